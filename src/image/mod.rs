@@ -1,0 +1,233 @@
+//! The captured target as plain data: processes, threads with registers, mappings, memory, files, kernel facts.
+//!
+//! In: whatever a capture ([`live`], later cores and snapshots) collected. Out: an [`Image`] that owns it.
+//! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
+
+pub mod address;
+pub mod live;
+pub mod memory;
+pub mod registers;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use address::Addr;
+pub use memory::{Fault, Memory, MemoryExt};
+pub use registers::{Register, RegisterSet, Registers, Syscall};
+
+/// Something that could not be read or decided, with the reason. Gaps are part of every report.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct Gap {
+    /// What is missing: "stack of thread 543", "readers of rwlock 0x..".
+    pub what: String,
+    /// Why, and where there is one, the next thing to try.
+    pub why: String,
+}
+
+impl Gap {
+    /// A gap named `what` with reason `why`.
+    pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Gap { what: what.into(), why: why.into() }
+    }
+}
+
+/// One look at one or several processes, taken as close to one instant as the source allows.
+#[derive(Debug)]
+pub struct Image {
+    /// The captured processes, in the order the user named them, then descendants.
+    pub processes: Vec<ProcessImage>,
+    /// What could not be captured.
+    pub gaps: Vec<Gap>,
+    /// How long the target stood still, in microseconds; 0 for a core.
+    pub pause_us: u64,
+}
+
+/// One captured process.
+#[derive(Debug)]
+pub struct ProcessImage {
+    /// Process id in lockscope's own PID namespace.
+    pub pid: i32,
+    /// Process id in the innermost PID namespace of the target (the same without one).
+    pub ns_pid: i32,
+    /// Parent's process id, where known.
+    pub parent: Option<i32>,
+    /// The program's path as the target sees it.
+    pub exe: Option<PathBuf>,
+    /// Its argument vector.
+    pub cmdline: Vec<String>,
+    /// All threads that existed at the stop, in order of tid.
+    pub threads: Vec<ThreadImage>,
+    /// The address space's map, in order of address.
+    pub mappings: Vec<Mapping>,
+    /// Bytes at an address.
+    pub memory: Arc<dyn Memory>,
+    /// The bytes of mapped files and of separate debug files.
+    pub files: Arc<dyn Files>,
+    /// `Some(comm)` of a tracer that is attached already.
+    pub tracer: Option<(i32, String)>,
+}
+
+/// One thread: registers and what the kernel says of it.
+#[derive(Debug, Clone)]
+pub struct ThreadImage {
+    /// Thread id in lockscope's own PID namespace.
+    pub tid: i32,
+    /// Thread id in the target's innermost PID namespace: the value that libc writes into locks.
+    pub ns_tid: i32,
+    /// The kernel's name of the thread (comm, at most 15 bytes).
+    pub name: String,
+    /// The state before the look.
+    pub state: TaskState,
+    /// General registers at the stop; `None` when the thread did not come to a stop.
+    pub registers: Option<Registers>,
+    /// The system call that the kernel says the thread is in, for a thread without registers.
+    pub syscall: Option<Syscall>,
+    /// Kernel function that it sleeps in, where readable.
+    pub wchan: Option<String>,
+    /// CPU time used between two samples before the stop, and the time between these, in nanoseconds.
+    pub cpu_used: Option<(u64, u64)>,
+    /// How long it has slept, in milliseconds, where the kernel tells.
+    pub asleep_ms: Option<u64>,
+    /// Start time in clock ticks since boot (field 22 of stat), to tell a reused tid.
+    pub start_ticks: Option<u64>,
+    /// Voluntary and involuntary context switches, read before the stop.
+    pub switches: Option<(u64, u64)>,
+    /// Why registers are missing.
+    pub missing: Option<String>,
+}
+
+/// State letter of a task, from /proc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskState {
+    /// R: on a CPU or in the run queue.
+    Running,
+    /// S: interruptible sleep.
+    Sleeping,
+    /// D: uninterruptible sleep.
+    DiskSleep,
+    /// T: stopped by a signal (group-stop).
+    Stopped,
+    /// t: stopped by a tracer.
+    Traced,
+    /// Z: exited, not yet reaped.
+    Zombie,
+    /// X or anything else.
+    Other,
+}
+
+impl TaskState {
+    /// The word that the report uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Running => "running",
+            TaskState::Sleeping => "sleeping",
+            TaskState::DiskSleep => "disk-sleep",
+            TaskState::Stopped => "stopped",
+            TaskState::Traced => "traced",
+            TaskState::Zombie => "zombie",
+            TaskState::Other => "other",
+        }
+    }
+
+    /// From the letter in /proc/PID/stat.
+    pub fn from_letter(letter: char) -> Self {
+        match letter {
+            'R' => TaskState::Running,
+            'S' | 'I' => TaskState::Sleeping,
+            'D' => TaskState::DiskSleep,
+            'T' => TaskState::Stopped,
+            't' => TaskState::Traced,
+            'Z' => TaskState::Zombie,
+            _ => TaskState::Other,
+        }
+    }
+}
+
+/// One line of /proc/PID/maps, or one PT_LOAD of a core.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: Addr,
+    /// One past the last address.
+    pub end: Addr,
+    /// Readable, writable, executable.
+    pub read: bool,
+    /// Writable.
+    pub write: bool,
+    /// Executable.
+    pub execute: bool,
+    /// Shared (`s`) rather than private (`p`).
+    pub shared: bool,
+    /// Offset of `start` in the file.
+    pub offset: u64,
+    /// Device (major, minor) of the file.
+    pub device: (i32, i32),
+    /// Inode of the file; 0 when anonymous.
+    pub inode: u64,
+    /// Path as the target sees it, without " (deleted)"; or a name in brackets such as `[stack]`, `[vdso]`.
+    pub path: Option<String>,
+    /// The file was unlinked or replaced.
+    pub deleted: bool,
+}
+
+impl Mapping {
+    /// Whether `address` lies inside.
+    pub fn contains(&self, address: Addr) -> bool {
+        self.start <= address && address < self.end
+    }
+
+    /// Whether a file on a file system backs it.
+    pub fn is_file(&self) -> bool {
+        self.inode != 0 && self.path.as_deref().is_some_and(|p| p.starts_with('/'))
+    }
+}
+
+impl ProcessImage {
+    /// The mapping that holds `address`.
+    pub fn mapping(&self, address: Addr) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|m| m.start <= address);
+        self.mappings[..after].last().filter(|m| m.contains(address))
+    }
+
+    /// The thread whose tid in lockscope's namespace is `tid`.
+    pub fn thread(&self, tid: i32) -> Option<&ThreadImage> {
+        self.threads.iter().find(|t| t.tid == tid)
+    }
+
+    /// The thread that the target itself calls `ns_tid`.
+    pub fn thread_in_namespace(&self, ns_tid: i32) -> Option<&ThreadImage> {
+        self.threads.iter().find(|t| t.ns_tid == ns_tid)
+    }
+}
+
+/// The bytes of a file, mapped or owned.
+#[derive(Clone)]
+pub struct FileBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl FileBytes {
+    /// Wrap anything that owns bytes.
+    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        FileBytes(Arc::new(bytes))
+    }
+}
+
+impl std::ops::Deref for FileBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl std::fmt::Debug for FileBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileBytes({} bytes)", self.len())
+    }
+}
+
+/// Files that analysis may look into. The implementation decides where they come from.
+pub trait Files: Send + Sync + std::fmt::Debug {
+    /// The whole file behind a file mapping, the very inode that the target maps.
+    fn mapped(&self, mapping: &Mapping) -> Option<FileBytes>;
+    /// A separate debug file, by build-id, or by the name in .gnu_debuglink beside `module_path`.
+    fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes>;
+}

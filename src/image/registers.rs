@@ -1,0 +1,159 @@
+//! Registers of a thread and of unwound frames, numbered as in DWARF, so that CFI rows apply without a table.
+//!
+//! x86-64 only for now: a second architecture adds its numbering, its callee-saved set and its system call
+//! convention here and nowhere else.
+
+use super::Addr;
+
+/// DWARF register number (System V ABI for x86-64, figure 3.36).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Register(pub u16);
+
+impl Register {
+    /// Accumulator: system call result.
+    pub const RAX: Register = Register(0);
+    /// Third argument.
+    pub const RDX: Register = Register(1);
+    /// Fourth argument of functions.
+    pub const RCX: Register = Register(2);
+    /// Callee-saved.
+    pub const RBX: Register = Register(3);
+    /// Second argument.
+    pub const RSI: Register = Register(4);
+    /// First argument.
+    pub const RDI: Register = Register(5);
+    /// Frame pointer, callee-saved.
+    pub const RBP: Register = Register(6);
+    /// Stack pointer.
+    pub const RSP: Register = Register(7);
+    /// r8 is 8, and so on to r15.
+    pub const R8: Register = Register(8);
+    /// Sixth argument.
+    pub const R9: Register = Register(9);
+    /// Fourth argument of system calls.
+    pub const R10: Register = Register(10);
+    /// Callee-saved.
+    pub const R12: Register = Register(12);
+    /// Callee-saved.
+    pub const R13: Register = Register(13);
+    /// Callee-saved.
+    pub const R14: Register = Register(14);
+    /// Callee-saved.
+    pub const R15: Register = Register(15);
+    /// Return address column: the instruction pointer.
+    pub const RIP: Register = Register(16);
+
+    /// The registers that a callee must keep.
+    pub const CALLEE_SAVED: [Register; 6] =
+        [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
+
+    /// Its name in assembly.
+    pub fn name(self) -> &'static str {
+        const NAMES: [&str; 17] = [
+            "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+            "r15", "rip",
+        ];
+        NAMES.get(usize::from(self.0)).copied().unwrap_or("?")
+    }
+}
+
+/// Values of the registers that are known; the others are marked unknown, never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegisterSet {
+    known: u32,
+    values: [u64; 17],
+}
+
+impl RegisterSet {
+    /// The value, if known.
+    pub fn get(&self, register: Register) -> Option<u64> {
+        let number = usize::from(register.0);
+        (number < 17 && self.known & (1 << number) != 0).then(|| self.values[number])
+    }
+
+    /// Make it known; numbers without a slot (vector registers) are ignored.
+    pub fn set(&mut self, register: Register, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register.0)) {
+            *slot = value;
+            self.known |= 1 << register.0;
+        }
+    }
+
+    /// Make it unknown.
+    pub fn forget(&mut self, register: Register) {
+        if register.0 < 17 {
+            self.known &= !(1 << register.0);
+        }
+    }
+
+    /// Instruction pointer.
+    pub fn pc(&self) -> Option<Addr> {
+        self.get(Register::RIP).map(Addr)
+    }
+
+    /// Stack pointer.
+    pub fn sp(&self) -> Option<Addr> {
+        self.get(Register::RSP).map(Addr)
+    }
+
+    /// All known registers with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (Register, u64)> + '_ {
+        (0..17).map(Register).filter_map(|r| Some((r, self.get(r)?)))
+    }
+}
+
+impl std::fmt::Debug for RegisterSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter().map(|(r, v)| (r.name(), Addr(v)))).finish()
+    }
+}
+
+/// Registers of a stopped thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registers {
+    /// General registers and the instruction pointer: all known.
+    pub general: RegisterSet,
+    /// Number of the system call at whose entry or inside which it stopped; -1 outside one.
+    pub orig_rax: i64,
+    /// Thread pointer: on glibc the address of `struct pthread`, which is pthread_self().
+    pub fs_base: Addr,
+}
+
+/// A system call as the registers or /proc/PID/task/TID/syscall give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Syscall {
+    /// Number; 219 (restart_syscall) hides the real one after an earlier stop.
+    pub number: i64,
+    /// The six arguments.
+    pub arguments: [u64; 6],
+    /// Result register: -512, -513, -514, -516 while a stop interrupts a restartable call.
+    pub result: i64,
+    /// Stack pointer.
+    pub sp: Addr,
+    /// Instruction pointer, after the `syscall` instruction.
+    pub pc: Addr,
+}
+
+impl Registers {
+    /// The system call that the thread is in, if it is in one.
+    pub fn syscall(&self) -> Option<Syscall> {
+        if self.orig_rax < 0 {
+            return None;
+        }
+        let get = |r| self.general.get(r).unwrap_or(0);
+        Some(Syscall {
+            number: self.orig_rax,
+            arguments: [
+                get(Register::RDI),
+                get(Register::RSI),
+                get(Register::RDX),
+                get(Register::R10),
+                get(Register::R8),
+                get(Register::R9),
+            ],
+            result: get(Register::RAX) as i64,
+            sp: Addr(get(Register::RSP)),
+            pc: Addr(get(Register::RIP)),
+        })
+    }
+}

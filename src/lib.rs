@@ -1,0 +1,39 @@
+//! lockscope says why a process hangs: who waits for what, who holds it, how that is known, and what to change.
+//!
+//! # The map
+//!
+//! Data flows one way, through plain and owned types at each border:
+//!
+//! ```text
+//! capture   pid | core | snapshot  -> image::Image        threads + registers, mappings, memory, files, kernel facts
+//! unwind    &ProcessImage          -> unwind::NativeStack CFI; every known callee-saved register in every frame
+//! annotate  stacks + CPython       -> threads::Thread     Python frames merged in, names of threads and functions
+//! decode    image, threads         -> waits::Observations waits and holds, each with certainty and evidence
+//! graph     waits, holds           -> graph::WaitGraph    pure; knows no lock family
+//! judge     graph(s)               -> verdict::Judgement  verdict and findings
+//! report    owned, serialisable    -> render::{text, json, dot}
+//! ```
+//!
+//! # Invariants
+//!
+//! * After capture nobody asks where the facts came from: a live process, a core file and a snapshot all are an
+//!   [`image::Image`]. Analysis sees memory only through [`image::Memory`], one method, and touches no file descriptor.
+//! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
+//!   look asked for are copied ([`image::live`]). What a first look had to read later, the second look copies
+//!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
+//! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
+//! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
+//! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
+//! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
+//! * `unsafe` stands in one file, `image/live/sys.rs`.
+
+pub mod graph;
+pub mod image;
+pub mod python;
+pub mod render;
+pub mod report;
+pub mod symbols;
+pub mod threads;
+pub mod unwind;
+pub mod verdict;
+pub mod waits;

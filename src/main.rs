@@ -1,0 +1,3 @@
+//! The command line tool; everything it does is in the library.
+
+fn main() {}

@@ -1,0 +1,338 @@
+//! The report: owned, serialisable, versioned. Renderers and the JSON schema see this and nothing else.
+//!
+//! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
+//! strings; every list may be empty.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use crate::image::Gap;
+pub use crate::waits::{Certainty, Gone, Needs};
+
+/// `version` of the JSON.
+pub const VERSION: &str = "1.0";
+
+/// The verdict, most severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// A cycle or knot, every edge untimed and exact or by a binding rule, nothing in it moved.
+    Deadlock,
+    /// A cycle with another inferred or a timed edge, confirmed by a second look.
+    SuspectedDeadlock,
+    /// A thread waits for a lock whose owner is gone for good.
+    OrphanedLock,
+    /// A wait that provably nobody can end.
+    Stuck,
+    /// A thread of the first process was on CPU, or used CPU between two samples.
+    Running,
+    /// Everything else: chains that end outside, at a timer, input, or an unknown waker.
+    Blocked,
+}
+
+impl Verdict {
+    /// The word in JSON and text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Deadlock => "deadlock",
+            Verdict::SuspectedDeadlock => "suspected-deadlock",
+            Verdict::OrphanedLock => "orphaned-lock",
+            Verdict::Stuck => "stuck",
+            Verdict::Running => "running",
+            Verdict::Blocked => "blocked",
+        }
+    }
+
+    /// Exit status: 1 when something wrong was found, else 0.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Deadlock | Verdict::SuspectedDeadlock | Verdict::OrphanedLock | Verdict::Stuck => 1,
+            Verdict::Running | Verdict::Blocked => 0,
+        }
+    }
+}
+
+/// The whole report (`lockscope.report`).
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Always `lockscope.report`.
+    pub schema: String,
+    /// [`VERSION`].
+    pub version: String,
+    /// lockscope's own version.
+    pub lockscope: String,
+    /// Where the facts come from.
+    pub source: Source,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The sentence of the text report.
+    pub summary: String,
+    /// Captured processes.
+    pub processes: Vec<Process>,
+    /// Locks and other things waited for.
+    pub resources: Vec<Resource>,
+    /// Waits.
+    pub waits: Vec<Wait>,
+    /// Holds.
+    pub holds: Vec<Hold>,
+    /// Cycles, the shortest first, at most 50, each minimal.
+    pub cycles: Vec<Cycle>,
+    /// Findings, the most important first.
+    pub findings: Vec<Finding>,
+    /// What could not be read or decided.
+    pub gaps: Vec<Gap>,
+    /// How the look went.
+    pub capture: Capture,
+}
+
+/// Where the facts come from.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Source {
+    /// `live`, `core`, `snapshot` or `merged`.
+    pub kind: String,
+    /// The file, if it was one.
+    pub path: Option<String>,
+}
+
+/// One process.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Process {
+    /// `p0`, `p1`, ...
+    pub id: String,
+    /// Process id.
+    pub pid: i32,
+    /// Program.
+    pub exe: Option<String>,
+    /// Arguments.
+    pub cmdline: Vec<String>,
+    /// Parent's process id.
+    pub parent: Option<i32>,
+    /// CPython, if it runs one.
+    pub python: Option<PythonInfo>,
+    /// CUDA, if it is loaded.
+    pub cuda: Option<CudaInfo>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+}
+
+/// CPython of a process.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PythonInfo {
+    /// `3.12.3`.
+    pub version: String,
+    /// Built with `--disable-gil`.
+    pub free_threaded: bool,
+}
+
+/// CUDA of a process.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct CudaInfo {
+    /// Version of the user-mode driver.
+    pub libcuda: Option<String>,
+    /// Version of the kernel driver.
+    pub kernel_driver: Option<String>,
+}
+
+/// One thread.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: i32,
+    /// Thread id in the target's PID namespace.
+    pub ns_tid: i32,
+    /// Name from Python, else the kernel's.
+    pub name: String,
+    /// The kernel's name.
+    pub os_name: String,
+    /// `running`, `sleeping`, `disk-sleep`, `stopped`, `traced`, `zombie`.
+    pub state: String,
+    /// Merged frames, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// One frame.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Frame {
+    /// `native`, `python`, `inline`, `boundary`.
+    pub kind: String,
+    /// Function; null prints as module and pc.
+    pub function: Option<String>,
+    /// Module.
+    pub module: Option<String>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Instruction pointer.
+    pub pc: Option<String>,
+    /// `cfi`, `frame-pointer`, `scan`.
+    pub trust: Option<String>,
+    /// Offset of the pc in its module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_offset: Option<String>,
+    /// Local variables of a Python frame (`--locals`), as name and representation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locals: Vec<(String, String)>,
+}
+
+/// A lock or another thing waited for.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Resource {
+    /// `r1`, `r2`, ...
+    pub id: String,
+    /// A kind of the contract.
+    pub kind: String,
+    /// Process in which `address` lies.
+    pub process: String,
+    /// Address.
+    pub address: Option<String>,
+    /// For people.
+    pub label: String,
+    /// Words of it.
+    pub state: serde_json::Map<String, serde_json::Value>,
+}
+
+/// One wait.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Wait {
+    /// Process of the waiter.
+    pub process: String,
+    /// Waiting thread; null when a resource waits.
+    pub tid: Option<i32>,
+    /// The resource that waits, for a waiter that is no thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiter_resource: Option<String>,
+    /// What it waits for.
+    pub resource: String,
+    /// `read`, `write`, ...
+    pub mode: Option<String>,
+    /// `all` or `any` holders must let go.
+    pub needs: Needs,
+    /// Ends by a time-out.
+    pub timed: bool,
+    /// Sleeping since.
+    pub since_ms: Option<u64>,
+    /// Index of the waiting frame.
+    pub frame: Option<usize>,
+    /// How sure.
+    pub certainty: Certainty,
+    /// How it is known.
+    pub evidence: Vec<String>,
+}
+
+/// One hold.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Hold {
+    /// Process of the holder.
+    pub process: String,
+    /// Holding thread (its former tid when gone); null when a whole process holds.
+    pub tid: Option<i32>,
+    /// Why the holder can never let go.
+    pub gone: Option<Gone>,
+    /// What it holds.
+    pub resource: String,
+    /// `read`, `write`.
+    pub mode: Option<String>,
+    /// Index of the frame that took it.
+    pub frame: Option<usize>,
+    /// How sure.
+    pub certainty: Certainty,
+    /// How it is known.
+    pub evidence: Vec<String>,
+}
+
+/// A cycle of the wait-for graph.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Cycle {
+    /// The weakest of its edges.
+    pub certainty: Certainty,
+    /// Edges in order: the holder of one is the waiter of the next.
+    pub edges: Vec<Edge>,
+}
+
+/// One edge: `waiter` waits for `resource`, which `holder` holds.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Edge {
+    /// Process of the waiter.
+    pub process: String,
+    /// Waiting thread.
+    pub waiter: Option<i32>,
+    /// The resource that waits, for a waiter that is no thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiter_resource: Option<String>,
+    /// The resource.
+    pub resource: String,
+    /// Process of the holder.
+    pub holder_process: String,
+    /// Holding thread; null when a process or a resource holds.
+    pub holder: Option<i32>,
+    /// The resource that holds, for a holder that is no thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_resource: Option<String>,
+}
+
+/// How grave a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It hangs because of this.
+    Error,
+    /// It may hang or stall because of this.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+impl Severity {
+    /// The word in JSON and text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        }
+    }
+}
+
+/// A recognised situation.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Its name in the contract.
+    pub code: String,
+    /// How grave.
+    pub severity: Severity,
+    /// A headline.
+    pub title: String,
+    /// What happens, in sentences.
+    pub message: String,
+    /// Threads that take part.
+    pub threads: Vec<ThreadReference>,
+    /// Resources that take part.
+    pub resources: Vec<String>,
+    /// What to change.
+    pub help: Vec<String>,
+    /// Public reports of the same.
+    pub references: Vec<String>,
+}
+
+/// A thread by process and tid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadReference {
+    /// Process.
+    pub process: String,
+    /// Thread.
+    pub tid: i32,
+}
+
+/// How the look went.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Capture {
+    /// Threads captured.
+    pub threads: usize,
+    /// The longest time that a process was stopped, in microseconds.
+    pub pause_us: u64,
+    /// Wall time of the whole look.
+    pub total_us: u64,
+    /// How often it looked.
+    pub looks: u32,
+}

@@ -1,0 +1,59 @@
+//! Threads as a person reads them: native and Python frames in one list.
+//!
+//! In: native stacks, names, the Python walk. Out: [`Thread`]s. The merging rule (by address, see
+//! [`crate::python::merge`](crate::python)) puts each eval loop's Python frames where its C frame stands.
+
+use crate::unwind::NativeStack;
+
+/// A thread with its merged stack.
+#[derive(Debug, Clone)]
+pub struct Thread {
+    /// Thread id in lockscope's own namespace.
+    pub tid: i32,
+    /// Name from `threading`, else the kernel's.
+    pub name: String,
+    /// The native stack with registers, for the decoders.
+    pub native: NativeStack,
+    /// Position in [`Python::threads`](crate::python::Python::threads), if it runs Python.
+    pub python: Option<usize>,
+    /// Merged frames, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// What a merged frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// A C, C++ or Rust function.
+    Native,
+    /// A call that the compiler inlined into the native frame after it.
+    Inline,
+    /// A Python function.
+    Python,
+    /// A mark without code: frames are missing here, or their order is approximate.
+    Boundary,
+}
+
+/// One merged frame.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// What it is.
+    pub kind: FrameKind,
+    /// Function name; `None` prints as module+offset.
+    pub function: Option<String>,
+    /// Module's file name.
+    pub module: Option<String>,
+    /// Offset of `pc` from the module's start, for frames without a name.
+    pub module_offset: Option<u64>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Instruction pointer.
+    pub pc: Option<crate::image::Addr>,
+    /// How the native frame was found.
+    pub trust: Option<crate::unwind::Trust>,
+    /// Position of the native frame in [`Thread::native`].
+    pub native: Option<usize>,
+    /// Local variables of a Python frame, on request.
+    pub locals: Vec<(String, String)>,
+}
