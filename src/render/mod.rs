@@ -1,1 +1,164 @@
-//! To be filled.
+//! Renderers: a [`Report`] in, bytes out.
+//!
+//! [`text`] is for people, [`json`] for programs, [`dot`] for pictures. A renderer sees the report and a [`Style`];
+//! it looks at no process and decides nothing that the report does not say.
+
+pub mod dot;
+pub mod json;
+pub mod text;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use crate::report::Report;
+
+/// What a report can be written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// The contract, version 1.0.
+    Json,
+    /// Graphviz, the cycle in red.
+    Dot,
+}
+
+impl Format {
+    /// The format that a file's ending asks for: `.txt`, `.json`, `.dot` or `.gv`.
+    pub fn from_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "txt" => Some(Format::Text),
+            "json" => Some(Format::Json),
+            "dot" | "gv" => Some(Format::Dot),
+            _ => None,
+        }
+    }
+}
+
+/// How text is laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Style {
+    /// Columns.
+    pub width: usize,
+    /// ANSI colours.
+    pub color: bool,
+    /// Arrows beyond ASCII.
+    pub unicode: bool,
+}
+
+/// Columns where there is no terminal to ask.
+const DEFAULT_WIDTH: usize = 100;
+/// Narrower than this, columns are no help any more.
+const LEAST_WIDTH: usize = 40;
+
+impl Style {
+    /// For a file or a pipe: 100 columns, no colour, ASCII arrows.
+    pub fn plain() -> Style {
+        Style { width: DEFAULT_WIDTH, color: false, unicode: false }
+    }
+
+    /// For standard output as it is: its width, and colour and arrows where the terminal and the user want them.
+    pub fn for_stdout() -> Style {
+        let terminal = io::stdout().is_terminal().then(|| {
+            terminal_size::terminal_size_of(io::stdout())
+                .map_or(DEFAULT_WIDTH, |(terminal_size::Width(width), _)| width.into())
+        });
+        Style::decide(|name| std::env::var(name).ok(), terminal)
+    }
+
+    /// The rules, apart from the process's own environment; `terminal` is the width of a terminal, if it is one.
+    fn decide(variable: impl Fn(&str) -> Option<String>, terminal: Option<usize>) -> Style {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let dumb = set("TERM").is_some_and(|term| term == "dumb");
+        let color = if set("NO_COLOR").is_some() {
+            false
+        } else if set("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+            true
+        } else {
+            terminal.is_some() && !dumb && set("CLICOLOR").is_none_or(|value| value != "0")
+        };
+        // The first that is set decides, as in setlocale(3).
+        let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+        let locale = locale.to_ascii_lowercase();
+        let utf8 = locale.contains("utf-8") || locale.contains("utf8");
+        Style {
+            width: terminal.unwrap_or(DEFAULT_WIDTH).max(LEAST_WIDTH),
+            color,
+            unicode: terminal.is_some() && !dumb && utf8,
+        }
+    }
+}
+
+/// Write `report` as `format`; `style` matters to text only.
+pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+    match format {
+        Format::Text => text::render(report, style, out),
+        Format::Json => json::render(report, out),
+        Format::Dot => dot::render(report, out),
+    }
+}
+
+/// Make a string of the target harmless: control characters and marks that reorder a line become escapes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        let reorders = matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || reorders {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decide(variables: &[(&str, &str)], terminal: Option<usize>) -> Style {
+        let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+        Style::decide(find, terminal)
+    }
+
+    #[test]
+    fn the_environment_decides_colour() {
+        assert!(decide(&[], Some(80)).color);
+        assert!(!decide(&[], None).color);
+        assert!(!decide(&[("NO_COLOR", "1")], Some(80)).color);
+        assert!(decide(&[("NO_COLOR", "")], Some(80)).color, "an empty NO_COLOR counts as unset");
+        assert!(!decide(&[("TERM", "dumb")], Some(80)).color);
+        assert!(!decide(&[("CLICOLOR", "0")], Some(80)).color);
+        assert!(decide(&[("CLICOLOR_FORCE", "1")], None).color);
+        assert!(!decide(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], None).color);
+    }
+
+    #[test]
+    fn arrows_need_a_terminal_and_utf8() {
+        assert!(decide(&[("LANG", "de_DE.UTF-8")], Some(80)).unicode);
+        assert!(!decide(&[("LANG", "de_DE.UTF-8")], None).unicode);
+        assert!(!decide(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")], Some(80)).unicode);
+        assert!(!decide(&[("LANG", "C.utf8"), ("TERM", "dumb")], Some(80)).unicode);
+    }
+
+    #[test]
+    fn width_follows_the_terminal() {
+        assert_eq!(decide(&[], Some(132)).width, 132);
+        assert_eq!(decide(&[], Some(3)).width, LEAST_WIDTH);
+        assert_eq!(decide(&[], None).width, DEFAULT_WIDTH);
+    }
+
+    #[test]
+    fn endings_name_formats() {
+        assert_eq!(Format::from_path(Path::new("a/b.JSON")), Some(Format::Json));
+        assert_eq!(Format::from_path(Path::new("x.gv")), Some(Format::Dot));
+        assert_eq!(Format::from_path(Path::new("x.txt")), Some(Format::Text));
+        assert_eq!(Format::from_path(Path::new("x")), None);
+    }
+
+    #[test]
+    fn nothing_of_the_target_controls_the_terminal() {
+        assert_eq!(escape("a\x1b[31m\n\u{202e}ü"), "a\\u{1b}[31m\\n\\u{202e}ü");
+    }
+}

@@ -1,0 +1,317 @@
+//! The report for people: verdict, cycle, evidence, what to change, who else waits, stacks, the rest in one line.
+//!
+//! In: a report and a [`Style`]. Out: lines no wider than the style asks, but never cut inside a function's name.
+//! Every line passes through [`Page`], the only place that wraps, colours and escapes. It decides nothing: certainty,
+//! findings and sentences come with the report.
+
+mod page;
+mod parties;
+
+#[cfg(test)]
+pub(in crate::render) mod tests;
+
+use std::collections::HashSet;
+use std::io;
+
+use self::page::{Color, Page};
+use self::parties::Parties;
+use super::Style;
+use super::view::{self, Key, View, keep_together};
+use crate::report::{Finding, Report, Severity, Thread, Verdict};
+
+/// Threads outside the cycle that get a line of their own.
+const OTHER_THREADS: usize = 20;
+/// Frames of a long stack that are shown at its inner and at its outer end.
+const STACK_ENDS: (usize, usize) = (40, 10);
+/// Things that the rest waits for, listed by name.
+const GROUPS: usize = 6;
+/// Cycles after the first, one line each.
+const MORE_CYCLES: usize = 5;
+/// Bytes of a local variable's value.
+const LOCAL_VALUE: usize = 200;
+
+/// Write `report` as text.
+pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+    let view = View::new(report, if style.unicode { "←" } else { "<-" });
+    let parties = Parties::of(&view);
+    let members: HashSet<Key> = parties.threads().collect();
+    let mut page = Page::new(style);
+
+    headline(report, &mut page);
+    if !parties.is_empty() {
+        page.blank();
+        parties.table(&mut page);
+        page.blank();
+        parties.edges(style, &mut page);
+    }
+    if report.cycles.is_empty() && report.summary != headline_sentence(report) {
+        page.blank();
+        page.paragraph("", &report.summary);
+    }
+    page.blank();
+    advice(report, &mut page);
+    more_cycles(&view, style, &mut page);
+    let victims = view.victims(&members);
+    rest(&view, &members, &victims, &mut page);
+    page.blank();
+    for (number, process, tid) in parties.numbered_threads() {
+        if let Some(thread) = view.thread(process, tid) {
+            stack(&view, number, process, thread, &mut page);
+            page.blank();
+        }
+    }
+    others(&view, &members, &victims, &mut page);
+    for gap in &report.gaps {
+        page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
+    }
+    page.plain(&last_line(report));
+    page.write(out)
+}
+
+/// The title of the first finding, else the summary, else words for the verdict.
+fn headline_sentence(report: &Report) -> &str {
+    match report.findings.first() {
+        Some(finding) if !finding.title.is_empty() => &finding.title,
+        _ if !report.summary.is_empty() => &report.summary,
+        _ => match report.verdict {
+            Verdict::Running => "the process is running",
+            Verdict::Blocked => "every thread waits, for something outside of what was captured",
+            Verdict::Deadlock | Verdict::SuspectedDeadlock => "threads wait for each other",
+            Verdict::OrphanedLock => "the owner of a lock is gone",
+            Verdict::Stuck => "nobody can end a wait",
+        },
+    }
+}
+
+fn headline(report: &Report, page: &mut Page) {
+    let sentence = headline_sentence(report);
+    let code = report.findings.first().map(|finding| finding.code.as_str());
+    match report.verdict.exit_code() {
+        0 => page.headline("ok:", Color::Green, &format!("no deadlock found: {sentence}"), code),
+        _ => page.headline("error:", Color::Red, &format!("{}: {sentence}", report.verdict.as_str()), code),
+    }
+}
+
+/// `help:` and `note:` of the findings; the later ones introduce themselves.
+fn advice(report: &Report, page: &mut Page) {
+    for (position, finding) in report.findings.iter().enumerate() {
+        if position > 0 {
+            let (word, color) = match finding.severity {
+                Severity::Error => ("error:", Color::Red),
+                Severity::Warning => ("warning:", Color::Yellow),
+                Severity::Note => ("note:", Color::Cyan),
+            };
+            page.prefixed(word, color, &format!("{} [{}]", finding.title, finding.code));
+        }
+        // The cycle above says in full what the first message says, but not when a suspected one would end.
+        let said = position == 0 && report.verdict == Verdict::Deadlock && !report.cycles.is_empty();
+        if !said && !finding.message.is_empty() && finding.message != report.summary {
+            page.prefixed("note:", Color::Cyan, &finding.message);
+        }
+        for (index, help) in finding.help.iter().enumerate() {
+            page.prefixed("help:", Color::Green, &with_references(help, index, finding));
+        }
+    }
+}
+
+/// The first help of a finding names the public reports, unless it does already.
+fn with_references(help: &str, index: usize, finding: &Finding) -> String {
+    let unnamed: Vec<&str> =
+        finding.references.iter().map(String::as_str).filter(|reference| !help.contains(reference)).collect();
+    if index > 0 || unnamed.is_empty() {
+        return help.to_string();
+    }
+    format!("{help} ({})", unnamed.join(", "))
+}
+
+/// Cycles after the first, as `A -> B -> A`.
+fn more_cycles(view: &View, style: &Style, page: &mut Page) {
+    let cycles = &view.report.cycles;
+    let arrow = if style.unicode { " → " } else { " -> " };
+    for cycle in cycles.iter().skip(1).take(MORE_CYCLES) {
+        let mut names: Vec<String> = cycle.edges.iter().map(|edge| parties::waiter_name(view, edge)).collect();
+        names.extend(names.first().cloned());
+        page.prefixed("note:", Color::Cyan, &format!("another cycle: {}", names.join(arrow)));
+    }
+    if cycles.len() > 1 + MORE_CYCLES {
+        page.prefixed("note:", Color::Cyan, &format!("{} more cycles", cycles.len() - 1 - MORE_CYCLES));
+    }
+}
+
+/// Who else waits, in one line, and where to read more.
+fn rest(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
+    let mut clauses = Vec::new();
+    if !victims.is_empty() {
+        let more = if members.is_empty() { "" } else { " more" };
+        let wait = if victims.len() == 1 { "waits" } else { "wait" };
+        let groups = groups(view, |key| victims.contains(&key));
+        clauses.push(format!(
+            "{}{more} {wait} because of this{groups}",
+            threads(victims.len()),
+            groups = list(&groups)
+        ));
+    }
+    let apart = |key: Key| !members.contains(&key) && !victims.contains(&key);
+    let groups = groups(view, apart);
+    let count: usize = groups.iter().map(|(_, count)| count).sum();
+    if count > 0 {
+        let wait = if count == 1 { "waits" } else { "wait" };
+        let other = if members.is_empty() && victims.is_empty() { "" } else { " for other things" };
+        clauses.push(format!("{} {wait}{other}{}", threads(count), list(&groups)));
+    }
+    let idle = each_thread(view)
+        .filter(|&(process, thread)| apart((process, thread.tid)) && view.waits_of(process, thread.tid).is_empty())
+        .count();
+    if idle > 0 && clauses.is_empty() && members.is_empty() {
+        clauses.push(format!("{} in no known wait", threads(idle)));
+    } else if idle > 0 {
+        clauses.push(format!("{idle} in no known wait"));
+    }
+    let explain =
+        view.report.findings.first().map(|finding| keep_together(&format!("`lockscope explain {}`", finding.code)));
+    match (clauses.is_empty(), explain) {
+        (false, Some(explain)) => {
+            page.prefixed("note:", Color::Cyan, &format!("{}      {explain}", clauses.join("; ")))
+        }
+        (false, None) => page.prefixed("note:", Color::Cyan, &clauses.join("; ")),
+        (true, Some(explain)) => page.prefixed("note:", Color::Cyan, &explain),
+        (true, None) => {}
+    }
+}
+
+/// The threads that `chosen` picks, counted by what they wait for, the most common first.
+fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
+    let mut groups: Vec<(String, usize)> = Vec::new();
+    for (process, thread) in each_thread(view) {
+        let waits = view.waits_of(process, thread.tid);
+        let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
+        // Without the address: a pool's 64 condition variables are one group.
+        let label = match view.resource(&wait.resource) {
+            Some(resource) if resource.kind != "gil" && !resource.label.is_empty() => resource.label.clone(),
+            _ => view.resource_name(&wait.resource),
+        };
+        match groups.iter_mut().find(|(name, _)| *name == label) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((label, 1)),
+        }
+    }
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    groups
+}
+
+/// `: 3 for the GIL, 1 for a pipe`.
+fn list(groups: &[(String, usize)]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let mut parts: Vec<String> =
+        groups.iter().take(GROUPS).map(|(name, count)| format!("{count} for {name}")).collect();
+    let more: usize = groups.iter().skip(GROUPS).map(|(_, count)| count).sum();
+    if more > 0 {
+        parts.push(format!("{more} for something else"));
+    }
+    format!(": {}", parts.join(", "))
+}
+
+fn threads(count: usize) -> String {
+    if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
+}
+
+fn each_thread<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a str, &'a Thread)> {
+    let processes = view.report.processes.iter();
+    processes.flat_map(|process| process.threads.iter().map(move |thread| (process.id.as_str(), thread)))
+}
+
+/// A party's stack, innermost first, with the waiting and the holding frame marked.
+fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut Page) {
+    let waiting: Vec<usize> = view.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
+    let held = view.report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(thread.tid));
+    let marks: Vec<(usize, String)> = waiting
+        .iter()
+        .map(|&frame| (frame, "waits here".to_string()))
+        .chain(held.filter_map(|hold| Some((hold.frame?, format!("took {}", view.resource_name(&hold.resource))))))
+        .collect();
+    page.plain(&format!("stack of {number}, {}:", view.thread_name(process, thread.tid)));
+    if thread.frames.is_empty() {
+        page.plain("     no frame could be read");
+    }
+    let last = thread.frames.len();
+    let mut skipped = 0;
+    for (index, frame) in thread.frames.iter().enumerate() {
+        let mark: Vec<&str> =
+            marks.iter().filter(|(marked, _)| *marked == index).map(|(_, words)| words.as_str()).collect();
+        if index >= STACK_ENDS.0 && index + STACK_ENDS.1 < last && mark.is_empty() {
+            skipped += 1;
+            continue;
+        }
+        if skipped > 0 {
+            page.plain(&format!("     ... {skipped} frames ..."));
+            skipped = 0;
+        }
+        if frame.kind == "boundary" {
+            continue;
+        }
+        let mut line =
+            format!("{} #{index:<3} {}", if mark.is_empty() { " " } else { ">" }, view::function_name(frame));
+        match (view::place(frame), &frame.module) {
+            (Some(place), _) => line.push_str(&format!("  {place}")),
+            (None, Some(module)) if frame.function.is_some() => {
+                line.push_str(&format!("  {}", keep_together(view::base_name(module))));
+            }
+            _ => {}
+        }
+        if frame.trust.as_deref() == Some("scan") {
+            line.push_str("  (found by a scan)");
+        }
+        match mark.is_empty() {
+            true => page.frame(&line),
+            false => page.marked_frame(&format!("{line}    {}", mark.join(", "))),
+        }
+        for (name, value) in &frame.locals {
+            let shown: String = value.chars().take(LOCAL_VALUE).collect();
+            let cut = if shown.len() < value.len() { "..." } else { "" };
+            page.frame(&format!("         {name} = {shown}{cut}"));
+        }
+    }
+}
+
+/// One line for each thread that is no party, victims first, and a count of those left out.
+fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
+    let mut others: Vec<(&str, &Thread)> =
+        each_thread(view).filter(|&(process, thread)| !members.contains(&(process, thread.tid))).collect();
+    if others.is_empty() {
+        return;
+    }
+    others.sort_by_key(|&(process, thread)| !victims.contains(&(process, thread.tid)));
+    page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
+    for &(process, thread) in others.iter().take(OTHER_THREADS) {
+        let name = view.thread_name(process, thread.tid);
+        let (doing, call) = match view.waits_of(process, thread.tid).first() {
+            Some(wait) => (view.wait_statement(wait), view.wait_call(wait, None)),
+            None => (thread.state.clone(), view.where_is(thread)),
+        };
+        let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
+        page.frame(&format!("  {name}  {doing}{call}"));
+    }
+    if others.len() > OTHER_THREADS {
+        page.plain(&format!("  and {} more (all are in the JSON)", threads(others.len() - OTHER_THREADS)));
+    }
+    page.blank();
+}
+
+/// `captured 13 threads, stopped for 0.8 ms, looked twice`.
+fn last_line(report: &Report) -> String {
+    let mut line = format!("captured {}", threads(report.capture.threads));
+    if let Some(path) = &report.source.path {
+        line.push_str(&format!(" from {path}"));
+    }
+    if report.capture.pause_us > 0 {
+        line.push_str(&format!(", stopped for {:.1} ms", report.capture.pause_us as f64 / 1000.0));
+    }
+    match report.capture.looks {
+        0 | 1 => {}
+        2 => line.push_str(", looked twice"),
+        looks => line.push_str(&format!(", looked {looks} times")),
+    }
+    line
+}

@@ -1,0 +1,306 @@
+//! Whole texts of reports made by hand.
+
+use super::super::Style;
+use super::render;
+use crate::report::*;
+
+fn frame(kind: &str, function: &str, place: Option<(&str, u32)>, module: Option<&str>) -> Frame {
+    Frame {
+        kind: kind.to_string(),
+        function: Some(function.to_string()),
+        module: module.map(str::to_string),
+        file: place.map(|(file, _)| file.to_string()),
+        line: place.map(|(_, line)| line),
+        pc: Some("0x7f0000001000".to_string()),
+        trust: Some("cfi".to_string()),
+        module_offset: None,
+        locals: Vec::new(),
+    }
+}
+
+fn native(function: &str, module: &str) -> Frame {
+    frame("native", function, None, Some(module))
+}
+
+fn python(function: &str, file: &str, line: u32) -> Frame {
+    frame("python", function, Some((file, line)), None)
+}
+
+fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
+    Thread { tid, ns_tid: tid, name: name.into(), os_name: "python3".into(), state: "sleeping".into(), frames }
+}
+
+fn resource(id: &str, kind: &str, label: &str, address: Option<&str>) -> Resource {
+    Resource {
+        id: id.into(),
+        kind: kind.into(),
+        process: "p0".into(),
+        address: address.map(str::to_string),
+        label: label.into(),
+        state: serde_json::Map::new(),
+    }
+}
+
+fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evidence: &str) -> Wait {
+    Wait {
+        process: "p0".into(),
+        tid: Some(tid),
+        waiter_resource: None,
+        resource: resource.into(),
+        mode: mode.map(str::to_string),
+        needs: Needs::All,
+        timed: false,
+        since_ms: None,
+        frame,
+        certainty: Certainty::Exact,
+        evidence: vec![evidence.to_string()],
+    }
+}
+
+fn hold(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evidence: &str) -> Hold {
+    Hold {
+        process: "p0".into(),
+        tid: Some(tid),
+        gone: None,
+        resource: resource.into(),
+        mode: mode.map(str::to_string),
+        frame,
+        certainty: Certainty::Exact,
+        evidence: vec![evidence.to_string()],
+    }
+}
+
+fn edge(waiter: i32, resource: &str, holder: i32) -> Edge {
+    Edge {
+        process: "p0".into(),
+        waiter: Some(waiter),
+        waiter_resource: None,
+        resource: resource.into(),
+        holder_process: "p0".into(),
+        holder: Some(holder),
+        holder_resource: None,
+    }
+}
+
+/// A report of nothing.
+pub(in crate::render) fn empty() -> Report {
+    Report {
+        schema: "lockscope.report".into(),
+        version: VERSION.into(),
+        lockscope: "0.1.0".into(),
+        source: Source { kind: "live".into(), path: None },
+        verdict: Verdict::Blocked,
+        summary: String::new(),
+        processes: Vec::new(),
+        resources: Vec::new(),
+        waits: Vec::new(),
+        holds: Vec::new(),
+        cycles: Vec::new(),
+        findings: Vec::new(),
+        gaps: Vec::new(),
+        capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1 },
+    }
+}
+
+/// The seed case of the design.
+pub(in crate::render) fn seed() -> Report {
+    let main = vec![
+        native("__futex_abstimed_wait_common64", "libc.so.6"),
+        native("pthread_rwlock_rdlock", "libc.so.6"),
+        frame("native", "", None, Some("libcuda.so.1")),
+        native("cuLaunchKernel", "libcuda.so.1"),
+        python("step", "/home/me/train.py", 56),
+        python("<module>", "/home/me/train.py", 90),
+    ];
+    let mut main = main;
+    main[2].function = None;
+    main[2].module_offset = Some("0x2b1f40".into());
+    let callback = vec![
+        native("__futex_abstimed_wait_common64", "libc.so.6"),
+        native("pthread_cond_timedwait", "libc.so.6"),
+        native("take_gil", "python3.12"),
+        python("<lambda>", "/usr/lib/python3/dist-packages/numba/cuda/compiler.py", 288),
+        native("ffi_call", "libffi.so.8"),
+        native("cuOccupancyMaxPotentialBlockSize", "libcuda.so.1"),
+        python("get_max", "/usr/lib/python3/dist-packages/numba/cuda/driver.py", 1011),
+    ];
+    let worker = || vec![native("pthread_cond_timedwait", "libc.so.6"), python("run", "/home/me/pool.py", 12)];
+    let threads = vec![
+        thread(533, "MainThread", main),
+        thread(543, "occupancy", callback),
+        thread(550, "worker-0", worker()),
+        thread(551, "worker-1", worker()),
+        thread(560, "cuda-EvtHandlr", vec![native("poll", "libc.so.6")]),
+    ];
+    Report {
+        verdict: Verdict::Deadlock,
+        summary: "MainThread (533) holds the GIL and waits for a rwlock that occupancy (543) holds".into(),
+        processes: vec![Process {
+            id: "p0".into(),
+            pid: 533,
+            exe: Some("/usr/bin/python3.12".into()),
+            cmdline: vec!["python3".into(), "train.py".into()],
+            parent: None,
+            python: Some(PythonInfo { version: "3.12.3".into(), free_threaded: false }),
+            cuda: None,
+            threads,
+        }],
+        resources: vec![
+            resource("r1", "pthread_rwlock", "rwlock", Some("0x33b84080")),
+            resource("r2", "gil", "GIL", Some("0x955e28")),
+            resource("r3", "other", "poll", None),
+        ],
+        waits: vec![
+            wait(533, "r1", Some("read"), Some(1), "the futex word is 0x33b84088 = rwlock + 8"),
+            wait(543, "r2", None, Some(2), "543 sleeps on the GIL's condition"),
+            wait(550, "r2", None, Some(0), "550 sleeps on the GIL's condition"),
+            wait(551, "r2", None, Some(0), "551 sleeps on the GIL's condition"),
+            wait(560, "r3", None, Some(0), "system call poll"),
+        ],
+        holds: vec![
+            hold(543, "r1", Some("write"), Some(5), "__cur_writer = 543"),
+            hold(533, "r2", None, None, "its holder is 533's thread state"),
+        ],
+        cycles: vec![Cycle { certainty: Certainty::Exact, edges: vec![edge(533, "r1", 543), edge(543, "r2", 533)] }],
+        findings: vec![Finding {
+            code: "gil-vs-driver-callback".into(),
+            severity: Severity::Error,
+            title: "Python GIL <-> lock inside the CUDA driver".into(),
+            message: "A Python callback runs under a lock of the driver.".into(),
+            threads: Vec::new(),
+            resources: Vec::new(),
+            help: vec![
+                "give CUDA a native callback instead of a Python function".into(),
+                "release the GIL around the driver call that MainThread makes".into(),
+            ],
+            references: vec!["numba/numba#4581".into()],
+        }],
+        gaps: vec![Gap::new("readers of rwlock 0x99", "glibc records no reader ids")],
+        capture: Capture { threads: 5, pause_us: 812, total_us: 21_034, looks: 2 },
+        ..empty()
+    }
+}
+
+fn text(report: &Report, width: usize) -> String {
+    let mut out = Vec::new();
+    render(report, &Style { width, ..Style::plain() }, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[track_caller]
+fn assert_text(actual: &str, expected: &str) {
+    assert!(actual == expected, "got:\n{actual}\nexpected:\n{expected}");
+}
+
+#[test]
+fn the_seed_case_reads_as_designed() {
+    assert_text(&text(&seed(), 110), include_str!("../../../testdata/render/seed-110.txt"));
+}
+
+#[test]
+fn the_seed_case_fits_sixty_columns() {
+    let text = text(&seed(), 60);
+    assert_text(&text, include_str!("../../../testdata/render/seed-60.txt"));
+    assert!(text.lines().all(|line| line.chars().count() <= 60));
+}
+
+#[test]
+fn more_width_than_needed_changes_nothing() {
+    assert_text(&text(&seed(), 200), &text(&seed(), 300));
+}
+
+#[test]
+fn an_empty_report_does_not_panic() {
+    for width in [0, 1, 60, 200] {
+        assert!(text(&empty(), width).contains("no"));
+    }
+}
+
+#[test]
+fn a_report_whose_parts_do_not_fit_together_does_not_panic() {
+    let mut report = seed();
+    report.processes.clear();
+    report.resources.clear();
+    text(&report, 80);
+    let mut report = seed();
+    report.waits.iter_mut().for_each(|wait| wait.frame = Some(999));
+    report.holds.iter_mut().for_each(|hold| hold.frame = Some(999));
+    report.cycles.push(Cycle { certainty: Certainty::Exact, edges: Vec::new() });
+    text(&report, 80);
+    report.cycles.remove(0);
+    text(&report, 80);
+}
+
+#[test]
+fn a_lost_owner_is_named() {
+    let mut report = seed();
+    report.verdict = Verdict::OrphanedLock;
+    report.cycles.clear();
+    report.waits.truncate(1);
+    report.holds.truncate(1);
+    report.holds[0].gone = Some(Gone::Exited);
+    report.holds[0].tid = Some(999);
+    report.processes[0].threads.truncate(1);
+    report.findings[0].code = "owner-exited".into();
+    report.findings[0].title = "the owner of a lock exited".into();
+    let text = text(&report, 110);
+    assert!(text.starts_with("error: orphaned-lock: the owner of a lock exited"), "{text}");
+    assert!(text.contains("  2  thread 999, gone  holds rwlock 0x33b84080 (write) (exited)"), "{text}");
+    assert!(text.contains("1 -> 2  the futex word is 0x33b84088 = rwlock + 8; __cur_writer = 543    exact"), "{text}");
+}
+
+#[test]
+fn a_healthy_process_is_ok() {
+    let mut report = seed();
+    report.verdict = Verdict::Running;
+    report.cycles.clear();
+    report.holds.clear();
+    report.findings.clear();
+    report.summary = "MainThread (533) runs".into();
+    let text = text(&report, 100);
+    assert!(text.starts_with("ok: no deadlock found: MainThread (533) runs\n"), "{text}");
+    assert!(text.contains("note: 5 threads wait: 3 for the GIL, 1 for rwlock, 1 for poll\n"), "{text}");
+}
+
+#[test]
+fn names_are_neither_cut_nor_obeyed() {
+    let mut report = seed();
+    let long = "std::map<int, std::string>::operator[](int const &)".to_string();
+    report.processes[0].threads[0].frames[3].function = Some(long.clone());
+    report.processes[0].threads[1].name = "evil\x1b[2J\nname".into();
+    let text = text(&report, 40);
+    assert!(text.contains(&long), "{text}");
+    assert!(!text.contains('\x1b'));
+    assert!(text.contains("evil\\u{1b}[2J\\nname (543)"), "{text}");
+}
+
+#[test]
+fn several_processes_are_named_with_their_threads() {
+    let mut report = seed();
+    let mut second = report.processes[0].clone();
+    second.id = "p1".into();
+    second.pid = 900;
+    report.processes.push(second);
+    assert!(text(&report, 160).contains("python3.12 533: MainThread (533)"));
+}
+
+#[test]
+fn long_stacks_and_many_threads_are_folded() {
+    let mut report = seed();
+    let deep: Vec<Frame> = (0..5000).map(|line| python("recurse", "/r.py", line)).collect();
+    report.processes[0].threads[0].frames.extend(deep);
+    report.processes[0].threads.extend((1000..1100).map(|tid| thread(tid, "w", Vec::new())));
+    let text = text(&report, 100);
+    assert!(text.contains("     ... 4956 frames ...\n"), "{text}");
+    assert!(text.contains("  and 83 threads more"), "{text}");
+    assert!(text.lines().count() < 130);
+}
+
+#[test]
+fn colour_marks_the_verdict() {
+    let mut out = Vec::new();
+    render(&seed(), &Style { width: 100, color: true, unicode: true }, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.starts_with("\x1b[1;31merror:\x1b[0m deadlock: "));
+    assert!(text.contains("1 → 2"));
+}
