@@ -158,3 +158,8 @@ pub struct Observations {
     /// What could not be decided.
     pub gaps: Vec<Gap>,
 }
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
