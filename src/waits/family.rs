@@ -243,7 +243,8 @@ pub fn label(process: &Process<'_>, thread: &ThreadFacts<'_>, noun: &str, addres
     // The heap says nothing of whose lock it is; the library that asks for it usually does.
     match thread.first_library(process) {
         Some(name) => format!("{noun} {address} inside {name}"),
-        None => format!("{noun} {address} in the heap"),
+        None if mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")) => format!("{noun} {address} in the heap"),
+        None => format!("{noun} {address}"),
     }
 }
 

@@ -364,6 +364,27 @@ fn musl_words() {
 }
 
 #[test]
+fn neighbours_of_a_mutex_make_no_condition() {
+    // Two mutexes side by side, the address of the first beside another pointer on the stack.
+    let mut made = process();
+    made.u32(LOCK + 40, 2);
+    made.u32(LOCK + 48, 11);
+    made.u32(LOCK + 36, 8);
+    made.futex(0, LOCK + 40, 0x80, 2);
+    made.u64(Made::sp(0) + 0x58, LOCK);
+    made.u64(Made::sp(0) + 0x60, LOCK + 0x80);
+    assert_eq!(waits_of(&look(vec![made]), WAITER), [(MUTEX, LOCK + 40)]);
+}
+
+#[test]
+fn a_restarted_call_that_may_be_no_futex_stays_in_sight() {
+    let mut made = process();
+    made.set(0, 219, -516, [LOCK, 9, 1000, 0, 0, 0]);
+    let seen = look(vec![made]);
+    assert_eq!((seen.waits[0].resource.kind, seen.waits[0].timed), ("other", true));
+}
+
+#[test]
 fn other_system_calls() {
     type Case = (i64, i64, [u64; 6], &'static str, bool);
     let cases: [Case; 9] = [

@@ -101,18 +101,26 @@ fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
             }
         }
     }
-    let [first, second, ..] = raw.arguments;
+    let [first, ..] = raw.arguments;
+    match shaped_as_futex(&raw.arguments, memory) {
+        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => NR_FUTEX,
+        // nanosleep through clock_nanosleep: the first argument is a clock's number.
+        None if first < 16 => NR_NANOSLEEP,
+        // poll and nanosleep may look like a futex that was woken: not proven.
+        _ => NR_RESTART,
+    }
+}
+
+/// A futex wait, if the arguments of a restarted call can be one.
+fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Option<Futex> {
+    let [first, second, third, ..] = *arguments;
     let operation = second as u32;
+    let command = operation & FUTEX_COMMAND;
     let shape = operation & !0x1ff == 0
-        && matches!(operation & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET)
+        && matches!(command, FUTEX_WAIT | FUTEX_WAIT_BITSET)
         && first.is_multiple_of(4)
         && memory.u32(Addr(first)).is_ok();
-    // nanosleep through clock_nanosleep: the first argument is a clock's number.
-    match () {
-        () if shape => NR_FUTEX,
-        () if first < 16 => NR_NANOSLEEP,
-        () => NR_RESTART,
-    }
+    shape.then_some(Futex { word: Addr(first), value: third as u32, operation, command, timed: true })
 }
 
 /// The futex that a call waits on, if it does.
@@ -154,6 +162,11 @@ impl Family for Kernel {
         let call = thread.call?;
         match futex(&call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
+            // What may be a futex is handed on: its address may say more to a higher family.
+            None if call.number == NR_RESTART => {
+                let futex = shaped_as_futex(&call.arguments, process.memory());
+                Some(Decoded { futex, ..plain(process, thread, call) })
+            }
             None => Some(plain(process, thread, call)),
         }
     }

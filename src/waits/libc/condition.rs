@@ -16,13 +16,17 @@ const FRAMES: usize = 5;
 /// Decode a condition wait.
 pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
-    if futex.command != 0 && futex.command != 9 {
+    // Up to 2.34 the plain WAIT has value 0; a plain WAIT with another value is a mutex.
+    if !(futex.command == 9 || futex.command == 0 && futex.value == 0) {
         return None;
     }
     let offset = |base: Addr| {
         let delta = futex.word - base;
-        (base.0.is_multiple_of(8) && delta <= 44 && layout::LAYOUTS.iter().any(|(words, ..)| words.contains(&delta)))
-            .then_some(delta)
+        let (_, references, _) = layout::LAYOUTS.iter().find(|(words, ..)| words.contains(&delta))?;
+        // The waiter itself is counted in `__wrefs`: a pointer to a structure that has the waited-for word by
+        // chance at such an offset seldom passes.
+        let waiters = case.word(base, *references)? >> layout::WAITERS_SHIFT;
+        (base.0.is_multiple_of(8) && (1..layout::MOST_WAITERS).contains(&waiters)).then_some(delta)
     };
     let words = case.thread.top(case.process, layout::CLEANUP_RANGE);
     let from_stack = words.windows(2).find_map(|pair| {

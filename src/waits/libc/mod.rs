@@ -91,7 +91,7 @@ impl Family for Libc {
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
         let below = below?;
-        let Some(futex) = below.futex.filter(|_| !below.transient) else {
+        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex" && !below.transient) else {
             return mutex::paused(process, thread, below);
         };
         let case = Case { process, thread, below, futex };

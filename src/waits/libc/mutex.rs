@@ -135,7 +135,10 @@ pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
 /// A mutex with `__owner`.
 fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
     let field = base + layout::OWNER;
-    let resource = case.resource("pthread_mutex", "mutex", base, state(case, base, 2, i64::from(owner)));
+    // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
+    let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
+    let (kind, noun) = if in_loader { ("loader_lock", "dynamic loader's lock") } else { ("pthread_mutex", "mutex") };
+    let resource = case.resource(kind, noun, base, state(case, base, 2, i64::from(owner)));
     let evidence = vec![case.word_is("mutex", base, "__lock = 2"), format!("__owner = {owner} at {field}")];
     let decoded = case.below.refined(resource, API, evidence);
     if layout::SPECIAL_OWNERS.contains(&owner) {
