@@ -453,10 +453,10 @@ fn python(locked: i32) -> Made {
 
 #[test]
 fn the_gil() {
-    for (word, value) in [(0, 0), (1, 0)] {
+    for (number, word, value) in [(202, 0, 0), (202, 1, 0), (219, 0, 0), (219, 1, 0)] {
         let mut made = python(1);
         made.u32(GIL + 32 + 40, word);
-        made.set(0, 202, -516, [GIL + 32 + 40, 0x89, value, 0x1234, 0, 0xffff_ffff]);
+        made.set(0, number, -516, [GIL + 32 + 40, 0x89, value, 0x1234, 0, 0xffff_ffff]);
         let seen = look(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("gil", GIL)], "also just woken");
         assert!(!seen.waits[0].timed);
@@ -498,8 +498,8 @@ fn damaged_memory_never_panics() {
     // Every word of lock, descriptor and stack replaced by hostile values, and memory missing at all.
     let hostile = [0, 1, 2, u32::MAX, 0x7fff_ffff, W, STACK as u32, LOCK as u32, LOCK as u32 + 4];
     for (i, &word) in hostile.iter().enumerate() {
-        for operation in [0, 0x80, 0x86, 0x89, 0x109, 0x189] {
-            for value in [0, 2, 3, u64::MAX, u64::from(word)] {
+        for operation in [0, 0x80, 0x86, 0x189] {
+            for value in [0, 3, u64::from(word)] {
                 let mut made = python(1);
                 for at in (0..0x80).step_by(4) {
                     made.u32(LOCK + at, hostile[(i + at as usize) % hostile.len()]);

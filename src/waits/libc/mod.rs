@@ -48,9 +48,20 @@ impl Case<'_, '_> {
     }
 
     /// A resource of `kind` at `base`, called `noun`.
-    pub fn resource(&self, kind: &'static str, noun: &str, base: Addr, state: Vec<(&'static str, i64)>) -> Resource {
+    pub fn resource(
+        &self,
+        kind: &'static str,
+        noun: &str,
+        base: Addr,
+        mut state: Vec<(&'static str, i64)>,
+    ) -> Resource {
+        let key = key(self.process, kind, base);
+        if key.address.is_null() {
+            // In shared memory the address is no part of the identity, but people look for it.
+            state.push(("address", base.0 as i64));
+        }
         Resource {
-            key: key(self.process, kind, base),
+            key,
             process: self.process.context.process,
             label: label(self.process, self.thread, noun, base),
             state,
