@@ -51,6 +51,9 @@ pub struct ProcessImage {
     pub ns_pid: i32,
     /// Parent's process id, where known.
     pub parent: Option<i32>,
+    /// Threads of the parent at the look, as (tid as the parent itself calls it, name): a fork child may have
+    /// inherited a lock whose owner lives only there. Empty where unknown, or where the parent is captured itself.
+    pub parent_threads: Vec<(i32, String)>,
     /// The program's path as the target sees it.
     pub exe: Option<PathBuf>,
     /// Its argument vector.

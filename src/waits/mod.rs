@@ -4,7 +4,17 @@
 //! [`Observations`]. Lock families (kernel, libc, CPython, CUDA) each have a folder; a new one is a folder and one
 //! line in the list of families. Nothing here searches for cycles.
 
+pub mod cpython;
+pub mod facts;
+pub mod family;
+pub mod kernel;
+pub mod libc;
+pub mod owner;
+
 use crate::image::{Addr, Gap};
+
+pub use facts::{Process, ThreadFacts};
+pub use family::{Context, Decoded, Family, Look, observe};
 
 /// How sure a wait or a hold is.
 #[derive(
@@ -148,3 +158,8 @@ pub struct Observations {
     /// What could not be decided.
     pub gaps: Vec<Gap>,
 }
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! What the families share about a thread: its system call, its libc thread id, the words of its stack.
+//!
+//! In: a [`Context`]. Out: [`Process`] with one [`ThreadFacts`] a captured thread. It decodes no lock.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::family::{Context, plain_name};
+use super::kernel::Call;
+use super::libc::layout;
+use crate::image::{Addr, MemoryExt, Register, ThreadImage};
+use crate::threads::Thread;
+
+/// Most bytes of one stack that are searched for a lock's address.
+const STACK_LIMIT: u64 = 1 << 20;
+/// Most bytes of one frame.
+const FRAME_LIMIT: u64 = 256 << 10;
+/// Most frames of one stack that are searched.
+const FRAMES_LIMIT: usize = 512;
+/// Bytes above the stack pointer that are searched where no frames are known.
+const TOP_OF_STACK: u64 = 1024;
+
+/// Which C library a process runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CLibrary {
+    /// GNU libc, or unknown: its rules check every structure themselves.
+    Glibc,
+    /// musl.
+    Musl,
+}
+
+/// One process, prepared.
+#[derive(Debug)]
+pub struct Process<'a> {
+    /// What the caller gave.
+    pub context: Context<'a>,
+    /// One a captured thread, in the same order.
+    pub threads: Vec<ThreadFacts<'a>>,
+    /// Its C library.
+    pub library: CLibrary,
+    by_libc_tid: HashMap<i32, usize>,
+    by_pthread: HashMap<Addr, usize>,
+}
+
+/// One thread, prepared.
+#[derive(Debug)]
+pub struct ThreadFacts<'a> {
+    /// Its image.
+    pub image: &'a ThreadImage,
+    /// Its merged stack, if it has one.
+    pub thread: Option<&'a Thread>,
+    /// The system call that it sleeps in.
+    pub call: Option<Call>,
+    /// The id that libc writes into locks for this thread.
+    pub libc_tid: i32,
+    /// `pthread_self()`, where the thread pointer is known and looks like one.
+    pub pthread: Option<Addr>,
+    segments: Vec<(Addr, Addr)>,
+    words: OnceCell<Vec<(Addr, u64)>>,
+}
+
+/// A place where a thread has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mention {
+    /// "rbx of frame 3", "the word at 0x7f.. in frame 5".
+    pub place: String,
+    /// Position of the native frame.
+    pub native: usize,
+}
+
+impl<'a> Process<'a> {
+    /// Prepare a process.
+    pub fn new(context: Context<'a>) -> Process<'a> {
+        let memory = &*context.image.memory;
+        let library = library(&context);
+        let mut threads = Vec::with_capacity(context.image.threads.len());
+        let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
+        for image in &context.image.threads {
+            let pthread = image.registers.map(|r| r.fs_base).filter(|&fs| is_pthread(memory, fs, library));
+            let libc_tid = pthread
+                .and_then(|pd| memory.i32(pd + layout::tid_offset(library)).ok())
+                .filter(|&tid| tid > 0)
+                .unwrap_or(image.ns_tid);
+            let thread = context.threads.iter().find(|t| t.tid == image.tid);
+            let call = super::kernel::call(image, memory);
+            if !matches!(image.state, crate::image::TaskState::Zombie) {
+                by_libc_tid.insert(libc_tid, threads.len());
+                if let Some(pd) = pthread {
+                    by_pthread.insert(pd, threads.len());
+                }
+            }
+            let segments = segments(image, thread);
+            threads.push(ThreadFacts { image, thread, call, libc_tid, pthread, segments, words: OnceCell::new() });
+        }
+        Process { context, threads, library, by_libc_tid, by_pthread }
+    }
+
+    /// Position of the thread that libc calls `tid`.
+    pub fn libc_tid(&self, tid: i32) -> Option<usize> {
+        self.by_libc_tid.get(&tid).copied()
+    }
+
+    /// Position of the thread whose `pthread_self()` is `pd`.
+    pub fn pthread(&self, pd: Addr) -> Option<usize> {
+        self.by_pthread.get(&pd).copied()
+    }
+
+    /// Position of the thread with lockscope's `tid`.
+    pub fn position(&self, tid: i32) -> Option<usize> {
+        self.threads.iter().position(|t| t.image.tid == tid)
+    }
+
+    /// `memory` of the process.
+    pub fn memory(&self) -> &'a dyn crate::image::Memory {
+        &*self.context.image.memory
+    }
+
+    /// Every thread's pthread pointer with its position.
+    pub fn pthreads(&self) -> impl Iterator<Item = (Addr, usize)> + '_ {
+        self.threads.iter().enumerate().filter_map(|(i, t)| Some((t.pthread?, i)))
+    }
+}
+
+impl ThreadFacts<'_> {
+    /// "533 'MainThread'".
+    pub fn describe(&self) -> String {
+        let name = self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str());
+        format!("{} '{}'", self.image.tid, name)
+    }
+
+    /// The name that a person knows the thread by.
+    pub fn name(&self) -> &str {
+        self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str())
+    }
+
+    /// Stack pointer.
+    pub fn sp(&self) -> Option<Addr> {
+        self.image.registers.and_then(|r| r.general.sp()).or(self.call.map(|c| c.sp)).filter(|sp| !sp.is_null())
+    }
+
+    /// Whether `address` lies in the captured part of this thread's stack.
+    pub fn on_own_stack(&self, address: Addr) -> bool {
+        self.segments.iter().any(|&(start, end)| start <= address && address < end)
+    }
+
+    /// The words of its frames, `[sp, cfa)` of each; where no frames are known, those at the top of the stack.
+    pub fn words(&self, process: &Process<'_>) -> &[(Addr, u64)] {
+        self.words.get_or_init(|| {
+            let memory = process.memory();
+            let mut words = Vec::new();
+            for &(start, end) in &self.segments {
+                let mut at = start;
+                // In small pieces: a page that was not captured must not hide the others.
+                while at < end {
+                    let size = (end - at).min(4096 - (at.0 & 4095)) as usize & !7;
+                    if size == 0 {
+                        break;
+                    }
+                    if let Ok(bytes) = memory.bytes(at, size) {
+                        let word = |c: &[u8]| c.try_into().map(u64::from_le_bytes).unwrap_or(0);
+                        words.extend(bytes.chunks_exact(8).enumerate().map(|(i, c)| (at + 8 * i as u64, word(c))));
+                    }
+                    at = at + size as u64;
+                }
+            }
+            words
+        })
+    }
+
+    /// The words of the first `bytes` bytes above the stack pointer.
+    pub fn top(&self, process: &Process<'_>, bytes: u64) -> Vec<(Addr, u64)> {
+        let Some(sp) = self.sp() else { return Vec::new() };
+        let memory = process.memory();
+        let mut words = Vec::new();
+        for at in (0..bytes / 8).map(|i| sp + 8 * i) {
+            match memory.u64(at) {
+                Ok(word) => words.push((at, word)),
+                Err(_) => break,
+            }
+        }
+        words
+    }
+
+    /// Values of the known registers of the innermost `count` frames, with the frame's position.
+    pub fn registers(&self, count: usize) -> Vec<(usize, Register, u64)> {
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let mut all: Vec<_> = frames
+            .iter()
+            .take(count)
+            .enumerate()
+            .flat_map(|(n, frame)| frame.registers.iter().map(move |(r, v)| (n, r, v)))
+            .collect();
+        if frames.is_empty()
+            && let Some(registers) = self.image.registers
+        {
+            all.extend(registers.general.iter().map(|(r, v)| (0, r, v)));
+        }
+        all
+    }
+
+    /// Where in frames `from..` this thread has an address in `[start, start + size)`.
+    pub fn mention(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Mention> {
+        let hit = |value: u64| Addr(value).within(start, size);
+        if let Some((native, register, value)) =
+            self.registers(FRAMES_LIMIT).into_iter().find(|&(n, _, v)| n >= from && hit(v))
+        {
+            let place = format!("{} = {:#x} in frame {native}", register.name(), value);
+            return Some(Mention { place, native });
+        }
+        self.words(process).iter().filter(|(_, value)| hit(*value)).find_map(|&(at, value)| {
+            let native = self.native_frame(at);
+            (native >= from)
+                .then(|| Mention { place: format!("the stack word at {at} in frame {native} is {value:#x}"), native })
+        })
+    }
+
+    /// Position of the native frame that `slot` of the stack belongs to.
+    fn native_frame(&self, slot: Addr) -> usize {
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        frames.iter().take(FRAMES_LIMIT).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa)).unwrap_or(0)
+    }
+
+    /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
+    pub fn merged(&self, native: usize) -> Option<usize> {
+        self.thread?.frames.iter().rposition(|f| f.native == Some(native))
+    }
+
+    /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
+    pub fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
+        let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
+        frames.iter().filter_map(move |frame| {
+            let native = frame.native.filter(|&n| n < count)?;
+            Some((native, plain_name(frame.function.as_deref()?)))
+        })
+    }
+
+    /// Whether one of the innermost `count` native frames has a name that starts with one of `prefixes`.
+    pub fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
+        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    }
+
+    /// The first shared library, from the innermost frame, that is not the C library.
+    pub fn first_library(&self, process: &Process<'_>) -> Option<String> {
+        let modules = process.context.symbols.modules();
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let of_libc = ["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++", "libc++", "[vdso]"];
+        let first = frames
+            .iter()
+            .take(FRAMES_LIMIT)
+            .filter_map(|frame| modules.list.get(modules.at(frame.pc)?))
+            .find(|module| !of_libc.iter().any(|prefix| module.name.starts_with(prefix)))?;
+        first.name.contains(".so").then(|| first.name.clone())
+    }
+}
+
+/// Whether `fs` points to a thread descriptor: its self pointers are right (libc.md, section 3; musl keeps one
+/// at offset 0 only).
+fn is_pthread(memory: &dyn crate::image::Memory, fs: Addr, library: CLibrary) -> bool {
+    let at = match library {
+        CLibrary::Glibc => layout::PTHREAD_SELF,
+        CLibrary::Musl => 0,
+    };
+    !fs.is_null() && memory.u64(fs + at).is_ok_and(|word| word == fs.0)
+}
+
+/// musl is known by its loader, or in a static program by where the thread id stands.
+fn library(context: &Context<'_>) -> CLibrary {
+    let musl_name = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.starts_with("ld-musl") || name.starts_with("libc.musl")
+    };
+    if context.image.mappings.iter().any(|m| m.path.as_deref().is_some_and(musl_name)) {
+        return CLibrary::Musl;
+    }
+    let memory = &*context.image.memory;
+    let word_is_tid = |library: CLibrary| {
+        context.image.threads.iter().any(|t| {
+            t.registers.is_some_and(|r| {
+                is_pthread(memory, r.fs_base, library)
+                    && memory.i32(r.fs_base + layout::tid_offset(library)).is_ok_and(|tid| tid == t.ns_tid)
+            })
+        })
+    };
+    if !word_is_tid(CLibrary::Glibc) && word_is_tid(CLibrary::Musl) { CLibrary::Musl } else { CLibrary::Glibc }
+}
+
+/// The parts of the stack that its frames cover, adjoining ones joined.
+fn segments(image: &ThreadImage, thread: Option<&Thread>) -> Vec<(Addr, Addr)> {
+    let frames = thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+    let mut parts: Vec<(Addr, Addr)> = Vec::new();
+    let mut total = 0;
+    for frame in frames.iter().take(FRAMES_LIMIT) {
+        let Some(cfa) = frame.cfa else { continue };
+        let start = Addr(frame.sp.0 & !7);
+        let size = cfa - start;
+        if size == 0 || size > FRAME_LIMIT || total + size > STACK_LIMIT || cfa < start {
+            continue;
+        }
+        total += size;
+        match parts.last_mut() {
+            Some(last) if last.1 == start => last.1 = cfa,
+            _ => parts.push((start, cfa)),
+        }
+    }
+    if parts.is_empty() {
+        let sp = image.registers.and_then(|r| r.general.sp()).or(image.syscall.map(|s| s.sp));
+        if let Some(sp) = sp.filter(|sp| !sp.is_null()) {
+            let start = Addr(sp.0 & !7);
+            parts.push((start, start + TOP_OF_STACK));
+        }
+    }
+    // A wrapped end would make the loops over the words run for ever.
+    parts.retain(|(start, end)| start < end);
+    parts
+}

@@ -1,0 +1,290 @@
+//! The list of lock families and the loop that asks them.
+//!
+//! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Families run kernel, then libc,
+//! then CPython; each sees what the one below decoded and may say it better. Nothing here knows a lock's layout.
+
+use std::collections::BTreeSet;
+
+use super::facts::{Process, ThreadFacts};
+use super::kernel::Call;
+use super::kernel::Futex;
+use super::owner::Ownership;
+use super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, Scope, Wait};
+use crate::image::{Addr, Gap, Image, ProcessImage};
+use crate::python::Python;
+use crate::symbols::Symbols;
+use crate::threads::Thread;
+
+/// What the families may look at in one process.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Position of the process in the image.
+    pub process: usize,
+    /// The process.
+    pub image: &'a ProcessImage,
+    /// The whole look.
+    pub all: &'a Image,
+    /// Names of addresses.
+    pub symbols: &'a Symbols<'a>,
+    /// Threads with merged stacks.
+    pub threads: &'a [Thread],
+    /// Its Python runtime, if it has one.
+    pub python: Option<&'a Python>,
+}
+
+/// What a family says of one thread's wait.
+#[derive(Debug, Clone)]
+pub struct Decoded {
+    /// What it waits for.
+    pub resource: Resource,
+    /// "read", "write".
+    pub mode: Option<&'static str>,
+    /// All holders or any of them.
+    pub needs: Needs,
+    /// Ends by itself.
+    pub timed: bool,
+    /// How sure.
+    pub certainty: Certainty,
+    /// What was read.
+    pub evidence: Vec<String>,
+    /// What could not be decided.
+    pub gaps: Vec<Gap>,
+    /// Prefixes of the names of the calls that wait so, for the index of the frame.
+    pub api: &'static [&'static str],
+    /// The thread was woken or is about to retry: no wait is reported.
+    pub transient: bool,
+    /// What the lock itself says of its holder.
+    pub ownership: Ownership,
+    /// The system call, if it is in one.
+    pub call: Option<Call>,
+    /// The futex, if it sleeps on one.
+    pub futex: Option<Futex>,
+}
+
+impl Decoded {
+    /// A better account of the same wait: another resource, the same call.
+    pub fn refined(&self, resource: Resource, api: &'static [&'static str], evidence: Vec<String>) -> Decoded {
+        Decoded {
+            resource,
+            mode: None,
+            needs: Needs::All,
+            certainty: Certainty::Exact,
+            evidence,
+            gaps: Vec::new(),
+            ownership: Ownership::Unknown,
+            api,
+            ..self.clone()
+        }
+    }
+
+    /// The same with a holder.
+    pub fn owned(mut self, ownership: Ownership) -> Decoded {
+        self.ownership = ownership;
+        self
+    }
+
+    /// The same with a gap.
+    pub fn with_gap(mut self, gap: Gap) -> Decoded {
+        self.gaps.push(gap);
+        self
+    }
+
+    /// The same with a mode.
+    pub fn with_mode(mut self, mode: &'static str) -> Decoded {
+        self.mode = Some(mode);
+        self
+    }
+}
+
+/// A wait with the positions of its process and thread in the [`Look`].
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Position in [`Look::processes`].
+    pub process: usize,
+    /// Position in [`Process::threads`].
+    pub thread: usize,
+    /// The wait.
+    pub decoded: Decoded,
+}
+
+/// All processes of one look, prepared for the families.
+#[derive(Debug)]
+pub struct Look<'a> {
+    /// One a context, in the same order.
+    pub processes: Vec<Process<'a>>,
+}
+
+/// A lock family.
+pub trait Family: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// What `thread` waits for; `below` is what the lower families made of it. `None`: nothing better to say.
+    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded>;
+
+    /// Who holds the resources of this family's kinds that somebody waits for (and, where the family keeps
+    /// account of its own, others).
+    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations);
+}
+
+/// The families, lowest first. A new one is a folder and a line here.
+const FAMILIES: [&dyn Family; 3] = [&super::kernel::Kernel, &super::libc::Libc, &super::cpython::Cpython];
+
+/// Frames searched for the call that waits: the wait is at the innermost end.
+const API_FRAMES: usize = 16;
+
+/// Decode the waits and holds of all processes of one look.
+pub fn observe(contexts: &[Context<'_>]) -> Observations {
+    let look = Look { processes: contexts.iter().map(|&context| Process::new(context)).collect() };
+    let mut out = Observations::default();
+    let mut found = Vec::new();
+    for (position, process) in look.processes.iter().enumerate() {
+        for (index, thread) in process.threads.iter().enumerate() {
+            let mut decoded: Option<Decoded> = None;
+            for family in FAMILIES {
+                if let Some(better) = family.decode(process, thread, decoded.as_ref()) {
+                    decoded = Some(better);
+                }
+            }
+            if let Some(decoded) = decoded.filter(|d| !d.transient) {
+                found.push(Found { process: position, thread: index, decoded });
+            }
+        }
+    }
+    for one in &found {
+        let process = &look.processes[one.process];
+        let thread = &process.threads[one.thread];
+        out.waits.push(wait(process, thread, &one.decoded));
+        out.gaps.extend(one.decoded.gaps.iter().cloned());
+        add_resource(&mut out, &one.decoded.resource);
+    }
+    for family in FAMILIES {
+        family.holds(&look, &found, &mut out);
+    }
+    let mut seen = BTreeSet::new();
+    out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
+    out
+}
+
+/// Add a resource unless its key is there.
+pub fn add_resource(out: &mut Observations, resource: &Resource) {
+    if !out.resources.iter().any(|known| known.key == resource.key) {
+        out.resources.push(resource.clone());
+    }
+}
+
+/// The first wait for each resource of one of `kinds`: holders of a resource are looked up once.
+pub fn waited<'f>(waits: &'f [Found], kinds: &[&str]) -> Vec<&'f Found> {
+    let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
+    waits
+        .iter()
+        .filter(|one| kinds.contains(&one.decoded.resource.key.kind) && seen.insert(&one.decoded.resource.key))
+        .collect()
+}
+
+/// Positions and threads of those that wait for `key`.
+pub fn waits_for(waits: &[Found], key: &ResourceKey, process: usize, thread: usize) -> bool {
+    waits.iter().any(|one| one.process == process && one.thread == thread && one.decoded.resource.key == *key)
+}
+
+/// An exact hold by `holder`.
+pub fn exact_hold(resource: &ResourceKey, holder: Party, mode: Option<&'static str>, evidence: Vec<String>) -> Hold {
+    Hold {
+        holder,
+        gone: None,
+        resource: resource.clone(),
+        mode,
+        frame: None,
+        certainty: Certainty::Exact,
+        binding: false,
+        evidence,
+    }
+}
+
+/// Where a word at `address` lives: shared mappings of the same file offset are the same place in every process.
+pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
+    match process.context.image.mapping(address) {
+        Some(m) if m.shared && m.inode != 0 => {
+            Scope::Shared(m.device, m.inode, m.offset.wrapping_add(address - m.start))
+        }
+        _ => Scope::Process(process.context.process),
+    }
+}
+
+/// The identity of an object at `address`; in shared memory the address differs from process to process and
+/// is left out.
+pub fn key(process: &Process<'_>, kind: &'static str, address: Addr) -> ResourceKey {
+    let scope = scope(process, address);
+    let address = if matches!(scope, Scope::Shared(..)) { Addr(0) } else { address };
+    ResourceKey { kind, scope, address }
+}
+
+/// "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "semaphore 0x7f.. in the heap".
+pub fn label(process: &Process<'_>, thread: &ThreadFacts<'_>, noun: &str, address: Addr) -> String {
+    let symbols = process.context.symbols;
+    let list = &symbols.modules().list;
+    let module = symbols.modules().at(address).and_then(|at| list.get(at));
+    if let Some(symbol) = symbols.object(address) {
+        let delta = address - symbol.address;
+        let within = if delta == 0 { String::new() } else { format!("+{delta:#x}") };
+        let place = module.map(|m| format!(" in {}", m.name)).unwrap_or_default();
+        return format!("{noun} `{}`{within}{place}", symbol.name);
+    }
+    if let Some(module) = module {
+        return format!("{noun} {address} in {}", module.name);
+    }
+    let mapping = process.context.image.mapping(address);
+    if let Some(path) = mapping.filter(|m| m.is_file() || m.shared).and_then(|m| m.path.as_deref()) {
+        return format!("{noun} {address} in {path}");
+    }
+    if thread.on_own_stack(address) || mapping.is_some_and(|m| m.path.as_deref() == Some("[stack]")) {
+        return format!("{noun} {address} on a stack");
+    }
+    // The heap says nothing of whose lock it is; the library that asks for it usually does.
+    match thread.first_library(process) {
+        Some(name) => format!("{noun} {address} inside {name}"),
+        None if mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")) => format!("{noun} {address} in the heap"),
+        None => format!("{noun} {address}"),
+    }
+}
+
+/// Build the public wait.
+fn wait(process: &Process<'_>, thread: &ThreadFacts<'_>, decoded: &Decoded) -> Wait {
+    Wait {
+        waiter: Party::Thread(process.context.process, thread.image.tid),
+        resource: decoded.resource.key.clone(),
+        mode: decoded.mode,
+        needs: decoded.needs,
+        timed: decoded.timed,
+        since_ms: thread.image.asleep_ms,
+        frame: frame(thread, decoded.api),
+        certainty: decoded.certainty,
+        evidence: decoded.evidence.clone(),
+        spinning: false,
+    }
+}
+
+/// The merged frame of the waiting call: the outermost of the innermost frames that has a name of the API, else
+/// the innermost one.
+fn frame(thread: &ThreadFacts<'_>, api: &[&str]) -> Option<usize> {
+    let frames = &thread.thread?.frames;
+    if frames.is_empty() {
+        return None;
+    }
+    let named = |index: &usize| {
+        let frame = &frames[*index];
+        frame.native.is_some_and(|n| n < API_FRAMES)
+            && frame.function.as_deref().is_some_and(|name| {
+                let name = plain_name(name);
+                api.iter().any(|prefix| name.starts_with(prefix))
+            })
+    };
+    let end = frames.len().min(4 * API_FRAMES);
+    Some((0..end).rev().find(named).unwrap_or(0))
+}
+
+/// A C function's name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
+/// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
+pub fn plain_name(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
+}

@@ -1,0 +1,311 @@
+//! The base layer: the system call that a thread sleeps in, by number and arguments.
+//!
+//! In: registers, or what /proc says of a thread without them. Out: a plain wait for every blocked thread: a futex
+//! as itself, or what a call waits for ("a child process", "a timer"). It looks up no descriptor.
+
+pub mod syscalls;
+
+use super::facts::{Process, ThreadFacts};
+use super::family::{Decoded, Family, Found, Look, add_resource, exact_hold, key, label, waited};
+use super::owner::Ownership;
+use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
+use syscalls::{Timed, Waits};
+
+/// A system call that a thread sleeps in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Its number; the real one where a restarted call could be recognised, else 219.
+    pub number: i64,
+    /// It is being restarted after an earlier stop or signal: then it has a time-out.
+    pub restarted: bool,
+    /// The six arguments.
+    pub arguments: [u64; 6],
+    /// Stack pointer.
+    pub sp: Addr,
+}
+
+/// A wait on a futex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Futex {
+    /// Address of the word.
+    pub word: Addr,
+    /// The value that it must have for the thread to sleep.
+    pub value: u32,
+    /// Operation with its flags, as passed.
+    pub operation: u32,
+    /// Operation without flags: 0 WAIT, 6 LOCK_PI, 9 WAIT_BITSET, 11 WAIT_REQUEUE_PI, 13 LOCK_PI2.
+    pub command: u32,
+    /// Has a time-out.
+    pub timed: bool,
+}
+
+impl Futex {
+    /// Whether the kernel itself keeps the owner in the word.
+    pub fn inherits_priority(&self) -> bool {
+        matches!(self.command, FUTEX_LOCK_PI | FUTEX_LOCK_PI2)
+    }
+}
+
+const FUTEX_WAIT: u32 = 0;
+const FUTEX_LOCK_PI: u32 = 6;
+const FUTEX_WAIT_BITSET: u32 = 9;
+const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
+const FUTEX_LOCK_PI2: u32 = 13;
+/// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).
+const FUTEX_COMMAND: u32 = 0x7f;
+
+const NR_FUTEX: i64 = 202;
+const NR_FUTEX_WAITV: i64 = 449;
+const NR_FUTEX_WAIT: i64 = 455;
+const NR_RESTART: i64 = 219;
+const NR_WAIT4: i64 = 61;
+const NR_WAITID: i64 = 247;
+const NR_NANOSLEEP: i64 = 230;
+
+/// Results that say "this call sleeps": ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and
+/// EINTR of the calls that are not restarted (libc.md section 6, measured on 6.18).
+const ASLEEP: [i64; 5] = [-512, -513, -514, -516, -4];
+
+/// The family.
+#[derive(Debug)]
+pub struct Kernel;
+
+/// The system call that `thread` sleeps in.
+pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
+    let raw = match thread.registers {
+        Some(registers) => registers.syscall().filter(|call| ASLEEP.contains(&call.result))?,
+        // /proc shows a call only of a sleeping thread; there is no result to look at.
+        None => thread.syscall.filter(|call| call.number >= 0)?,
+    };
+    let restarted = raw.number == NR_RESTART;
+    let number = if restarted { original_number(&raw, memory) } else { raw.number };
+    Some(Call { number, restarted, arguments: raw.arguments, sp: raw.sp })
+}
+
+/// Which call restart_syscall stands for (libc.md section 6): the instruction that loaded its number, or the shape
+/// of the arguments, which the kernel keeps.
+fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
+    // mov $nr,%eax ; [xor $0x80,%sil] ; syscall
+    for gap in [0u64, 4] {
+        let mut code = [0u8; 11];
+        let length = 7 + gap as usize;
+        if memory.read_exact(raw.pc - length as u64, &mut code[..length]).is_ok()
+            && code[0] == 0xb8
+            && code[length - 2..length] == [0x0f, 0x05]
+            && (gap == 0 || code[5..9] == [0x40, 0x80, 0xf6, 0x80])
+        {
+            let number = u32::from_le_bytes([code[1], code[2], code[3], code[4]]);
+            if number < 1024 {
+                return i64::from(number);
+            }
+        }
+    }
+    let [first, ..] = raw.arguments;
+    match shaped_as_futex(&raw.arguments, memory) {
+        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => NR_FUTEX,
+        // nanosleep through clock_nanosleep: the first argument is a clock's number.
+        None if first < 16 => NR_NANOSLEEP,
+        // poll and nanosleep may look like a futex that was woken: not proven.
+        _ => NR_RESTART,
+    }
+}
+
+/// A futex wait, if the arguments of a restarted call can be one.
+fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Option<Futex> {
+    let [first, second, third, ..] = *arguments;
+    let operation = second as u32;
+    let command = operation & FUTEX_COMMAND;
+    let shape = operation & !0x1ff == 0
+        && matches!(command, FUTEX_WAIT | FUTEX_WAIT_BITSET)
+        && first.is_multiple_of(4)
+        && memory.u32(Addr(first)).is_ok();
+    shape.then_some(Futex { word: Addr(first), value: third as u32, operation, command, timed: true })
+}
+
+/// The futex that a call waits on, if it does.
+pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
+    let [a0, a1, a2, a3, a4, _] = call.arguments;
+    match call.number {
+        NR_FUTEX => {
+            let operation = a1 as u32;
+            let command = operation & FUTEX_COMMAND;
+            let waits = [FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2];
+            waits.contains(&command).then_some(Futex {
+                word: Addr(a0),
+                value: a2 as u32,
+                operation,
+                command,
+                // The clock bit says nothing: 0x189 is also used without a time-out.
+                timed: a3 != 0,
+            })
+        }
+        NR_FUTEX_WAITV => {
+            // struct futex_waitv { u64 val; u64 uaddr; u32 flags; u32 reserved }: the first of several.
+            let value = memory.u64(Addr(a0)).ok()? as u32;
+            let word = memory.pointer(Addr(a0) + 8).ok()?;
+            Some(Futex { word, value, operation: 0, command: FUTEX_WAIT, timed: a3 != 0 })
+        }
+        NR_FUTEX_WAIT => {
+            Some(Futex { word: Addr(a0), value: a1 as u32, operation: 0, command: FUTEX_WAIT, timed: a4 != 0 })
+        }
+        _ => None,
+    }
+}
+
+impl Family for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, _below: Option<&Decoded>) -> Option<Decoded> {
+        let call = thread.call?;
+        match futex(&call, process.memory()) {
+            Some(futex) => Some(sleeps_on(process, thread, call, futex)),
+            // What may be a futex is handed on: its address may say more to a higher family.
+            None if call.number == NR_RESTART => {
+                let futex = shaped_as_futex(&call.arguments, process.memory());
+                Some(Decoded { futex, ..plain(process, thread, call) })
+            }
+            None => Some(plain(process, thread, call)),
+        }
+    }
+
+    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
+        for found in waited(waits, &["process"]) {
+            children(look, found, out);
+        }
+    }
+}
+
+/// A futex as itself.
+fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex: Futex) -> Decoded {
+    let now = process.memory().u32(futex.word);
+    let mut evidence = vec![format!(
+        "futex({}, operation {:#x}, value {:#x}): the word is {}",
+        futex.word,
+        futex.operation,
+        futex.value,
+        now.map_or_else(|fault| format!("unreadable: {fault}"), |word| format!("{word:#x}"))
+    )];
+    // A thread sleeps only while the word has the value: another value means that it was woken and has not run
+    // yet. LOCK_PI has no value.
+    let transient = !futex.inherits_priority() && now.is_ok_and(|word| word != futex.value);
+    if call.restarted {
+        evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
+    }
+    let several = call.number == NR_FUTEX_WAITV && call.arguments[1] > 1;
+    if several {
+        evidence.push(format!("the first of {} futexes of a futex_waitv call", call.arguments[1]));
+    }
+    Decoded {
+        resource: Resource {
+            key: key(process, "futex", futex.word),
+            process: process.context.process,
+            label: label(process, thread, "futex", futex.word),
+            state: now.map(|word| ("word", i64::from(word))).into_iter().collect(),
+        },
+        mode: None,
+        needs: if several { Needs::Any } else { Needs::All },
+        timed: futex.timed,
+        certainty: Certainty::Exact,
+        evidence,
+        gaps: Vec::new(),
+        api: &["syscall", "futex", "lll_", "pthread_", "sem_"],
+        ownership: Ownership::Unknown,
+        transient,
+        call: Some(call),
+        futex: Some(futex),
+    }
+}
+
+/// Any other call.
+fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded {
+    let row = syscalls::row_of(call.number);
+    let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
+    let waits = row.map_or(Waits::Other, |row| row.waits);
+    let a0 = call.arguments[0];
+    let position = process.context.process;
+    let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
+    let (kind, scope, text) = match waits {
+        Waits::Timer => ("timer", own("timer"), format!("a timer ({name})")),
+        Waits::Signal => ("other", own("signal"), format!("a signal ({name})")),
+        Waits::Descriptor(kind) => {
+            let fd = a0 as i32;
+            let kind = if fd == 0 && kind == "other" { "stdin" } else { kind };
+            let what = if kind == "stdin" { "standard input".into() } else { format!("descriptor {fd}") };
+            (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
+        }
+        Waits::Several => ("other", own("events"), format!("events ({name})")),
+        Waits::Child => child(process, call, &name),
+        Waits::Semaphores => {
+            let set = a0 as i32;
+            ("sysv_semaphore", Scope::System(format!("sysv-semaphore:{set}")), format!("System V semaphore set {set}"))
+        }
+        Waits::Other => ("other", own("call"), name.clone()),
+    };
+    let timed = call.restarted
+        || match row.map_or(Timed::Never, |row| row.timed) {
+            Timed::Never => false,
+            Timed::Always => true,
+            Timed::Pointer(at) => call.arguments[at] != 0,
+            Timed::Milliseconds(at) => call.arguments[at] as i32 >= 0,
+        };
+    let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
+    if call.restarted {
+        evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
+    }
+    Decoded {
+        resource: Resource {
+            key: ResourceKey { kind, scope, address: Addr(0) },
+            process: position,
+            label: text,
+            state: Vec::new(),
+        },
+        mode: None,
+        needs: if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All },
+        timed,
+        certainty: Certainty::Exact,
+        evidence,
+        gaps: Vec::new(),
+        api: row.map_or(&[], |row| std::slice::from_ref(&row.name)),
+        ownership: Ownership::Unknown,
+        transient: false,
+        call: Some(call),
+        futex: None,
+    }
+}
+
+/// The child that a wait4 or waitid names, or any child.
+fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static str, Scope, String) {
+    let named = match (call.number, call.arguments) {
+        (NR_WAIT4, [pid, ..]) => pid as i32,
+        // P_PID = 1 (linux/wait.h).
+        (NR_WAITID, [1, pid, ..]) => pid as i32,
+        _ => -1,
+    };
+    let of = process.context.process;
+    match named {
+        pid if pid > 0 => {
+            ("process", Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
+        }
+        _ => ("process", Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
+    }
+}
+
+/// A captured child "holds" its own end.
+fn children(look: &Look<'_>, found: &Found, out: &mut Observations) {
+    let parent = &look.processes[found.process];
+    let Scope::System(name) = &found.decoded.resource.key.scope else { return };
+    let Some(pid) = name.rsplit(':').next().and_then(|pid| pid.parse::<i32>().ok()) else { return };
+    let child = look
+        .processes
+        .iter()
+        .find(|p| p.context.image.ns_pid == pid && p.context.image.parent == Some(parent.context.image.pid));
+    if let Some(child) = child {
+        let evidence = vec![format!("process {} is that child and lives", child.context.image.pid)];
+        add_resource(out, &found.decoded.resource);
+        let holder = Party::Process(child.context.process);
+        out.holds.push(exact_hold(&found.decoded.resource.key, holder, None, evidence));
+    }
+}

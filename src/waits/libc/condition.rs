@@ -1,0 +1,67 @@
+//! `pthread_cond_t`: a thread waits to be signalled. Nobody holds a condition.
+//!
+//! In: a [`Case`]. Out: the condition's base and its mutex. The futex word's offset differs by version; the
+//! clean-up buffer {.., cond, mutex, ..} on the waiter's stack tells the base in every one (libc.md section 0.4).
+
+use super::super::family::Decoded;
+use super::Case;
+use super::layout::{condition as layout, mutex};
+use crate::image::{Addr, MemoryExt};
+
+/// Calls that wait on a condition.
+pub const API: &[&str] = &["pthread_cond_", "cnd_"];
+/// Frames whose registers are asked where the clean-up buffer was not found.
+const FRAMES: usize = 5;
+
+/// Decode a condition wait.
+pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    // Up to 2.34 the plain WAIT has value 0; a plain WAIT with another value is a mutex.
+    if !(futex.command == 9 || futex.command == 0 && futex.value == 0) {
+        return None;
+    }
+    let offset = |base: Addr| {
+        let delta = futex.word - base;
+        let (_, references, _) = layout::LAYOUTS.iter().find(|(words, ..)| words.contains(&delta))?;
+        // The waiter itself is counted in `__wrefs`: a pointer to a structure that has the waited-for word by
+        // chance at such an offset seldom passes.
+        let waiters = case.word(base, *references)? >> layout::WAITERS_SHIFT;
+        (base.0.is_multiple_of(8) && (1..layout::MOST_WAITERS).contains(&waiters)).then_some(delta)
+    };
+    let words = case.thread.top(case.process, layout::CLEANUP_RANGE);
+    let from_stack = words.windows(2).find_map(|pair| {
+        let (base, lock) = (Addr(pair[0].1), Addr(pair[1].1));
+        let kind = (lock != base && lock.0 > 4096 && lock.0.is_multiple_of(4))
+            .then(|| case.word(lock, mutex::KIND))
+            .flatten()?;
+        let delta = offset(base)?;
+        (kind & !mutex::KIND_BITS == 0)
+            .then(|| (base, delta, Some(lock), format!("the clean-up buffer at {}", pair[0].0)))
+    });
+    let (base, delta, lock, known) = from_stack.or_else(|| {
+        if !case.inside(API) {
+            return None;
+        }
+        case.thread.registers(FRAMES).into_iter().find_map(|(frame, register, value)| {
+            Some((Addr(value), offset(Addr(value))?, None, format!("{} in frame {frame}", register.name())))
+        })
+    })?;
+    let (_, references, version) = layout::LAYOUTS.iter().find(|(words, ..)| words.contains(&delta))?;
+    let mut state = Vec::new();
+    if let Some(references) = case.word(base, *references) {
+        state.push(("waiters", i64::from(references >> layout::WAITERS_SHIFT)));
+        state.push(("monotonic", i64::from(references >> 1 & 1)));
+    }
+    if let Ok(sequence) = case.process.memory().u64(base) {
+        state.push(("wseq", sequence as i64));
+    }
+    let mut evidence = vec![
+        case.word_is("condition", base, &format!("__g_signals[{}], {version}", (delta & 4) >> 2)),
+        format!("{known} names the condition {base}"),
+    ];
+    if let Some(lock) = lock {
+        state.push(("mutex", lock.0 as i64));
+        evidence.push(format!("its mutex is {lock}"));
+    }
+    Some(case.below.refined(case.resource("pthread_cond", "condition", base, state), API, evidence))
+}

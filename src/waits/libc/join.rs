@@ -1,0 +1,59 @@
+//! `pthread_join`: a thread waits for the end of another.
+//!
+//! In: a [`Case`]. Out: the resource "thread", which that thread itself holds until it ends. Both glibc forms: the
+//! futex word is `pd->tid` (up to 2.42) or `pd->joinstate` (2.43).
+
+use super::super::family::Decoded;
+use super::super::owner::Ownership;
+use super::super::{Resource, ResourceKey, Scope};
+use super::Case;
+use super::layout;
+use crate::image::{Addr, MemoryExt};
+
+/// Calls that join.
+pub const API: &[&str] = &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
+/// joinstate of a thread that runs and can be joined (nptl/descr.h, commit 5da15b15ad).
+const JOINABLE: u32 = 2;
+
+/// Decode a glibc join.
+pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    if !matches!(futex.operation, 0 | 0x109) {
+        return None;
+    }
+    let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
+    for (pd, position) in case.process.pthreads() {
+        if futex.word == pd + layout::PTHREAD_TID && futex.value == case.process.threads[position].libc_tid as u32 {
+            return Some(joined(case, pd, position, "pd->tid"));
+        }
+        if futex.value == JOINABLE && futex.operation == 0x109 && futex.word.within(pd + low, high - low) {
+            return Some(joined(case, pd, position, "pd->joinstate"));
+        }
+    }
+    // A target without registers: its descriptor is known by its self pointer.
+    let pd = futex.word - layout::PTHREAD_TID;
+    let itself = case.process.memory().pointer(pd + layout::PTHREAD_SELF).ok()? == pd;
+    let position = case.process.libc_tid(futex.value as i32)?;
+    itself.then(|| joined(case, pd, position, "pd->tid"))
+}
+
+/// The wait for the thread at `position`.
+pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> Decoded {
+    let target = &case.process.threads[position];
+    let tid = target.image.tid;
+    let process = case.process.context.process;
+    let resource = Resource {
+        key: ResourceKey { kind: "thread", scope: Scope::Process(process), address: pd },
+        process,
+        label: format!("thread '{}' ({tid})", target.name()),
+        state: vec![("tid", i64::from(tid))],
+    };
+    let futex = case.futex;
+    let known = format!(
+        "futex word {} = pthread {pd} + {:#x} ({field}) has value {} until thread {tid} ends",
+        futex.word,
+        futex.word - pd,
+        futex.value
+    );
+    case.below.refined(resource, API, vec![known.clone()]).owned(Ownership::Thread(position, vec![known]))
+}

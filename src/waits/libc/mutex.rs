@@ -1,0 +1,211 @@
+//! `pthread_mutex_t` of every kind, and the {lock, count, owner pointer} lock of FILE.
+//!
+//! In: a [`Case`]. Out: the mutex and its owner: from `__owner`, or for priority-inheriting and robust ones from the
+//! lock word, because their `__owner` lags and is special after an owner's death.
+
+use super::super::facts::{Process, ThreadFacts};
+use super::super::family::Decoded;
+use super::super::kernel::Futex;
+use super::super::owner::{Owner, Ownership};
+use super::Case;
+use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
+use crate::image::{Addr, Gap};
+
+/// Calls that wait for a mutex.
+pub const API: &[&str] = &["pthread_mutex_", "lll_lock", "lll_timedlock", "lll_clocklock", "pthread_cond_"];
+/// Calls that wait for a FILE.
+const FILE_API: &[&str] =
+    &["f", "put", "get", "vf", "printf", "vprintf", "IO_", "lll_lock", "perror", "exit", "ungetc", "setv"];
+/// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
+const PARKED_FRAMES: usize = 4;
+const PARKED_BYTES: u64 = 768;
+const NR_PAUSE: i64 = 34;
+
+/// The kernel keeps the owner: LOCK_PI names the mutex itself.
+pub fn inheriting(case: &Case<'_, '_>) -> Option<Decoded> {
+    case.futex.inherits_priority().then(|| from_word(case, case.futex.word, "")).flatten()
+}
+
+/// Robust: the wait's value is the lock word with its waiters bit.
+pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    let kind = case.word(futex.word, layout::KIND)?;
+    (futex.command == 0 && futex.value & WAITERS != 0 && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
+        .then(|| from_word(case, futex.word, ""))
+        .flatten()
+}
+
+/// A priority-inheriting mutex that the kernel refused (locked by the caller itself, or its owner exited): glibc 2.31
+/// and later sleep for ever on a zero word of the waiter's own stack.
+pub fn parked(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    let sp = case.thread.sp()?;
+    let near = futex.word.within(sp - 256, 256 + PARKED_BYTES);
+    if futex.value != 0 || futex.timed || futex.command == 6 || !near || case.word(futex.word, 0)? != 0 {
+        return None;
+    }
+    refused(case)
+}
+
+/// The same in glibc 2.27, which sleeps in pause().
+pub fn paused(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
+    let in_pause = below.call.is_some_and(|call| call.number == NR_PAUSE);
+    if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
+        return None;
+    }
+    let futex = Futex { word: Addr(0), value: 0, operation: 0, command: 0, timed: false };
+    refused(&Case { process, thread, below, futex })
+}
+
+/// Find the mutex that the kernel refused among registers and stack words.
+fn refused(case: &Case<'_, '_>) -> Option<Decoded> {
+    let registers = case.thread.registers(PARKED_FRAMES).into_iter().map(|(_, _, value)| value);
+    let words = case.thread.top(case.process, PARKED_BYTES);
+    let own = case.thread.libc_tid;
+    let is_one = |base: Addr| {
+        let kind = case.word(base, layout::KIND)?;
+        let tid = (case.word(base, 0)? & TID_MASK) as i32;
+        let shaped = base.0.is_multiple_of(8) && kind & !layout::KIND_BITS == 0 && kind & layout::INHERIT != 0;
+        // Refused means: the waiter has it itself (EDEADLK), or its owner is no task any more (ESRCH).
+        (shaped && tid != 0 && (tid == own || case.process.libc_tid(tid).is_none())).then_some(base)
+    };
+    // Some builds keep only the address of `__kind` in a register.
+    let base = registers
+        .chain(words.into_iter().map(|(_, word)| word))
+        .filter(|value| *value > 4096)
+        .find_map(|value| is_one(Addr(value)).or_else(|| is_one(Addr(value) - layout::KIND)))?;
+    from_word(case, base, "the kernel refused the lock and glibc sleeps for ever on a word of its own")
+}
+
+/// A mutex whose lock word has its owner.
+fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
+    let word = case.word(base, 0)?;
+    let kind = case.word(base, layout::KIND).unwrap_or(0);
+    let tid = (word & TID_MASK) as i32;
+    let resource = case.resource("pthread_mutex", "mutex", base, state(case, base, word, i64::from(tid)));
+    let mut evidence = vec![if note.is_empty() {
+        case.word_is("mutex", base, "__lock")
+    } else {
+        format!("mutex {base} (__kind {kind:#x}): {note}")
+    }];
+    evidence.push(format!("__lock = {word:#x} at {base}: owner {tid}"));
+    let decoded = case.below.refined(resource, API, evidence.clone());
+    if tid == 0 {
+        return Some(decoded.with_gap(hand_over(base)));
+    }
+    let owner = Owner {
+        tid,
+        died: word & OWNER_DIED != 0,
+        mode: None,
+        lock: base,
+        size: layout::SIZE,
+        evidence: vec![format!("__lock = {word:#x} at {base}, owner bits {tid}")],
+    };
+    Some(decoded.owned(Ownership::Tid(owner)))
+}
+
+/// Value 2: a mutex of an ordinary kind, a FILE's lock, or a bare lock inside the C library.
+pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    let base = futex.word;
+    if futex.value != 2 || !matches!(futex.operation, 0 | 0x80 | 0x89 | 0x189) || case.word(base, 0)? != 2 {
+        return None;
+    }
+    if let Some(decoded) = file(case, base) {
+        return Some(decoded);
+    }
+    let kind = case.word(base, layout::KIND).unwrap_or(u32::MAX);
+    let owner = case.word(base, layout::OWNER).unwrap_or(0);
+    let shaped = kind & !layout::KIND_BITS == 0;
+    if shaped && owner != 0 {
+        return Some(owned(case, base, owner));
+    }
+    // A waiter at `__wrphase_futex` of an rwlock has value 2 too; only that uses WAIT_BITSET without an owner.
+    if futex.command != 0 {
+        return None;
+    }
+    if shaped && case.inside(&["pthread_mutex_", "pthread_cond_"]) {
+        let resource = case.resource("pthread_mutex", "mutex", base, state(case, base, 2, 0));
+        let evidence = vec![case.word_is("mutex", base, "__lock"), format!("__owner = 0 at {}", base + layout::OWNER)];
+        return Some(case.below.refined(resource, API, evidence).with_gap(hand_over(base)));
+    }
+    Some(bare(case, base))
+}
+
+/// A mutex with `__owner`.
+fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
+    let field = base + layout::OWNER;
+    // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
+    let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
+    let (kind, noun) = if in_loader { ("loader_lock", "dynamic loader's lock") } else { ("pthread_mutex", "mutex") };
+    let resource = case.resource(kind, noun, base, state(case, base, 2, i64::from(owner)));
+    let evidence = vec![case.word_is("mutex", base, "__lock = 2"), format!("__owner = {owner} at {field}")];
+    let decoded = case.below.refined(resource, API, evidence);
+    if layout::SPECIAL_OWNERS.contains(&owner) {
+        let why = format!("__owner = {owner:#x} at {field} marks a robust mutex after its owner's death");
+        return decoded.with_gap(Gap::new(format!("owner of mutex {base}"), why));
+    }
+    decoded.owned(Ownership::Tid(Owner {
+        tid: owner as i32,
+        died: false,
+        mode: None,
+        lock: base,
+        size: layout::SIZE,
+        evidence: vec![format!("__owner = {owner} at {field}")],
+    }))
+}
+
+/// `_IO_lock_t`: {int lock; int count; void *owner}, the owner being a `pthread_self()`. The lock of exit() has the
+/// same form (glibc 2.41, commit f6ba993e0c).
+fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
+    use crate::image::MemoryExt;
+    let field = base + layout::OWNER;
+    let pointer = case.process.memory().pointer(field).ok()?;
+    let position = case.process.pthread(pointer)?;
+    let noun = if case.inside(&["exit"]) { "lock of exit()" } else { "FILE lock" };
+    let tid = case.process.threads[position].image.tid;
+    let known = format!("owner = {pointer} at {field} is pthread_self() of {tid}");
+    let state = vec![("lock", 2), ("owner", i64::from(tid))];
+    let resource = case.resource("stdio_file", noun, base, state);
+    let evidence = vec![case.word_is(noun, base, "lock = 2"), known.clone()];
+    Some(case.below.refined(resource, FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
+}
+
+/// A lock of one word, without owner: named after the function that takes it.
+fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
+    const ALLOCATION: &[&str] = &[
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "cfree",
+        "memalign",
+        "posix_memalign",
+        "aligned_alloc",
+        "libc_malloc",
+        "int_free",
+        "arena_get",
+    ];
+    let (kind, noun) = if case.inside(ALLOCATION) {
+        ("malloc_arena", "malloc arena lock")
+    } else {
+        ("futex", "lock inside the C library")
+    };
+    let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
+    let evidence = vec![case.word_is(noun, base, "lock = 2")];
+    let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");
+    case.below.refined(resource, if kind == "futex" { API } else { ALLOCATION }, evidence).with_gap(gap)
+}
+
+/// The words of a mutex for the report.
+fn state(case: &Case<'_, '_>, base: Addr, lock: u32, owner: i64) -> Vec<(&'static str, i64)> {
+    let mut state = vec![("lock", i64::from(lock)), ("owner", owner)];
+    let fields = [("count", layout::COUNT), ("users", layout::USERS), ("kind", layout::KIND)];
+    state.extend(fields.iter().filter_map(|&(name, at)| Some((name, i64::from(case.word(base, at)?)))));
+    state
+}
+
+/// The gap of a lock that is between two owners.
+fn hand_over(base: Addr) -> Gap {
+    Gap::new(format!("owner of mutex {base}"), "it is locked but names no owner: it is changing hands, look again")
+}

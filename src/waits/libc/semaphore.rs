@@ -1,0 +1,26 @@
+//! `sem_t`: a thread waits for a post. A semaphore has no owner.
+//!
+//! In: a [`Case`]. Out: the semaphore. Its words say little (value 0, some waiters), so this comes after everything
+//! with a stronger shape.
+
+use super::super::family::Decoded;
+use super::Case;
+
+/// Calls that wait for a semaphore.
+pub const API: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
+/// More waiters than any process has threads mean that it is no semaphore.
+const MOST_WAITERS: u32 = 10_000;
+
+/// Decode a semaphore wait: 64 bits, value below and number of waiters above (nptl/sem_waitcommon.c).
+pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    let base = futex.word;
+    let waiters = case.word(base, 4)?;
+    if futex.command != 9 || futex.value != 0 || case.word(base, 0)? != 0 || waiters == 0 || waiters >= MOST_WAITERS {
+        return None;
+    }
+    let shared = case.word(base, 8).unwrap_or(0);
+    let state = vec![("value", 0), ("waiters", i64::from(waiters)), ("shared", i64::from(shared != 0))];
+    let evidence = vec![case.word_is("semaphore", base, "value = 0"), format!("nwaiters = {waiters} at {}", base + 4)];
+    Some(case.below.refined(case.resource("semaphore", "semaphore", base, state), API, evidence))
+}

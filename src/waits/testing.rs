@@ -1,0 +1,230 @@
+//! A made-up process for the tests of this folder: bytes, threads, frames.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Context, Observations, observe};
+use crate::image::{
+    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, TaskState,
+    ThreadImage,
+};
+use crate::python::Python;
+use crate::symbols::Symbols;
+use crate::threads::{Frame, FrameKind, Thread};
+use crate::unwind::{Modules, NativeFrame, NativeStack, StackEnd, Trust};
+
+/// Bytes at addresses; what is not there is not mapped.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Bytes(pub(super) BTreeMap<u64, u8>);
+
+impl Memory for Bytes {
+    fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let mut done = 0;
+        for slot in buffer.iter_mut() {
+            match self.0.get(&address.0.wrapping_add(done as u64)) {
+                Some(byte) => *slot = *byte,
+                None => break,
+            }
+            done += 1;
+        }
+        if done == 0 { Err(Fault::Unmapped(address)) } else { Ok(done) }
+    }
+}
+
+#[derive(Debug)]
+struct NoFiles;
+
+impl Files for NoFiles {
+    fn mapped(&self, _: &Mapping) -> Option<FileBytes> {
+        None
+    }
+    fn debug_file(&self, _: Option<&[u8]>, _: Option<&str>, _: &str) -> Option<FileBytes> {
+        None
+    }
+}
+
+/// A process under construction.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) bytes: Bytes,
+    pub(super) threads: Vec<ThreadImage>,
+    pub(super) stacks: Vec<Thread>,
+    pub(super) pid: i32,
+    pub(super) parent: Option<i32>,
+    pub(super) parent_threads: Vec<(i32, String)>,
+    pub(super) mappings: Vec<Mapping>,
+    pub(super) python: Option<Python>,
+}
+
+/// Thread descriptors are 0x1000 apart from here, so are stacks from `STACK`.
+pub(super) const PD: u64 = 0x7000_0000;
+pub(super) const STACK: u64 = 0x6000_0000;
+/// Where the tests put their lock.
+pub(super) const LOCK: u64 = 0x5000_0000;
+
+impl Made {
+    /// A process with glibc threads of these ids, all running user code.
+    pub(super) fn new(tids: &[i32]) -> Made {
+        let mut made = Made {
+            bytes: Bytes::default(),
+            threads: Vec::new(),
+            stacks: Vec::new(),
+            pid: tids[0],
+            parent: None,
+            parent_threads: Vec::new(),
+            mappings: Vec::new(),
+            python: None,
+        };
+        for (index, &tid) in tids.iter().enumerate() {
+            made.zero(PD + 0x1000 * index as u64, 0x700);
+            made.zero(STACK + 0x1000 * index as u64, 0x1000);
+            let pd = made.pd(index);
+            made.u64(pd, pd);
+            made.u64(pd + 0x10, pd);
+            made.u32(pd + 0x2d0, tid as u32);
+            made.u32(pd + 0x628, 2);
+            made.threads.push(ThreadImage {
+                tid,
+                ns_tid: tid,
+                name: format!("t{tid}"),
+                state: TaskState::Sleeping,
+                registers: None,
+                syscall: None,
+                wchan: None,
+                cpu_used: None,
+                asleep_ms: Some(7),
+                start_ticks: Some(100),
+                switches: None,
+                missing: None,
+            });
+            made.set(index, -1, 1, [0; 6]);
+        }
+        made.zero(LOCK - 0x40, 0x140);
+        made
+    }
+
+    pub(super) fn pd(&self, index: usize) -> u64 {
+        PD + 0x1000 * index as u64
+    }
+
+    pub(super) fn sp(index: usize) -> u64 {
+        STACK + 0x1000 * index as u64 + 0x200
+    }
+
+    pub(super) fn zero(&mut self, at: u64, size: u64) {
+        for byte in at..at + size {
+            self.bytes.0.insert(byte, 0);
+        }
+    }
+
+    pub(super) fn u32(&mut self, at: u64, value: u32) {
+        for (i, byte) in value.to_le_bytes().into_iter().enumerate() {
+            self.bytes.0.insert(at + i as u64, byte);
+        }
+    }
+
+    pub(super) fn u64(&mut self, at: u64, value: u64) {
+        self.u32(at, value as u32);
+        self.u32(at + 4, (value >> 32) as u32);
+    }
+
+    /// Put a thread into a system call.
+    pub(super) fn set(&mut self, index: usize, number: i64, result: i64, arguments: [u64; 6]) {
+        let mut general = RegisterSet::default();
+        for number in 0..17 {
+            general.set(Register(number), 0);
+        }
+        let names = [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
+        for (register, value) in names.into_iter().zip(arguments) {
+            general.set(register, value);
+        }
+        general.set(Register::RAX, result as u64);
+        general.set(Register::RSP, Self::sp(index));
+        general.set(Register::RIP, 0x40_1000);
+        let fs_base = Addr(self.pd(index));
+        self.threads[index].registers = Some(Registers { general, orig_rax: number, fs_base });
+    }
+
+    /// Put a thread to sleep on a futex.
+    pub(super) fn futex(&mut self, index: usize, word: u64, operation: u64, value: u64) {
+        let result = if matches!(operation & 0x7f, 6 | 13) { -513 } else { -512 };
+        self.set(index, 202, result, [word, operation, value, 0, 0, 0]);
+    }
+
+    /// Give a thread native frames of these names, 0x40 bytes of stack each.
+    pub(super) fn frames(&mut self, index: usize, names: &[&str]) {
+        let sp = Self::sp(index);
+        let registers = self.threads[index].registers.map(|r| r.general).unwrap_or_default();
+        let (mut native, mut frames) = (Vec::new(), Vec::new());
+        for (n, name) in names.iter().enumerate() {
+            let at = Addr(sp + 0x40 * n as u64);
+            native.push(NativeFrame {
+                pc: Addr(0x40_1000),
+                lookup: Addr(0x40_1000),
+                sp: at,
+                cfa: Some(at + 0x40),
+                registers: if n == 0 { registers } else { RegisterSet::default() },
+                trust: Trust::Cfi,
+                signal: false,
+            });
+            frames.push(Frame {
+                kind: FrameKind::Native,
+                function: Some((*name).into()),
+                module: None,
+                module_offset: None,
+                file: None,
+                line: None,
+                pc: None,
+                trust: None,
+                native: Some(n),
+                locals: Vec::new(),
+            });
+        }
+        let tid = self.threads[index].tid;
+        self.stacks.push(Thread {
+            tid,
+            name: format!("n{tid}"),
+            native: NativeStack { frames: native, end: StackEnd::Bottom },
+            python: None,
+            frames,
+        });
+    }
+}
+
+/// Look at these processes.
+pub(super) fn look(made: Vec<Made>) -> Observations {
+    let (mut images, mut rest) = (Vec::new(), Vec::new());
+    for one in made {
+        images.push(ProcessImage {
+            pid: one.pid,
+            ns_pid: one.pid,
+            parent: one.parent,
+            parent_threads: one.parent_threads,
+            exe: None,
+            cmdline: Vec::new(),
+            threads: one.threads,
+            mappings: one.mappings,
+            memory: Arc::new(one.bytes),
+            files: Arc::new(NoFiles),
+            tracer: None,
+        });
+        rest.push((one.stacks, one.python));
+    }
+    let image = Image { processes: images, gaps: Vec::new(), pause_us: 0 };
+    let modules: Vec<Modules> = image.processes.iter().map(|_| Modules::default()).collect();
+    let symbols: Vec<Symbols<'_>> =
+        image.processes.iter().zip(&modules).map(|(process, modules)| Symbols::new(modules, process)).collect();
+    let contexts: Vec<Context<'_>> = rest
+        .iter()
+        .enumerate()
+        .map(|(process, (threads, python))| Context {
+            process,
+            image: &image.processes[process],
+            all: &image,
+            symbols: &symbols[process],
+            threads,
+            python: python.as_ref(),
+        })
+        .collect();
+    observe(&contexts)
+}
