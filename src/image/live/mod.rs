@@ -1,1 +1,2 @@
 //! Live capture.
+pub(crate) mod sys;
