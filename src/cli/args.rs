@@ -60,7 +60,7 @@ pub struct OutputArguments {
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
     /// Write to FILE, in the format of its ending (.txt, .json, .dot, .gv); can be repeated; - is standard output
-    #[arg(short, long = "output", value_name = "FILE")]
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }
 

@@ -176,7 +176,7 @@ impl<'a> View<'a> {
             .or_else(|| outside.iter().find(|frame| frame.file.is_some() && !is_libc(frame)));
         let call = function_name(&frames[api]);
         match caller {
-            Some(caller) => format!("{call} {} {}", self.arrow, line_and_function(caller)),
+            Some(caller) => format!("{call} {}{NO_BREAK}{}", self.arrow, line_and_function(caller)),
             None => match place(&frames[api]) {
                 Some(place) => format!("{call} at {place}"),
                 None => call,

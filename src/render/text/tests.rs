@@ -194,7 +194,7 @@ fn assert_text(actual: &str, expected: &str) {
 
 #[test]
 fn the_seed_case_reads_as_designed() {
-    assert_text(&text(&seed(), 120), include_str!("../../../testdata/render/seed-120.txt"));
+    assert_text(&text(&seed(), 100), include_str!("../../../testdata/render/seed-100.txt"));
 }
 
 #[test]
