@@ -285,6 +285,24 @@ fn several_processes_are_named_with_their_threads() {
 }
 
 #[test]
+fn a_function_of_the_program_says_its_own_line() {
+    let mut report = seed();
+    let threads = &mut report.processes[0].threads;
+    let place = Some(("/src/bank.c", 12));
+    threads[0].frames = vec![
+        frame("native", "__lll_lock_wait", Some(("./nptl/lowlevellock.c", 49)), Some("libc.so.6")),
+        frame("native", "pthread_mutex_lock", Some(("./nptl/pthread_mutex_lock.c", 93)), Some("libc.so.6")),
+        frame("native", "transfer", place, Some("bank")),
+        frame("native", "main", Some(("/src/bank.c", 40)), Some("bank")),
+    ];
+    report.waits[0].frame = Some(1);
+    report.holds[1].frame = Some(2);
+    let text = text(&report, 120);
+    assert!(text.contains("in  pthread_mutex_lock <- bank.c:12 transfer\n"), "{text}");
+    assert!(text.contains("in  bank.c:12 transfer\n"), "{text}");
+}
+
+#[test]
 fn long_stacks_and_many_threads_are_folded() {
     let mut report = seed();
     let deep: Vec<Frame> = (0..5000).map(|line| python("recurse", "/r.py", line)).collect();
