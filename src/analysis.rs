@@ -49,6 +49,13 @@ pub enum Error {
     Attach(#[from] AttachError),
 }
 
+impl Error {
+    /// What to try next, beside what the sentence says.
+    pub fn hints(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
 /// One look, analysed.
 struct Analysis {
     threads: Vec<Vec<Thread>>,

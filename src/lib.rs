@@ -27,6 +27,8 @@
 //! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
 //! * `unsafe` stands in one file, `image/live/sys.rs`.
 
+pub mod analysis;
+pub mod cli;
 pub mod graph;
 pub mod image;
 pub mod python;

@@ -1,3 +1,5 @@
 //! The command line tool; everything it does is in the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    lockscope::cli::run()
+}

@@ -170,17 +170,16 @@ impl<'a> View<'a> {
         }
         let api = self.api_frame(thread, index);
         let outside = &frames[api + 1..];
+        // A function of the program itself says where it is; an API says who called it.
+        let own = frames[api].file.is_some() && !is_libc(&frames[api]) && !is_driver_call(&frames[api]);
         let caller = outside
             .iter()
             .find(|frame| frame.kind == "python")
-            .or_else(|| outside.iter().find(|frame| frame.file.is_some() && !is_libc(frame)));
-        let call = function_name(&frames[api]);
+            .or_else(|| outside.iter().filter(|_| !own).find(|frame| frame.file.is_some() && !is_libc(frame)));
+        let call = if own { line_and_function(&frames[api]) } else { function_name(&frames[api]) };
         match caller {
-            Some(caller) => format!("{call} {} {}", self.arrow, line_and_function(caller)),
-            None => match place(&frames[api]) {
-                Some(place) => format!("{call} at {place}"),
-                None => call,
-            },
+            Some(caller) => format!("{call} {}{NO_BREAK}{}", self.arrow, line_and_function(caller)),
+            None => call,
         }
     }
 
@@ -291,12 +290,11 @@ fn short_path(path: &str) -> &str {
             return rest;
         }
     }
-    if let Some((_, rest)) = path.rsplit_once("/lib/python") {
-        if let Some((version, rest)) = rest.split_once('/') {
-            if version.starts_with(|digit: char| digit.is_ascii_digit()) {
-                return rest;
-            }
-        }
+    if let Some((_, rest)) = path.rsplit_once("/lib/python")
+        && let Some((version, rest)) = rest.split_once('/')
+        && version.starts_with(|digit: char| digit.is_ascii_digit())
+    {
+        return rest;
     }
     base_name(path)
 }

@@ -142,12 +142,11 @@ fn more_cycles(view: &View, style: &Style, page: &mut Page) {
 fn rest(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
     let mut clauses = Vec::new();
     if !victims.is_empty() {
-        let more = if members.is_empty() { "" } else { " more" };
         let wait = if victims.len() == 1 { "waits" } else { "wait" };
         let groups = groups(view, |key| victims.contains(&key));
         clauses.push(format!(
-            "{}{more} {wait} because of this{groups}",
-            threads(victims.len()),
+            "{} {wait} because of this{groups}",
+            if members.is_empty() { threads(victims.len()) } else { more_threads(victims.len()) },
             groups = list(&groups)
         ));
     }
@@ -211,6 +210,10 @@ fn list(groups: &[(String, usize)]) -> String {
         parts.push(format!("{more} for something else"));
     }
     format!(": {}", parts.join(", "))
+}
+
+fn more_threads(count: usize) -> String {
+    if count == 1 { "1 more thread".to_string() } else { format!("{count} more threads") }
 }
 
 fn threads(count: usize) -> String {
@@ -294,7 +297,7 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
         page.frame(&format!("  {name}  {doing}{call}"));
     }
     if others.len() > OTHER_THREADS {
-        page.plain(&format!("  and {} more (all are in the JSON)", threads(others.len() - OTHER_THREADS)));
+        page.plain(&format!("  and {}, which are in the JSON", more_threads(others.len() - OTHER_THREADS)));
     }
     page.blank();
 }

@@ -125,10 +125,10 @@ impl Page {
             Color::Yellow => "1;33",
             Color::Cyan => "1;36",
         };
-        if let Some(first) = lines.first_mut().filter(|_| self.color) {
-            if let Some(rest) = first.strip_prefix(word) {
-                *first = format!("\x1b[{code}m{word}\x1b[0m{rest}");
-            }
+        if let Some(first) = lines.first_mut().filter(|_| self.color)
+            && let Some(rest) = first.strip_prefix(word)
+        {
+            *first = format!("\x1b[{code}m{word}\x1b[0m{rest}");
         }
     }
 }

@@ -201,15 +201,11 @@ impl<'a> Parties<'a> {
         let all = || self.parties.iter().flat_map(|party| &party.statements);
         let whats = all().filter(|s| s.call.is_some()).map(|s| display_width(&s.what)).max().unwrap_or(0);
         let start = 2 + number + 2 + names + 2;
-        let aligned = all().all(|statement| {
-            let call = statement.call.as_ref().map_or(0, |call| 6 + display_width(call));
-            start
-                + if call > 0 {
-                    whats.max(display_width(&statement.what)) + call
-                } else {
-                    display_width(&statement.what)
-                }
-                <= page.width()
+        // A call that is too long goes on below its own start, unless a name would stick out.
+        let calls = start + whats + "  in  ".len();
+        let aligned = all().all(|statement| match &statement.call {
+            Some(call) => call.split(' ').all(|word| calls + display_width(word) <= page.width()),
+            None => start + display_width(&statement.what) <= page.width(),
         });
         let beside = aligned || start + 24 <= page.width();
         for (index, party) in self.parties.iter().enumerate() {
@@ -226,7 +222,7 @@ impl<'a> Parties<'a> {
                 match &statement.call {
                     Some(call) if aligned => {
                         let gap = " ".repeat(whats.saturating_sub(display_width(&statement.what)));
-                        page.paragraph(&further, &format!("{head}{}{gap}  in  {call}", statement.what));
+                        page.paragraph(&" ".repeat(calls), &format!("{head}{}{gap}  in  {call}", statement.what));
                     }
                     Some(call) => {
                         page.paragraph(&further, &format!("{head}{}", statement.what));

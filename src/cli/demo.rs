@@ -1,0 +1,164 @@
+//! `lockscope demo`: deadlocks of its own, looked at as any other process would be.
+//!
+//! The first one is in this very binary ([`super::demo_target`]) and needs neither compiler nor Python; the second
+//! one, the GIL against a native mutex, runs where a `python3` with ctypes is found. Exits with 0 if each one that ran
+//! was called a deadlock.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+
+use super::{CliError, output};
+use crate::analysis::{self, AttachOptions};
+use crate::render::{self, Format, Style};
+use crate::report::Verdict;
+
+/// The GIL case, run with `python3 -c`.
+const GIL_SCRIPT: &str = include_str!("../../testdata/demo_gil.py");
+/// How long a target may take to say that it is ready, and then to fall asleep.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at the system calls of a target.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Run the demonstrations and print their reports.
+pub(super) fn run() -> Result<ExitCode, CliError> {
+    output::say("demo 1: two threads lock two mutexes in opposite order");
+    let mut native = Command::new("/proc/self/exe");
+    native.arg("demo-target");
+    let mut expected = demonstrate(native)?;
+
+    if let Some(reason) = python_is_missing() {
+        output::say(&format!("demo 2: skipped, {reason}"));
+    } else {
+        output::say("demo 2: a Python thread keeps the GIL while it waits for a native mutex");
+        let mut python = Command::new("python3");
+        python.args(["-c", GIL_SCRIPT]);
+        expected &= demonstrate(python)?;
+    }
+    Ok(if expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Start a target, wait until it hangs, look at it, print the report, end it. Whether it was called a deadlock.
+fn demonstrate(command: Command) -> Result<bool, CliError> {
+    let target = Target::start(command)?;
+    target.wait_until_asleep();
+    let options =
+        AttachOptions { pids: vec![target.pid()], tree: false, max_pause: Duration::from_millis(50), locals: false };
+    let report = analysis::attach(options)?;
+    let mut text = Vec::new();
+    render::render(&report, Format::Text, &Style::for_stdout(), &mut text)
+        .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
+    text.push(b'\n');
+    output::to_stdout(&text)?;
+    if report.verdict != Verdict::Deadlock {
+        output::say(&format!("error: expected the verdict deadlock, got {}", report.verdict.as_str()));
+    }
+    Ok(report.verdict == Verdict::Deadlock)
+}
+
+/// Why the GIL case cannot run, if so.
+fn python_is_missing() -> Option<String> {
+    let probe = Command::new("python3")
+        .args(["-c", "import ctypes; ctypes.CDLL(None).pthread_mutex_lock"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match probe {
+        Ok(status) if status.success() => None,
+        Ok(_) => Some("python3 has no usable ctypes".to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("no python3 on PATH".to_string()),
+        Err(error) => Some(format!("python3 does not start: {error}")),
+    }
+}
+
+/// A child that hangs; killed and reaped when dropped.
+struct Target(Child);
+
+impl Target {
+    /// Start it and wait for its `READY`.
+    fn start(mut command: Command) -> Result<Target, CliError> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.spawn().map_err(|error| CliError::new(format!("cannot start the demo: {error}")))?;
+        let mut target = Target(child);
+        let Some(stdout) = target.0.stdout.take() else { return Err(CliError::new("the demo has no output")) };
+        let (sender, receiver) = mpsc::channel();
+        // A thread, because a read has no time-out; it ends with the target at the latest.
+        thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout.take(100)).read_line(&mut line);
+            let _ = sender.send(read.is_ok() && line == "READY\n");
+        });
+        match receiver.recv_timeout(PATIENCE) {
+            Ok(true) => Ok(target),
+            _ => Err(CliError::new("the demo did not get ready").hint("try it again on a less busy machine")),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        // A pid fits: the kernel's limit is 2^22.
+        i32::try_from(self.0.id()).unwrap_or(i32::MAX)
+    }
+
+    /// Until all threads were seen in a futex call twice in a row. After [`PATIENCE`], or where the kernel does not
+    /// tell, the look itself has to decide.
+    fn wait_until_asleep(&self) {
+        let end = Instant::now() + PATIENCE;
+        let mut seen = 0;
+        while seen < 2 && Instant::now() < end {
+            thread::sleep(POLL);
+            seen = if self.all_in_futex() { seen + 1 } else { 0 };
+        }
+    }
+
+    fn all_in_futex(&self) -> bool {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", self.pid())) else { return false };
+        let mut tasks = tasks.flatten().peekable();
+        tasks.peek().is_some()
+            && tasks.all(|task| std::fs::read_to_string(task.path().join("syscall")).is_ok_and(|line| in_futex(&line)))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a line of /proc/PID/task/TID/syscall is of a futex call, also one that the kernel restarts.
+fn in_futex(line: &str) -> bool {
+    let number = line.split(' ').next().and_then(|number| number.parse::<libc::c_long>().ok());
+    number.is_some_and(|number| number == libc::SYS_futex || number == libc::SYS_restart_syscall)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn futex_calls_are_recognised() {
+        assert!(in_futex(&format!("{} 0x7f 0x80 0x2 0x0 0x0 0x0 0x7ffd 0x7f1\n", libc::SYS_futex)));
+        assert!(!in_futex("running\n"));
+        assert!(!in_futex("0 0x0 0x7f 0x400 0x0 0x0 0x0 0x7ffd 0x7f1\n"));
+        assert!(!in_futex(""));
+    }
+
+    #[test]
+    fn the_gil_case_hangs() {
+        if let Some(reason) = python_is_missing() {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        let mut python = Command::new("python3");
+        python.args(["-c", GIL_SCRIPT]);
+        let target = Target::start(python).unwrap();
+        let start = Instant::now();
+        target.wait_until_asleep();
+        assert!(start.elapsed() < PATIENCE, "all threads of the target sleep in futex calls");
+    }
+}

@@ -1,0 +1,89 @@
+//! The command line: typed arguments first, the system touched second.
+//!
+//! One file a subcommand. Reports go to standard output, everything else to standard error. Exit status: 0 nothing
+//! wrong found, 1 found, 2 could not look.
+
+mod args;
+mod attach;
+mod demo;
+mod demo_target;
+mod explain;
+mod output;
+mod schema;
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use args::{AttachArguments, OutputArguments};
+
+/// Could not look: usage, permission, no such process.
+const EXIT_FAILURE: u8 = 2;
+
+/// Why lockscope could not do what it was asked to: one sentence, and what to try next.
+#[derive(Debug)]
+pub struct CliError {
+    /// Lower case, without a full stop.
+    pub message: String,
+    /// Next steps.
+    pub hints: Vec<String>,
+}
+
+impl CliError {
+    /// An error without a hint.
+    pub fn new(message: impl Into<String>) -> CliError {
+        CliError { message: message.into(), hints: Vec::new() }
+    }
+
+    /// The same with one more hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> CliError {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "error: {}", crate::render::escape(&self.message))?;
+        for hint in &self.hints {
+            write!(formatter, "\nhint: {}", crate::render::escape(hint))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CliError {}
+
+impl From<crate::analysis::Error> for CliError {
+    fn from(error: crate::analysis::Error) -> CliError {
+        CliError { message: error.to_string(), hints: error.hints() }
+    }
+}
+
+/// Parse the arguments of this process, do it, say how it went.
+pub fn run() -> ExitCode {
+    // clap itself ends the process on wrong usage, with 2.
+    let arguments = args::Arguments::parse();
+    let done = match arguments.command {
+        args::Command::Attach(arguments) => look(&arguments),
+        args::Command::Explain { finding } => explain::run(finding.as_deref()),
+        args::Command::Schema => schema::run(),
+        args::Command::Demo => demo::run(),
+        args::Command::DemoTarget => demo_target::run(),
+    };
+    done.unwrap_or_else(|error| {
+        output::say(&error.to_string());
+        ExitCode::from(EXIT_FAILURE)
+    })
+}
+
+/// Look at running processes and write the report.
+fn look(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
+    // Before the target is touched: a mistyped file name must not cost a stop.
+    let destinations = output::destinations(&arguments.output)?;
+    let report = attach::run(arguments)?;
+    output::write(&report, &destinations)?;
+    Ok(ExitCode::from(report.verdict.exit_code()))
+}
