@@ -1,1 +1,244 @@
-//! To be filled.
+//! The wait-for graph: who waits for whom, which of that can never end, and the cycles that prove it.
+//!
+//! In: waits and holds ([`Observations`]) and which threads each process has. Out: minimal cycles, the threads that
+//! wait because of them, and the ends of all other chains. Pure: it reads no memory, knows no lock family, and says
+//! nothing of what to do about a cycle ([`crate::verdict`] does).
+//!
+//! Waits are AND/OR: an `all` wait is stuck as soon as one holder is, an `any` wait only when every holder is, and
+//! what a process as a whole holds is stuck only when all of its threads are. So the stuck part of the graph is
+//! found first, as the greatest set that is consistent with these rules, and cycles are looked for in there: a
+//! cycle through an `any` wait is then always part of a knot.
+
+mod cycles;
+mod stuck;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef;
+
+use crate::waits::{Certainty, Hold, Needs, Observations, Party, Wait};
+pub use cycles::{Cycle, CycleEdge, Cycles, MOST_CYCLES};
+use stuck::Stuck;
+
+/// An edge of the graph, with the position of the observation that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Edge {
+    /// From a waiter to the resource: position in [`Observations::waits`].
+    Wait(usize),
+    /// From a resource to its holder: position in [`Observations::holds`].
+    Hold(usize),
+    /// From a process that holds something to one of its threads.
+    Member,
+}
+
+/// Waits and holds as a graph. A resource that waits or holds is the same node as the resource that is waited for.
+#[derive(Debug)]
+pub struct WaitGraph<'a> {
+    observations: &'a Observations,
+    graph: DiGraph<Party, Edge>,
+    nodes: HashMap<Party, NodeIndex>,
+    /// For each hold: whether a cycle may run through it.
+    usable: Vec<bool>,
+    stuck: Stuck,
+    proven: Stuck,
+}
+
+/// The end of a chain of waits: something that others wait for and that itself waits for nothing known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// The thread, process or resource at the end.
+    pub party: Party,
+    /// Threads that wait for it, directly or through others, in order.
+    pub waiting: Vec<Party>,
+}
+
+impl<'a> WaitGraph<'a> {
+    /// Build the graph. `threads` lists the tids of each process by its position in the image: a process that holds
+    /// something can let go as long as one of them is not stuck.
+    pub fn new(observations: &'a Observations, threads: &[Vec<i32>]) -> Self {
+        let mut this = WaitGraph {
+            observations,
+            graph: DiGraph::new(),
+            nodes: HashMap::new(),
+            usable: observations.holds.iter().map(|hold| usable(observations, hold)).collect(),
+            stuck: Stuck::default(),
+            proven: Stuck::default(),
+        };
+        this.connect(threads);
+        this.stuck = Stuck::find(&this, false);
+        this.proven = Stuck::find(&this, true);
+        this
+    }
+
+    fn connect(&mut self, threads: &[Vec<i32>]) {
+        // Of several observations of one and the same edge the strongest stands for all.
+        let mut edges: BTreeMap<(NodeIndex, NodeIndex, bool), (u8, Edge)> = BTreeMap::new();
+        let mut add = |from: NodeIndex, to: NodeIndex, strength: u8, edge: Edge| {
+            let slot = edges.entry((from, to, matches!(edge, Edge::Wait(_)))).or_insert((strength, edge));
+            if strength > slot.0 {
+                *slot = (strength, edge);
+            }
+        };
+        for (position, wait) in self.observations.waits.iter().enumerate() {
+            let from = self.node(&wait.waiter);
+            let to = self.node(&Party::Resource(wait.resource.clone()));
+            let strength = u8::from(proves_wait(wait)) * 4 + u8::from(!wait.timed) * 2;
+            add(from, to, strength, Edge::Wait(position));
+        }
+        for (position, hold) in self.observations.holds.iter().enumerate() {
+            let from = self.node(&Party::Resource(hold.resource.clone()));
+            let to = self.node(&hold.holder);
+            let strength =
+                u8::from(proves_hold(hold)) * 4 + u8::from(self.usable[position]) * 2 + u8::from(hold.gone.is_some());
+            add(from, to, strength, Edge::Hold(position));
+        }
+        let holding_processes: Vec<usize> =
+            self.nodes.keys().filter_map(|party| if let Party::Process(p) = party { Some(*p) } else { None }).collect();
+        for process in holding_processes {
+            let from = self.node(&Party::Process(process));
+            for tid in threads.get(process).into_iter().flatten() {
+                let to = self.node(&Party::Thread(process, *tid));
+                add(from, to, 0, Edge::Member);
+            }
+        }
+        for ((from, to, _), (_, edge)) in edges {
+            self.graph.add_edge(from, to, edge);
+        }
+    }
+
+    fn node(&mut self, party: &Party) -> NodeIndex {
+        if let Some(node) = self.nodes.get(party) {
+            return *node;
+        }
+        let node = self.graph.add_node(party.clone());
+        self.nodes.insert(party.clone(), node);
+        node
+    }
+
+    /// All minimal cycles, the shortest first, at most [`MOST_CYCLES`].
+    pub fn cycles(&self) -> Cycles {
+        cycles::find(self)
+    }
+
+    /// Threads outside the cycles that can't go on because of them, directly or through others.
+    pub fn victims(&self, cycles: &[Cycle]) -> Vec<Party> {
+        let members: BTreeSet<Party> = cycles.iter().flat_map(Cycle::parties).collect();
+        let starts = members
+            .iter()
+            .cloned()
+            .chain(cycles.iter().flat_map(|c| c.edges.iter().map(|e| Party::Resource(e.resource.clone()))));
+        let reached = self.reaching(starts, |node| self.stuck.holds_up(node));
+        reached
+            .into_iter()
+            .map(|node| self.graph[node].clone())
+            .filter(|party| matches!(party, Party::Thread(..)) && !members.contains(party))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+
+    /// Where chains of waits end, the one with the most waiting threads first.
+    pub fn roots(&self) -> Vec<Root> {
+        let mut roots = Vec::new();
+        for node in self.graph.node_indices() {
+            let waited_for = self.graph.edges_directed(node, Direction::Incoming).any(|e| self.leads_on(*e.weight()));
+            let goes_on = self.graph.edges(node).any(|e| self.leads_on(*e.weight()));
+            // A process is an end of its own: the members of it that do not wait are not what is waited for.
+            let is_process = matches!(self.graph[node], Party::Process(_));
+            let by_membership = self
+                .graph
+                .edges_directed(node, Direction::Incoming)
+                .filter(|e| self.leads_on(*e.weight()))
+                .all(|e| *e.weight() == Edge::Member);
+            if waited_for && (!goes_on || is_process && !self.stuck.holds_up(node)) && !by_membership {
+                let party = self.graph[node].clone();
+                let waiting: BTreeSet<Party> = self
+                    .reaching([party.clone()], |_| true)
+                    .into_iter()
+                    .map(|reached| self.graph[reached].clone())
+                    .filter(|other| matches!(other, Party::Thread(..)) && *other != party)
+                    .collect();
+                roots.push(Root { party, waiting: waiting.into_iter().collect() });
+            }
+        }
+        roots.sort_by(|a, b| b.waiting.len().cmp(&a.waiting.len()).then_with(|| a.party.cmp(&b.party)));
+        roots
+    }
+
+    /// Whether an edge says where a chain goes on; a candidate holder does not.
+    fn leads_on(&self, edge: Edge) -> bool {
+        match edge {
+            Edge::Hold(hold) => self.usable[hold],
+            Edge::Wait(_) | Edge::Member => true,
+        }
+    }
+
+    /// All nodes from which a chain leads to one of `starts`, through nodes that `pass` accepts; `starts` included.
+    fn reaching(&self, starts: impl IntoIterator<Item = Party>, pass: impl Fn(NodeIndex) -> bool) -> Vec<NodeIndex> {
+        let mut seen = vec![false; self.graph.node_count()];
+        let mut order = Vec::new();
+        let mut queue: VecDeque<NodeIndex> =
+            starts.into_iter().filter_map(|party| self.nodes.get(&party).copied()).collect();
+        for node in &queue {
+            seen[node.index()] = true;
+        }
+        while let Some(node) = queue.pop_front() {
+            order.push(node);
+            for edge in self.graph.edges_directed(node, Direction::Incoming) {
+                let source = edge.source();
+                if !seen[source.index()] && self.leads_on(*edge.weight()) && pass(source) {
+                    seen[source.index()] = true;
+                    queue.push_back(source);
+                }
+            }
+        }
+        order
+    }
+
+    fn wait(&self, position: usize) -> &'a Wait {
+        &self.observations.waits[position]
+    }
+
+    fn hold(&self, position: usize) -> &'a Hold {
+        &self.observations.holds[position]
+    }
+}
+
+/// Whether a wait may be part of a proof: it never ends by itself, and nothing in it was inferred.
+pub fn proves_wait(wait: &Wait) -> bool {
+    !wait.timed && !wait.spinning && wait.certainty == Certainty::Exact
+}
+
+/// Whether a hold may be part of a proof: recorded by memory or kernel, or by a rule that leaves no other holder.
+pub fn proves_hold(hold: &Hold) -> bool {
+    hold.certainty == Certainty::Exact || hold.binding && hold.certainty == Certainty::Inferred
+}
+
+/// Whether a cycle may run through this hold. A candidate is not enough, with one exception: a reader-writer lock
+/// with exactly one reader, the only candidate for which is the very thread that wants to write (an upgrade).
+fn usable(observations: &Observations, hold: &Hold) -> bool {
+    if hold.certainty > Certainty::Candidate {
+        return true;
+    }
+    let alone = observations.holds.iter().filter(|other| other.resource == hold.resource).count() == 1;
+    let readers = observations
+        .resources
+        .iter()
+        .find(|resource| resource.key == hold.resource)
+        .and_then(|resource| resource.state.iter().find(|(name, _)| *name == READER_COUNT))
+        .map(|(_, value)| *value);
+    let waits_itself = observations
+        .waits
+        .iter()
+        .any(|wait| wait.resource == hold.resource && wait.waiter == hold.holder && wait.needs == Needs::All);
+    alone && readers == Some(1) && waits_itself
+}
+
+/// Name of the word in [`Resource::state`](crate::waits::Resource::state) that says how many readers a
+/// reader-writer lock has, as a plain number (without glibc's flag bits).
+pub const READER_COUNT: &str = "readers";
+

@@ -1,0 +1,254 @@
+//! The graph over hand-made observations.
+
+use super::*;
+use crate::image::Addr;
+use crate::waits::{Gone, Resource, ResourceKey, Scope};
+
+fn key(number: u64) -> ResourceKey {
+    ResourceKey { kind: "pthread_mutex", scope: Scope::Process(0), address: Addr(0x1000 + number * 0x40) }
+}
+
+fn thread(tid: i32) -> Party {
+    Party::Thread(0, tid)
+}
+
+#[derive(Default)]
+struct Build(Observations);
+
+impl Build {
+    fn wait(&mut self, tid: i32, lock: u64) -> &mut Wait {
+        self.party_waits(thread(tid), lock)
+    }
+
+    fn party_waits(&mut self, waiter: Party, lock: u64) -> &mut Wait {
+        self.0.waits.push(Wait {
+            waiter,
+            resource: key(lock),
+            mode: None,
+            needs: Needs::All,
+            timed: false,
+            since_ms: None,
+            frame: None,
+            certainty: Certainty::Exact,
+            evidence: vec![],
+            spinning: false,
+        });
+        self.0.waits.last_mut().unwrap()
+    }
+
+    fn hold(&mut self, holder: Party, lock: u64) -> &mut Hold {
+        self.0.holds.push(Hold {
+            holder,
+            gone: None,
+            resource: key(lock),
+            mode: None,
+            frame: None,
+            certainty: Certainty::Exact,
+            binding: false,
+            evidence: vec![],
+        });
+        self.0.holds.last_mut().unwrap()
+    }
+
+    /// `tids[i]` holds lock i and waits for lock i + 1.
+    fn ring(&mut self, tids: &[i32], first_lock: u64) {
+        for (i, tid) in tids.iter().enumerate() {
+            self.hold(thread(*tid), first_lock + i as u64);
+            self.wait(*tid, first_lock + ((i + 1) % tids.len()) as u64);
+        }
+    }
+
+    fn cycles(&self) -> Cycles {
+        WaitGraph::new(&self.0, &[]).cycles()
+    }
+}
+
+#[test]
+fn two_locks_in_two_orders() {
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    let cycles = build.cycles();
+    assert_eq!(cycles.list.len(), 1);
+    let cycle = &cycles.list[0];
+    assert!(cycle.proven && !cycle.timed && cycle.certainty == Certainty::Exact);
+    assert_eq!(
+        cycle.edges[0],
+        CycleEdge { waiter: thread(1), resource: key(1), holder: thread(2), wait: Some(0), hold: Some(1) }
+    );
+    assert_eq!(cycle.edges[1].waiter, thread(2));
+    assert_eq!(cycle.edges[1].holder, thread(1));
+}
+
+#[test]
+fn ring_of_three_and_self_and_separate_rings_with_victims() {
+    let mut build = Build::default();
+    build.ring(&[1, 2, 3], 0);
+    build.ring(&[4], 10);
+    build.ring(&[5, 6], 20);
+    build.wait(7, 0);
+    build.hold(thread(7), 30);
+    build.wait(8, 30);
+    build.hold(thread(9), 40);
+    build.wait(10, 40);
+    let graph = WaitGraph::new(&build.0, &[]);
+    let cycles = graph.cycles();
+    assert_eq!(cycles.list.iter().map(|c| c.edges.len()).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(graph.victims(&cycles.list), [thread(7), thread(8)]);
+    assert_eq!(graph.victims(&cycles.list[..1]), []);
+    assert_eq!(graph.roots(), [Root { party: thread(9), waiting: vec![thread(10)] }]);
+}
+
+#[test]
+fn candidates_never_close_a_cycle_but_an_upgrade_is_suspected() {
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    build.0.holds[0].certainty = Certainty::Candidate;
+    assert!(build.cycles().list.is_empty());
+
+    let mut build = Build::default();
+    build.ring(&[1], 0);
+    build.0.holds[0].certainty = Certainty::Candidate;
+    assert!(build.cycles().list.is_empty(), "the number of readers is not known");
+    build.0.resources.push(Resource { key: key(0), process: 0, label: "rwlock".into(), state: vec![(READER_COUNT, 2)] });
+    assert!(build.cycles().list.is_empty(), "there is another reader");
+    build.0.resources[0].state[0].1 = 1;
+    let cycles = build.cycles();
+    assert_eq!(cycles.list[0].certainty, Certainty::Inferred);
+    assert!(!cycles.list[0].proven);
+    build.hold(thread(2), 0).certainty = Certainty::Candidate;
+    assert!(build.cycles().list.is_empty(), "another candidate");
+}
+
+#[test]
+fn any_wait_with_a_way_out_is_no_cycle_and_a_knot_is() {
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    build.0.waits[0].needs = Needs::Any;
+    assert!(build.cycles().list[0].proven, "a single holder: any is all");
+    build.hold(thread(3), 1);
+    assert!(build.cycles().list.is_empty(), "thread 3 can let go");
+    build.wait(3, 0);
+    let knot = build.cycles();
+    assert_eq!(knot.list.len(), 1, "one wait, one shortest way back");
+    assert!(knot.list[0].proven);
+    build.wait(1, 50).needs = Needs::Any;
+    assert!(build.cycles().list.is_empty(), "a second thing to wait for, held by nobody");
+}
+
+#[test]
+fn weak_branch_of_a_knot_proves_nothing() {
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    build.0.waits[0].needs = Needs::Any;
+    build.hold(thread(3), 1);
+    build.wait(3, 0).timed = true;
+    let cycles = build.cycles();
+    assert_eq!(cycles.list.len(), 1);
+    assert!(!cycles.list[0].proven);
+}
+
+#[test]
+fn timed_or_inferred_edges_prove_nothing_and_binding_ones_do() {
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    build.0.waits[0].timed = true;
+    let cycles = build.cycles();
+    assert!(cycles.list[0].timed && !cycles.list[0].proven);
+    build.0.waits[0].timed = false;
+    build.0.holds[0].certainty = Certainty::Inferred;
+    assert!(!build.cycles().list[0].proven);
+    build.0.holds[0].binding = true;
+    let cycles = build.cycles();
+    assert!(cycles.list[0].proven);
+    assert_eq!(cycles.list[0].certainty, Certainty::Inferred);
+}
+
+#[test]
+fn an_orphan_is_no_cycle() {
+    let mut build = Build::default();
+    build.hold(Party::Absent(0, 99), 0).gone = Some(Gone::Exited);
+    build.wait(1, 0);
+    let graph = WaitGraph::new(&build.0, &[]);
+    assert!(graph.cycles().list.is_empty());
+    assert_eq!(graph.roots()[0].party, Party::Absent(0, 99));
+}
+
+#[test]
+fn a_process_lets_go_by_any_of_its_threads() {
+    let mut build = Build::default();
+    build.hold(Party::Process(1), 0);
+    build.wait(1, 0);
+    build.hold(thread(1), 1);
+    build.party_waits(Party::Thread(1, 11), 1);
+    let two = [vec![1], vec![11, 12]];
+    let graph = WaitGraph::new(&build.0, &two);
+    assert!(graph.cycles().list.is_empty(), "12 can let go");
+    assert_eq!(graph.roots()[0].party, Party::Process(1));
+    let one = [vec![1], vec![11]];
+    let cycles = WaitGraph::new(&build.0, &one).cycles();
+    assert_eq!(cycles.list.len(), 1);
+    assert_eq!(cycles.list[0].edges[0].holder, Party::Process(1));
+    assert_eq!(cycles.list[0].edges[1].waiter, Party::Thread(1, 11));
+    assert!(cycles.list[0].crosses_processes());
+}
+
+#[test]
+fn a_resource_that_waits_is_a_party() {
+    let mut build = Build::default();
+    build.wait(1, 0);
+    build.party_waits(Party::Resource(key(0)), 1);
+    build.hold(thread(2), 1);
+    build.wait(2, 2);
+    build.hold(thread(1), 2);
+    let cycles = build.cycles();
+    assert_eq!(cycles.list.len(), 1);
+    let edges = &cycles.list[0].edges;
+    assert_eq!(edges.len(), 3);
+    assert_eq!((&edges[0].holder, edges[0].hold), (&Party::Resource(key(0)), None));
+    assert_eq!(edges[1].waiter, Party::Resource(key(0)));
+    assert!(cycles.list[0].proven);
+}
+
+#[test]
+fn a_stream_held_by_a_thread_is_part_of_the_cycle() {
+    let mut build = Build::default();
+    build.wait(1, 0);
+    build.hold(Party::Resource(key(5)), 0);
+    build.hold(thread(2), 5);
+    build.wait(2, 2);
+    build.hold(thread(1), 2);
+    let edges = build.cycles().list[0].edges.clone();
+    assert_eq!(edges.len(), 3);
+    assert_eq!((&edges[1].waiter, &edges[1].holder, edges[1].wait), (&Party::Resource(key(5)), &thread(2), None));
+}
+
+#[test]
+fn long_chains_and_rings_do_not_overflow_the_stack() {
+    let mut build = Build::default();
+    for i in 0..10_000 {
+        build.hold(thread(i), i as u64);
+        build.wait(i, i as u64 + 1);
+    }
+    let graph = WaitGraph::new(&build.0, &[]);
+    assert!(graph.cycles().list.is_empty());
+    assert_eq!(graph.roots()[0].waiting.len(), 10_000);
+    build.hold(thread(0), 10_000);
+    let cycles = WaitGraph::new(&build.0, &[]).cycles();
+    assert_eq!(cycles.list[0].edges.len(), 10_000);
+}
+
+#[test]
+fn dense_graphs_are_bounded() {
+    let mut build = Build::default();
+    for i in 0..20 {
+        build.hold(thread(i), i as u64);
+        for j in (0..20).filter(|j| *j != i) {
+            build.wait(i, j as u64);
+        }
+    }
+    let cycles = build.cycles();
+    assert_eq!(cycles.list.len(), MOST_CYCLES);
+    assert!(cycles.list.iter().all(|c| c.edges.len() == 2));
+    assert_eq!(cycles.more, 190 - MOST_CYCLES);
+    assert!(!cycles.exhausted);
+}
