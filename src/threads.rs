@@ -57,3 +57,5 @@ pub struct Frame {
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }
+
+pub use crate::python::merge;

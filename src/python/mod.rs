@@ -4,7 +4,18 @@
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
 //! authoritative; py-spy (live processes only) adds what the walk could not name. It decodes no waits.
 
-use crate::image::{Addr, Gap};
+mod layout;
+mod lines;
+mod merge;
+mod names;
+pub mod pyspy;
+mod runtime;
+mod walk;
+
+use crate::image::{Addr, Gap, ProcessImage};
+use crate::symbols::Symbols;
+
+pub use merge::merge;
 
 /// The CPython runtime of a process.
 #[derive(Debug, Clone)]
@@ -23,6 +34,21 @@ pub struct Python {
     pub threads: Vec<PythonThread>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
+    /// Interpreters, as the runtime lists them: what py-spy must be pointed to, one after the other.
+    pub interpreters: Vec<Interpreter>,
+}
+
+/// One interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interpreter {
+    /// `PyInterpreterState`.
+    pub address: Addr,
+    /// Its identifier; 0 is the main one.
+    pub id: i64,
+    /// `imports.modules`: where py-spy finds the names of threads.
+    pub modules: Addr,
+    /// Where it keeps the pointer to its GIL (3.12 on).
+    pub gil: Option<Addr>,
 }
 
 /// `struct _gil_runtime_state`.
@@ -89,4 +115,53 @@ pub struct PythonFrame {
     pub line: Option<u32>,
     /// Local variables as (name, repr), on request only.
     pub locals: Vec<(String, String)>,
+}
+
+/// Find CPython in a process and walk it; `None` when there is none.
+pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
+    let found = runtime::find(image, symbols)?;
+    let mut python = Python {
+        version: found.version,
+        free_threaded: found.free_threaded,
+        runtime: found.runtime,
+        finalizing: None,
+        gils: Vec::new(),
+        threads: Vec::new(),
+        gaps: Vec::new(),
+        interpreters: Vec::new(),
+    };
+    let what = format!("Python frames and locks of process {}", image.pid);
+    let layout = match (found.free_threaded, found.layout) {
+        (true, _) => {
+            let why = "this build of CPython has no GIL (--disable-gil); its structures are not read yet";
+            python.gaps.push(Gap::new(what, why));
+            return Some(python);
+        }
+        (false, Err(why)) => {
+            python.gaps.push(Gap::new(what, why));
+            return Some(python);
+        }
+        (false, Ok(layout)) => layout,
+    };
+    use crate::image::MemoryExt;
+    let memory = &*image.memory;
+    let interpreters = walk::interpreters(memory, found.runtime, &layout);
+    python.finalizing = memory.pointer(found.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
+    python.gils = walk::gils(memory, found.runtime, &layout, &interpreters);
+    let mut codes = names::Codes::new(memory, &layout);
+    for interpreter in interpreters {
+        python.threads.extend(walk::threads(image, &layout, interpreter, &mut codes));
+        python.interpreters.push(Interpreter {
+            address: interpreter.address,
+            id: interpreter.id,
+            modules: memory.pointer(interpreter.address + layout.interpreter_modules).unwrap_or_default(),
+            gil: layout.interpreter_gil.and_then(|offset| memory.pointer(interpreter.address + offset).ok()),
+        });
+    }
+    for thread in &python.threads {
+        if let (Some(tid), Some(why)) = (thread.tid, &thread.gap) {
+            python.gaps.push(Gap::new(format!("Python frames of thread {tid}"), why.clone()));
+        }
+    }
+    Some(python)
 }

@@ -4,8 +4,17 @@
 //! [`Files`](crate::image::Files). Out: a name only where the symbol's size covers the address; otherwise the
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
-use crate::image::{Addr, ProcessImage};
-use crate::unwind::Modules;
+mod demangle;
+pub(crate) mod lines;
+pub(crate) mod table;
+
+use lines::Lines;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object};
+use table::Table;
+
+use crate::image::{Addr, FileBytes, ProcessImage};
+use crate::unwind::{Module, Modules};
 
 /// A function or object that covers an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,23 +59,61 @@ impl<'a> Symbols<'a> {
     }
 
     /// The function that covers `address` (.symtab, .dynsym, .gnu_debugdata, separate debug file).
-    pub fn function(&self, _address: Addr) -> Option<Symbol> {
-        let _ = self.image;
-        None
+    pub fn function(&self, address: Addr) -> Option<Symbol> {
+        self.covering(address, Table::function)
     }
 
     /// The data object (global or static variable) that covers `address`.
-    pub fn object(&self, _address: Addr) -> Option<Symbol> {
-        None
+    pub fn object(&self, address: Addr) -> Option<Symbol> {
+        self.covering(address, Table::object)
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.
-    pub fn find(&self, _module: usize, _name: &str) -> Option<Symbol> {
-        None
+    pub fn find(&self, module: usize, name: &str) -> Option<Symbol> {
+        let module = self.modules.list.get(module)?;
+        // Most names that are asked for are exported: no table is made for them.
+        if module.symbols.get().is_none() {
+            if let Some((address, size)) = module.file.as_ref().and_then(|f| table::find_dynamic(f, name)) {
+                return Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size });
+            }
+        }
+        self.table(module).find(name).map(|s| in_process(s, module))
     }
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
-    pub fn source(&self, _address: Addr) -> Vec<SourceFrame> {
-        Vec::new()
+    pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
+        let Some(module) = self.modules.at(address).map(|m| &self.modules.list[m]) else { return Vec::new() };
+        let lines = module.lines.get_or_init(|| {
+            let own = module.file.as_ref().and_then(Lines::load);
+            own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
+        });
+        lines.as_ref().map(|l| l.source(address.0.wrapping_sub(module.bias))).unwrap_or_default()
     }
+
+    fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {
+        let module = &self.modules.list[self.modules.at(address)?];
+        ask(self.table(module), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
+    }
+
+    fn table(&self, module: &'a Module) -> &'a Table {
+        module.symbols.get_or_init(|| Table::collect(module.file.as_ref(), self.debug_file(module).as_ref()))
+    }
+
+    /// The separate debug file of a stripped module.
+    fn debug_file(&self, module: &Module) -> Option<FileBytes> {
+        let bytes = module.file.as_ref()?;
+        let file = ElfFile64::<LittleEndian>::parse(&**bytes).ok()?;
+        if file.section_by_name(".symtab").is_some() && file.section_by_name(".debug_info").is_some() {
+            return None;
+        }
+        let link = file.gnu_debuglink().ok().flatten().and_then(|(name, _)| std::str::from_utf8(name).ok());
+        let found = self.image.files.debug_file(module.build_id.as_deref(), link, &module.path)?;
+        // A debug file found by name only may belong to another build.
+        let same = ElfFile64::<LittleEndian>::parse(&*found).ok()?.build_id().ok().flatten() == module.build_id.as_deref();
+        same.then_some(found)
+    }
+}
+
+fn in_process(symbol: Symbol, module: &Module) -> Symbol {
+    Symbol { address: symbol.address + module.bias, ..symbol }
 }

@@ -1,11 +1,22 @@
 //! The ELF files that a process maps, with the sections that unwinding and naming need.
 //!
-//! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address.
+//! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address. Only headers
+//! are parsed here; symbol tables and line tables wait for the first question ([`crate::symbols`]).
 
-use crate::image::{Addr, FileBytes, ProcessImage};
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::LittleEndian;
+
+use super::index::FrameIndex;
+use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
+use crate::symbols::lines::Lines;
+use crate::symbols::table::Table;
 
 /// One mapped ELF file.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Module {
     /// File name without folders: `libc.so.6`.
     pub name: String,
@@ -19,8 +30,33 @@ pub struct Module {
     pub end: Addr,
     /// NT_GNU_BUILD_ID.
     pub build_id: Option<Vec<u8>>,
-    /// The file's bytes; `None` where only memory is left (then symbols and CFI come from the dynamic segment).
+    /// The file's bytes, or, where only memory is left, what is mapped of it laid out as in the file.
     pub file: Option<FileBytes>,
+    /// Where the sections for unwinding lie.
+    pub(crate) frames: FrameSections,
+    /// Symbols, parsed at the first question.
+    pub(crate) symbols: OnceCell<Table>,
+    /// Line tables, parsed at the first question.
+    pub(crate) lines: OnceCell<Option<Lines>>,
+    /// Frame descriptions by address, for files without .eh_frame_hdr.
+    pub(crate) index: OnceCell<FrameIndex>,
+}
+
+/// A section: its address in the file's own numbering, and its place in the file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Section {
+    pub(crate) address: u64,
+    pub(crate) range: Range<usize>,
+}
+
+/// Sections for unwinding.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FrameSections {
+    pub(crate) eh_frame_hdr: Option<Section>,
+    pub(crate) eh_frame: Option<Section>,
+    pub(crate) debug_frame: Option<Section>,
+    pub(crate) text: u64,
+    pub(crate) got: u64,
 }
 
 /// All modules of a process, in order of address.
@@ -28,12 +64,41 @@ pub struct Module {
 pub struct Modules {
     /// In order of `start`.
     pub list: Vec<Module>,
+    /// The executable file mappings that they were made from.
+    made_from: Vec<(Addr, u64)>,
 }
+
+/// Program and section headers are refused above this number: no real file comes near.
+const MOST_HEADERS: usize = 65_536;
+
+/// The largest module that is pieced together from memory, where its file cannot be opened.
+const LARGEST_FROM_MEMORY: u64 = 64 << 20;
 
 impl Modules {
     /// Find the ELF files among the mappings. Files are recognised by content, not by name.
-    pub fn of(_image: &ProcessImage) -> Modules {
-        Modules::default()
+    pub fn of(image: &ProcessImage) -> Modules {
+        let mut list: Vec<Module> = Vec::new();
+        for mapping in image.mappings.iter().filter(|m| m.execute) {
+            let module = if mapping.is_file() {
+                from_file(image, mapping)
+            } else if mapping.path.as_deref() == Some("[vdso]") {
+                from_vdso(image, mapping)
+            } else {
+                None
+            };
+            if let Some(module) = module {
+                if !list.iter().any(|m| m.start == module.start && m.path == module.path) {
+                    list.push(module);
+                }
+            }
+        }
+        list.sort_by_key(|m| m.start);
+        Modules { list, made_from: executables(image) }
+    }
+
+    /// Whether these are still the modules of `image`: nothing executable was mapped or unmapped.
+    pub fn still_fit(&self, image: &ProcessImage) -> bool {
+        self.made_from == executables(image)
     }
 
     /// The module that holds `address`, by its position in `list`.
@@ -42,3 +107,169 @@ impl Modules {
         (after > 0 && address < self.list[after - 1].end).then(|| after - 1)
     }
 }
+
+fn executables(image: &ProcessImage) -> Vec<(Addr, u64)> {
+    image.mappings.iter().filter(|m| m.execute).map(|m| (m.start, m.inode)).collect()
+}
+
+fn from_file(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
+    let path = mapping.path.clone()?;
+    let bytes = image.files.mapped(mapping).or_else(|| from_memory(image, mapping))?;
+    let mut module = parse(bytes, path)?;
+    let (bias, start, end) = place(module.file.as_ref()?, mapping)?;
+    (module.bias, module.start, module.end) = (bias, start, end);
+    Some(module)
+}
+
+fn from_vdso(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
+    let length = (mapping.end - mapping.start).min(64 << 10);
+    let bytes = image.memory.bytes(mapping.start, length as usize).ok()?;
+    let mut module = parse(FileBytes::new(bytes), "[vdso]".into())?;
+    // The vDSO is linked at 0 and mapped whole.
+    (module.bias, module.start, module.end) = (mapping.start.0, mapping.start, mapping.end);
+    Some(module)
+}
+
+/// What is mapped of a file, each byte at its place in the file: enough for headers, code, CFI and dynamic symbols.
+fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
+    let parts: Vec<&Mapping> = image
+        .mappings
+        .iter()
+        .filter(|m| (m.device, m.inode) == (wanted.device, wanted.inode) && m.path == wanted.path && m.read)
+        .collect();
+    let size = parts.iter().map(|m| m.offset.saturating_add(m.end - m.start)).max()?;
+    if size > LARGEST_FROM_MEMORY {
+        return None;
+    }
+    let mut bytes = vec![0; size as usize];
+    for part in parts {
+        let length = (part.end - part.start).min(size.checked_sub(part.offset)?) as usize;
+        if let Ok(read) = image.memory.bytes(part.start, length) {
+            bytes[part.offset as usize..][..length].copy_from_slice(&read);
+        }
+    }
+    // The section headers are not mapped: make the file say that it has none.
+    if bytes.len() >= 64 {
+        bytes[40..48].fill(0);
+        bytes[60..64].fill(0);
+    }
+    Some(FileBytes::new(bytes))
+}
+
+type Header = elf::FileHeader64<LittleEndian>;
+
+fn header(bytes: &[u8]) -> Option<&Header> {
+    let header = Header::parse(bytes).ok()?;
+    (header.e_machine.get(LittleEndian) == elf::EM_X86_64).then_some(header)
+}
+
+fn segments(bytes: &[u8]) -> Option<&[elf::ProgramHeader64<LittleEndian>]> {
+    let found = header(bytes)?.program_headers(LittleEndian, bytes).ok()?;
+    (found.len() <= MOST_HEADERS).then_some(found)
+}
+
+/// Where the file lies in the process: bias, first and last address.
+fn place(bytes: &[u8], mapping: &Mapping) -> Option<(u64, Addr, Addr)> {
+    const PAGE: u64 = 4096;
+    let loads: Vec<_> = segments(bytes)?.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_LOAD).collect();
+    let own = loads.iter().find(|s| {
+        let offset = s.p_offset(LittleEndian);
+        s.p_flags(LittleEndian).contains(elf::PF_X)
+            && offset & !(PAGE - 1) <= mapping.offset
+            && mapping.offset < offset.saturating_add(s.p_filesz(LittleEndian))
+    })?;
+    let bias = mapping
+        .start
+        .0
+        .wrapping_add(own.p_offset(LittleEndian))
+        .wrapping_sub(mapping.offset)
+        .wrapping_sub(own.p_vaddr(LittleEndian));
+    let first = loads.iter().map(|s| s.p_vaddr(LittleEndian) & !(PAGE - 1)).min()?;
+    let last = loads.iter().map(|s| s.p_vaddr(LittleEndian).wrapping_add(s.p_memsz(LittleEndian))).max()?;
+    let (start, end) = (Addr(first.wrapping_add(bias)), Addr(last.wrapping_add(bias).checked_add(PAGE - 1)? & !(PAGE - 1)));
+    (start <= mapping.start && mapping.start < end).then_some((bias, start, end))
+}
+
+/// Parse the headers; the place in the process is filled in by the caller.
+fn parse(bytes: FileBytes, path: String) -> Option<Module> {
+    let segments = segments(&bytes)?;
+    let mut frames = FrameSections::default();
+    let mut build_id = None;
+    for segment in segments {
+        match segment.p_type(LittleEndian) {
+            elf::PT_GNU_EH_FRAME => frames.eh_frame_hdr = section_of_segment(&bytes, segment),
+            elf::PT_NOTE if build_id.is_none() => {
+                if let Ok(Some(mut notes)) = segment.notes(LittleEndian, &*bytes) {
+                    while let Ok(Some(note)) = notes.next() {
+                        if note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID && note.name() == elf::ELF_NOTE_GNU {
+                            build_id = Some(note.desc().to_vec());
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let header = header(&bytes)?;
+    if let Ok(sections) = header.sections(LittleEndian, &*bytes) {
+        for section in sections.iter().take(MOST_HEADERS) {
+            let found = || section_of_header(&bytes, section);
+            match sections.section_name(LittleEndian, section) {
+                Ok(b".eh_frame") => frames.eh_frame = found(),
+                Ok(b".eh_frame_hdr") => frames.eh_frame_hdr = found().or(frames.eh_frame_hdr.take()),
+                Ok(b".debug_frame") => frames.debug_frame = found(),
+                Ok(b".text") => frames.text = section.sh_addr(LittleEndian),
+                Ok(b".got") => frames.got = section.sh_addr(LittleEndian),
+                _ => {}
+            }
+        }
+    }
+    if frames.eh_frame.is_none() {
+        frames.eh_frame = frames.eh_frame_hdr.as_ref().and_then(|hdr| behind_header(&bytes, hdr));
+    }
+    let name = path.rsplit('/').next().unwrap_or(&path).to_string();
+    Some(Module {
+        name,
+        path,
+        bias: 0,
+        start: Addr(0),
+        end: Addr(0),
+        build_id,
+        file: Some(bytes),
+        frames,
+        symbols: OnceCell::new(),
+        lines: OnceCell::new(),
+        index: OnceCell::new(),
+    })
+}
+
+fn section_of_header(bytes: &[u8], section: &elf::SectionHeader64<LittleEndian>) -> Option<Section> {
+    if section.sh_type(LittleEndian) == elf::SHT_NOBITS || section.sh_flags(LittleEndian).contains(elf::SHF_COMPRESSED) {
+        return None;
+    }
+    checked(bytes, section.sh_addr(LittleEndian), section.sh_offset(LittleEndian), section.sh_size(LittleEndian))
+}
+
+fn section_of_segment(bytes: &[u8], segment: &elf::ProgramHeader64<LittleEndian>) -> Option<Section> {
+    checked(bytes, segment.p_vaddr(LittleEndian), segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian))
+}
+
+fn checked(bytes: &[u8], address: u64, offset: u64, size: u64) -> Option<Section> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (size > 0 && end <= bytes.len()).then_some(Section { address, range: start..end })
+}
+
+/// .eh_frame of a file without section headers: .eh_frame_hdr points to it, and it ends at the end of its segment.
+fn behind_header(bytes: &[u8], hdr: &Section) -> Option<Section> {
+    use gimli::{BaseAddresses, EhFrameHdr, NativeEndian, Pointer};
+    let bases = BaseAddresses::default().set_eh_frame_hdr(hdr.address);
+    let parsed = EhFrameHdr::new(bytes.get(hdr.range.clone())?, NativeEndian).parse(&bases, 8).ok()?;
+    let Pointer::Direct(address) = parsed.eh_frame_ptr() else { return None };
+    let segment = segments(bytes)?.iter().find(|s| {
+        s.p_type(LittleEndian) == elf::PT_LOAD && Addr(address).within(Addr(s.p_vaddr(LittleEndian)), s.p_filesz(LittleEndian))
+    })?;
+    let into = address - segment.p_vaddr(LittleEndian);
+    checked(bytes, address, segment.p_offset(LittleEndian).checked_add(into)?, segment.p_filesz(LittleEndian) - into)
+}
+

@@ -1,0 +1,308 @@
+//! Where CPython keeps what: offsets by version.
+//!
+//! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
+//! are bytes on x86-64 builds with a GIL. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
+//! built by pyenv, each confirmed on a live process; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell their own offsets.
+
+use crate::image::{Addr, Fault, Memory, MemoryExt};
+
+/// How Python frames are tied to the C stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anchors {
+    /// One C activation a frame and nothing that tells where it is (up to 3.9).
+    None,
+    /// A `CFrame` on the C stack for each frame (3.10).
+    CFramePerFrame,
+    /// A `_PyCFrame` for each run of frames that ends in one with `is_entry` (3.11).
+    CFramePerEntry,
+    /// A shim frame on the C stack ends each run (3.12 on).
+    Shims,
+}
+
+/// How instruction and line are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineTable {
+    /// `co_lnotab`, `f_lasti` in bytes (up to 3.9).
+    Lnotab,
+    /// `co_linetable` of pairs, `f_lasti` in units of two bytes (3.10).
+    Pairs,
+    /// `co_linetable` of locations, the instruction as a pointer (3.11 on).
+    Locations,
+}
+
+/// Offsets of one version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) anchors: Anchors,
+    pub(crate) line_table: LineTable,
+    /// In `_PyRuntime`.
+    pub(crate) interpreters_head: u64,
+    pub(crate) finalizing: u64,
+    /// GIL inside `_PyRuntime` (up to 3.11).
+    pub(crate) runtime_gil: Option<u64>,
+    /// Pointer to the GIL inside the interpreter (3.12 on).
+    pub(crate) interpreter_gil: Option<u64>,
+    pub(crate) interpreter_next: u64,
+    pub(crate) interpreter_id: u64,
+    pub(crate) interpreter_threads: u64,
+    pub(crate) interpreter_modules: u64,
+    pub(crate) thread_next: u64,
+    pub(crate) thread_interpreter: u64,
+    /// `frame`, `current_frame`; with [`Anchors::CFramePerEntry`] and 3.12 reached through `cframe`.
+    pub(crate) thread_frame: u64,
+    pub(crate) thread_cframe: Option<u64>,
+    /// In the `_PyCFrame`: newest frame (3.11, 3.12) and the next outer one.
+    pub(crate) cframe_frame: Option<u64>,
+    pub(crate) cframe_previous: u64,
+    pub(crate) thread_ident: u64,
+    pub(crate) thread_native_id: Option<u64>,
+    /// Size of the thread state: an anchor inside it is the root and on no stack.
+    pub(crate) thread_size: u64,
+    pub(crate) frame_code: u64,
+    pub(crate) frame_previous: u64,
+    pub(crate) frame_instruction: u64,
+    pub(crate) frame_owner: Option<u64>,
+    pub(crate) frame_is_entry: Option<u64>,
+    pub(crate) code_file: u64,
+    pub(crate) code_name: u64,
+    pub(crate) code_qualified_name: Option<u64>,
+    pub(crate) code_first_line: u64,
+    pub(crate) code_line_table: u64,
+    pub(crate) code_instructions: u64,
+    /// Size of PyASCIIObject and of PyCompactUnicodeObject: where the characters begin.
+    pub(crate) unicode_ascii: u64,
+    pub(crate) unicode_compact: u64,
+}
+
+/// `struct _gil_runtime_state`, the same from 3.7 to 3.15 [DWARF and live].
+pub(crate) mod gil {
+    pub(crate) const INTERVAL: u64 = 0;
+    pub(crate) const LAST_HOLDER: u64 = 8;
+    pub(crate) const LOCKED: u64 = 16;
+    pub(crate) const SWITCH_NUMBER: u64 = 24;
+    pub(crate) const COND: u64 = 32;
+    pub(crate) const MUTEX: u64 = 80;
+    pub(crate) const SWITCH_COND: u64 = 120;
+}
+
+/// `owner` of a shim frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14 on).
+pub(crate) const OWNER_SHIM: u8 = 3;
+
+/// 3.7.16 [DWARF, live].
+const V3_7: Layout = Layout {
+    anchors: Anchors::None,
+    line_table: LineTable::Lnotab,
+    interpreters_head: 24,
+    finalizing: 8,
+    runtime_gil: Some(1264),
+    interpreter_gil: None,
+    interpreter_next: 0,
+    interpreter_id: 16,
+    interpreter_threads: 8,
+    interpreter_modules: 40,
+    thread_next: 8,
+    thread_interpreter: 16,
+    thread_frame: 24,
+    thread_cframe: None,
+    cframe_frame: None,
+    cframe_previous: 8,
+    thread_ident: 176,
+    thread_native_id: None,
+    thread_size: 280,
+    frame_code: 32,
+    frame_previous: 24,
+    frame_instruction: 104,
+    frame_owner: None,
+    frame_is_entry: None,
+    code_file: 96,
+    code_name: 104,
+    code_qualified_name: None,
+    code_first_line: 36,
+    code_line_table: 112,
+    code_instructions: 40,
+    unicode_ascii: 48,
+    unicode_compact: 72,
+};
+
+/// 3.8.18 [DWARF, live].
+const V3_8: Layout = Layout {
+    interpreters_head: 32,
+    finalizing: 16,
+    runtime_gil: Some(1152),
+    interpreter_modules: 56,
+    thread_size: 264,
+    code_file: 104,
+    code_name: 112,
+    code_first_line: 40,
+    code_line_table: 120,
+    code_instructions: 48,
+    ..V3_7
+};
+
+/// 3.9.18 [DWARF, live].
+const V3_9: Layout = Layout { runtime_gil: Some(352), interpreter_id: 24, interpreter_modules: 856, ..V3_8 };
+
+/// 3.10.13 [DWARF, live].
+const V3_10: Layout = Layout {
+    anchors: Anchors::CFramePerFrame,
+    line_table: LineTable::Pairs,
+    thread_cframe: Some(48),
+    thread_size: 280,
+    frame_instruction: 96,
+    ..V3_9
+};
+
+/// 3.11.7 [DWARF, live].
+const V3_11: Layout = Layout {
+    anchors: Anchors::CFramePerEntry,
+    line_table: LineTable::Locations,
+    interpreters_head: 40,
+    finalizing: 24,
+    runtime_gil: Some(360),
+    interpreter_id: 48,
+    interpreter_threads: 16,
+    interpreter_modules: 888,
+    thread_cframe: Some(56),
+    cframe_frame: Some(8),
+    cframe_previous: 16,
+    thread_ident: 152,
+    thread_native_id: Some(160),
+    thread_size: 360,
+    frame_code: 32,
+    frame_previous: 48,
+    frame_instruction: 56,
+    frame_owner: Some(69),
+    frame_is_entry: Some(68),
+    code_file: 112,
+    code_name: 120,
+    code_qualified_name: Some(128),
+    code_first_line: 72,
+    code_line_table: 136,
+    code_instructions: 184,
+    ..V3_10
+};
+
+/// 3.12.1 [DWARF, live].
+const V3_12: Layout = Layout {
+    anchors: Anchors::Shims,
+    runtime_gil: None,
+    interpreter_gil: Some(384),
+    interpreter_id: 8,
+    interpreter_threads: 72,
+    interpreter_modules: 944,
+    cframe_frame: Some(0),
+    cframe_previous: 8,
+    thread_ident: 136,
+    thread_native_id: Some(144),
+    thread_size: 288,
+    frame_code: 0,
+    frame_previous: 8,
+    frame_owner: Some(70),
+    frame_is_entry: None,
+    code_first_line: 68,
+    code_instructions: 192,
+    unicode_ascii: 40,
+    unicode_compact: 56,
+    ..V3_11
+};
+
+/// Versions with a fixed table, newest first.
+pub(crate) const FIXED: [((u8, u8), &Layout); 6] = [
+    ((3, 12), &V3_12),
+    ((3, 11), &V3_11),
+    ((3, 10), &V3_10),
+    ((3, 9), &V3_9),
+    ((3, 8), &V3_8),
+    ((3, 7), &V3_7),
+];
+
+/// What a build says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SelfDescription {
+    pub(crate) version: (u8, u8, u8),
+    pub(crate) free_threaded: bool,
+    /// `None` for a version newer than those known.
+    pub(crate) layout: Option<Layout>,
+}
+
+/// Word positions in `_Py_DebugOffsets`; the groups grow between minor versions.
+struct Words {
+    thread: usize,
+    ident: usize,
+    native_id: usize,
+    frame: usize,
+    code: usize,
+    ceval_gil: usize,
+    interpreter_modules: usize,
+}
+
+/// Read `_Py_DebugOffsets` at the start of `_PyRuntime` (3.13 on); `Ok(None)` when there is none.
+pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Option<SelfDescription>, Fault> {
+    const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+    if memory.u64(runtime)? != COOKIE {
+        return Ok(None);
+    }
+    let mut table = [0u64; 64];
+    for (position, word) in table.iter_mut().enumerate() {
+        *word = memory.u64(runtime + position as u64 * 8)?;
+    }
+    let hex = table[1];
+    let version = ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8);
+    // Include/internal/pycore_debug_offsets.h of 3.13.0, 3.14.10, 3.15.2.
+    let words = match version {
+        (3, 13, _) => Words { thread: 19, ident: 24, native_id: 25, frame: 28, code: 34, ceval_gil: 14, interpreter_modules: 11 },
+        (3, 14, _) => Words { thread: 22, ident: 27, native_id: 28, frame: 31, code: 39, ceval_gil: 15, interpreter_modules: 12 },
+        (3, 15, _) => Words { thread: 22, ident: 30, native_id: 31, frame: 39, code: 47, ceval_gil: 15, interpreter_modules: 12 },
+        _ => return Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: None })),
+    };
+    let layout = Layout {
+        interpreters_head: table[5],
+        finalizing: table[4],
+        interpreter_gil: Some(table[words.ceval_gil]),
+        interpreter_id: table[7],
+        interpreter_next: table[8],
+        interpreter_threads: table[9],
+        interpreter_modules: table[words.interpreter_modules],
+        thread_size: table[words.thread],
+        thread_next: table[words.thread + 2],
+        thread_interpreter: table[words.thread + 3],
+        thread_frame: table[words.thread + 4],
+        thread_cframe: None,
+        cframe_frame: None,
+        thread_ident: table[words.ident],
+        thread_native_id: Some(table[words.native_id]),
+        frame_previous: table[words.frame + 1],
+        frame_code: table[words.frame + 2],
+        frame_instruction: table[words.frame + 3],
+        frame_owner: Some(table[words.frame + 5]),
+        code_file: table[words.code + 1],
+        code_name: table[words.code + 2],
+        code_qualified_name: Some(table[words.code + 3]),
+        code_line_table: table[words.code + 4],
+        code_first_line: table[words.code + 5],
+        code_instructions: table[words.code + 9],
+        ..V3_12
+    };
+    Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: sane(&layout).then_some(layout) }))
+}
+
+/// Offsets that no build has would lead reads astray.
+fn sane(layout: &Layout) -> bool {
+    const LARGEST: u64 = 1 << 20;
+    [
+        layout.interpreters_head,
+        layout.interpreter_gil.unwrap_or(0),
+        layout.interpreter_next,
+        layout.interpreter_threads,
+        layout.thread_next,
+        layout.thread_frame,
+        layout.thread_ident,
+    ]
+    .iter()
+    .all(|offset| *offset < LARGEST)
+        && layout.frame_owner.is_some_and(|o| o < 96)
+        && [layout.frame_code, layout.frame_previous, layout.frame_instruction].iter().all(|o| o + 8 <= 96)
+        && [layout.code_file, layout.code_name, layout.code_line_table, layout.code_first_line, layout.code_instructions]
+            .iter()
+            .all(|o| *o < 4096)
+}

@@ -1,0 +1,95 @@
+//! Python's strings and code objects.
+//!
+//! In: memory and a layout. Out: names, files, line tables, each code object read once. Nothing is guessed: a string
+//! that is not a compact unicode object is `None`.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::layout::Layout;
+use super::lines;
+use crate::image::{Addr, Memory, MemoryExt};
+
+/// The longest name or path that is read, in characters.
+const LONGEST_TEXT: u64 = 4096;
+
+/// The largest line table that is read, in bytes.
+const LARGEST_TABLE: u64 = 4 << 20;
+
+/// What frames need of a code object.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(crate) function: String,
+    pub(crate) file: String,
+    first_line: i64,
+    table: Vec<u8>,
+}
+
+impl Code {
+    /// The line of the instruction at byte `offset`.
+    pub(crate) fn line(&self, layout: &Layout, offset: i64) -> Option<u32> {
+        lines::line(layout.line_table, &self.table, self.first_line, offset)
+    }
+}
+
+/// Code objects by address.
+pub(crate) struct Codes<'a> {
+    memory: &'a dyn Memory,
+    layout: &'a Layout,
+    known: HashMap<Addr, Option<Rc<Code>>>,
+}
+
+impl<'a> Codes<'a> {
+    pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout) -> Self {
+        Codes { memory, layout, known: HashMap::new() }
+    }
+
+    /// The code object at `address`, if there is one.
+    pub(crate) fn get(&mut self, address: Addr) -> Option<Rc<Code>> {
+        if let Some(known) = self.known.get(&address) {
+            return known.clone();
+        }
+        let code = self.read(address).map(Rc::new);
+        self.known.insert(address, code.clone());
+        code
+    }
+
+    fn read(&self, address: Addr) -> Option<Code> {
+        let (memory, layout) = (self.memory, self.layout);
+        let text = |offset| text(memory, layout, memory.pointer(address + offset).ok()?);
+        let name = layout.code_qualified_name.and_then(text).or_else(|| text(layout.code_name))?;
+        Some(Code {
+            function: name,
+            file: text(layout.code_file)?,
+            first_line: i64::from(memory.i32(address + layout.code_first_line).ok()?),
+            table: bytes(memory, memory.pointer(address + layout.code_line_table).ok()?).unwrap_or_default(),
+        })
+    }
+}
+
+/// The contents of a bytes object: `ob_size` at 16, data at 32 in all versions with a GIL.
+fn bytes(memory: &dyn Memory, address: Addr) -> Option<Vec<u8>> {
+    let size = memory.u64(address + 16).ok().filter(|s| *s <= LARGEST_TABLE)?;
+    memory.bytes(address + 32, size as usize).ok()
+}
+
+/// A unicode object's text.
+pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<String> {
+    let length = memory.u64(address + 16).ok()?.min(LONGEST_TEXT);
+    // Bits of `state`: interned 2, kind 3, compact 1, ascii 1 (Include/cpython/unicodeobject.h, 3.3 to 3.15).
+    let state = memory.u32(address + 32).ok()?;
+    let (kind, compact, ascii) = (u64::from((state >> 2) & 7), state & 32 != 0, state & 64 != 0);
+    if !compact || !matches!(kind, 1 | 2 | 4) {
+        return None;
+    }
+    let data = address + if ascii { layout.unicode_ascii } else { layout.unicode_compact };
+    let raw = memory.bytes(data, (length * kind) as usize).ok()?;
+    Some(match kind {
+        1 => raw.iter().map(|b| char::from(*b)).collect(),
+        2 => String::from_utf16_lossy(&raw.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect::<Vec<_>>()),
+        _ => raw
+            .chunks_exact(4)
+            .map(|c| char::from_u32(u32::from_le_bytes([c[0], c[1], c[2], c[3]])).unwrap_or('\u{fffd}'))
+            .collect(),
+    })
+}

@@ -1,0 +1,104 @@
+//! py-spy as a second pair of eyes: thread names, names of functions, lines, locals.
+//!
+//! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
+//! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
+//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It looks at the
+//! running process and runs after the release, never under the stop; what a failure costs is names.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use py_spy::config::LockingStrategy;
+use py_spy::{Config, PythonSpy, StackTrace};
+
+use super::{Python, PythonThread};
+use crate::image::Gap;
+
+/// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
+const DEEPEST: usize = 4096;
+
+/// Let py-spy add names; `locals` asks for local variables too.
+pub fn enrich(pid: i32, python: &mut Python, locals: bool) {
+    if python.threads.is_empty() {
+        return;
+    }
+    let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
+    let result = if deepest.unwrap_or(0) >= DEEPEST {
+        Err(format!("a thread is deeper than the {DEEPEST} frames that it can follow"))
+    } else {
+        quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
+    };
+    if let Err(error) = result {
+        python.gaps.push(Gap::new(
+            format!("thread names{} of process {pid}", if locals { " and local variables" } else { "" }),
+            format!("py-spy could not read them: {error}"),
+        ));
+    }
+}
+
+/// Run a closure that may panic, without the panic's message on the user's terminal.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    std::panic::set_hook(hook);
+    result.ok()
+}
+
+fn look(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
+    let config = Config {
+        // The process runs: nothing is to be locked, and it is ours not to disturb.
+        blocking: LockingStrategy::NonBlocking,
+        // Short names make py-spy probe folders for __init__.py, which hangs on a dead network file system.
+        full_filenames: true,
+        dump_locals: u64::from(locals),
+        ..Config::default()
+    };
+    let mut spy = PythonSpy::new(pid, &config).map_err(|e| format!("{e:#}"))?;
+    if spy.version.major == u64::from(python.version.0) && spy.version.minor == u64::from(python.version.1) {
+        python.version.2 = u8::try_from(spy.version.patch).unwrap_or(python.version.2);
+    }
+    let mut failure = None;
+    for interpreter in python.interpreters.clone() {
+        spy.addresses.interpreter_address = interpreter.address.0 as usize;
+        spy.addresses.imports_modules_address = interpreter.modules_field.0 as usize;
+        if let Some(gil) = interpreter.gil {
+            spy.addresses.threadstate_address = gil.0 as usize;
+        }
+        spy.python_thread_names.clear();
+        match spy.get_stack_traces() {
+            Ok(traces) => {
+                for thread in python.threads.iter_mut().filter(|t| t.interpreter == interpreter.id) {
+                    if let Some(trace) = traces.iter().find(|t| t.thread_id == thread.ident) {
+                        adopt(thread, trace);
+                    }
+                }
+            }
+            Err(error) => failure = Some(format!("{error:#}")),
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Take over what py-spy says of a thread. The name holds for the thread's whole life; frames must be the same.
+fn adopt(thread: &mut PythonThread, trace: &StackTrace) {
+    if thread.name.is_none() {
+        thread.name = trace.thread_name.clone();
+    }
+    let own: Vec<_> = thread.entries.iter_mut().flat_map(|e| e.frames.iter_mut()).collect();
+    let same = own.len() == trace.frames.len()
+        && own.iter().zip(&trace.frames).all(|(own, other)| own.function == other.name && own.file == other.filename);
+    if !same {
+        return;
+    }
+    for (own, other) in own.into_iter().zip(&trace.frames) {
+        if own.line.is_none() {
+            own.line = u32::try_from(other.line).ok().filter(|l| *l > 0);
+        }
+        own.locals = other
+            .locals
+            .iter()
+            .flatten()
+            .map(|local| (local.name.clone(), local.repr.clone().unwrap_or_default()))
+            .collect();
+    }
+}

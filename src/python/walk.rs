@@ -1,0 +1,242 @@
+//! Interpreters, thread states and frames, by the project's own walk.
+//!
+//! In: a runtime and its layout. Out: GILs and thread states with their frames. Every list is bounded and cyclic
+//! lists end; a thread whose frames cannot be read keeps what was read, with a note.
+
+use std::collections::HashSet;
+
+use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil};
+use super::names::Codes;
+use super::{EvalEntry, Gil, PythonFrame, PythonThread};
+use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage};
+
+/// More interpreters than anybody starts.
+const MOST_INTERPRETERS: usize = 1024;
+/// More threads than a kernel allows by default.
+const MOST_THREADS: usize = 100_000;
+/// More frames than any recursion limit in use.
+const MOST_FRAMES: usize = 100_000;
+
+/// One interpreter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interpreter {
+    pub(crate) address: Addr,
+    pub(crate) id: i64,
+}
+
+/// All interpreters, newest first, as the list has them.
+pub(crate) fn interpreters(memory: &dyn Memory, runtime: Addr, layout: &Layout) -> Vec<Interpreter> {
+    let mut list = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = memory.pointer(runtime + layout.interpreters_head);
+    while let Ok(address) = next {
+        if address.is_null() || !seen.insert(address) || list.len() >= MOST_INTERPRETERS {
+            break;
+        }
+        let id = memory.u64(address + layout.interpreter_id).unwrap_or(0) as i64;
+        list.push(Interpreter { address, id });
+        next = memory.pointer(address + layout.interpreter_next);
+    }
+    list
+}
+
+/// The GILs, each once: interpreters may share one, so the pointer is followed and the result compared.
+pub(crate) fn gils(memory: &dyn Memory, runtime: Addr, layout: &Layout, interpreters: &[Interpreter]) -> Vec<Gil> {
+    let mut list: Vec<Gil> = Vec::new();
+    for interpreter in interpreters {
+        let address = match (layout.runtime_gil, layout.interpreter_gil) {
+            (Some(offset), _) => runtime + offset,
+            (None, Some(offset)) => match memory.pointer(interpreter.address + offset) {
+                Ok(address) if !address.is_null() => address,
+                _ => continue,
+            },
+            (None, None) => continue,
+        };
+        if let Some(known) = list.iter_mut().find(|g| g.address == address) {
+            known.interpreters.push(interpreter.id);
+        } else if let Ok(mut gil) = read_gil(memory, address) {
+            gil.interpreters.push(interpreter.id);
+            list.push(gil);
+        }
+    }
+    list
+}
+
+fn read_gil(memory: &dyn Memory, address: Addr) -> Result<Gil, Fault> {
+    Ok(Gil {
+        address,
+        interpreters: Vec::new(),
+        locked: memory.i32(address + gil::LOCKED)?,
+        last_holder: memory.pointer(address + gil::LAST_HOLDER)?,
+        switch_number: memory.u64(address + gil::SWITCH_NUMBER)?,
+        cond: address + gil::COND,
+        mutex: address + gil::MUTEX,
+        switch_cond: address + gil::SWITCH_COND,
+    })
+}
+
+/// The thread states of one interpreter with their frames.
+pub(crate) fn threads(
+    image: &ProcessImage,
+    layout: &Layout,
+    interpreter: Interpreter,
+    codes: &mut Codes<'_>,
+) -> Vec<PythonThread> {
+    let memory = &*image.memory;
+    let mut list = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = memory.pointer(interpreter.address + layout.interpreter_threads);
+    while let Ok(tstate) = next {
+        if tstate.is_null() || !seen.insert(tstate) || list.len() >= MOST_THREADS {
+            break;
+        }
+        let ident = memory.u64(tstate + layout.thread_ident).unwrap_or(0);
+        let native = layout.thread_native_id.and_then(|offset| memory.u64(tstate + offset).ok());
+        let (entries, gap) = frames(memory, layout, tstate, codes);
+        list.push(PythonThread {
+            tstate,
+            interpreter: interpreter.id,
+            ident,
+            tid: kernel_thread(image, ident, native),
+            name: None,
+            entries,
+            gap,
+        });
+        next = memory.pointer(tstate + layout.thread_next);
+    }
+    list
+}
+
+/// The kernel's thread of a thread state. pthread_self is the thread pointer on glibc, which no PID namespace
+/// changes; `native_thread_id` is the id inside the target's namespace; the word at 0x2d0 of `struct pthread` has
+/// held it in glibc 2.27 to 2.43.
+fn kernel_thread(image: &ProcessImage, ident: u64, native: Option<u64>) -> Option<i32> {
+    let by_pointer = image.threads.iter().find(|t| t.registers.is_some_and(|r| r.fs_base.0 == ident));
+    let by_number = || {
+        let ns_tid = native.or_else(|| image.memory.u32(Addr(ident) + 0x2d0).ok().map(u64::from))?;
+        image.threads.iter().find(|t| t.ns_tid as u64 == ns_tid)
+    };
+    by_pointer.or_else(by_number).map(|t| t.tid)
+}
+
+/// One frame as the list has it.
+struct Raw {
+    address: Addr,
+    code: Addr,
+    instruction: u64,
+    shim: bool,
+    entry: bool,
+}
+
+fn frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, codes: &mut Codes<'_>) -> (Vec<EvalEntry>, Option<String>) {
+    let (list, gap) = raw_frames(memory, layout, tstate);
+    let anchors = match layout.anchors {
+        Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate),
+        _ => Vec::new(),
+    };
+    let mut anchors = anchors.into_iter();
+    let mut entries = Vec::new();
+    let mut run: Vec<PythonFrame> = Vec::new();
+    for raw in list {
+        let ends = match layout.anchors {
+            Anchors::None | Anchors::CFramePerFrame => true,
+            Anchors::CFramePerEntry => raw.entry,
+            Anchors::Shims => raw.shim,
+        };
+        if raw.shim {
+            // The outermost shim of 3.15 lies inside the thread state and stands for no C function.
+            let root = raw.address.within(tstate, layout.thread_size);
+            if !root || !run.is_empty() {
+                entries.push(EvalEntry { anchor: (!root).then_some(raw.address), frames: std::mem::take(&mut run) });
+            }
+            continue;
+        }
+        run.push(python_frame(layout, &raw, codes));
+        if ends {
+            entries.push(EvalEntry { anchor: anchors.next(), frames: std::mem::take(&mut run) });
+        }
+    }
+    if !run.is_empty() {
+        entries.push(EvalEntry { anchor: anchors.next(), frames: run });
+    }
+    (entries, gap)
+}
+
+fn python_frame(layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
+    let code = codes.get(raw.code);
+    let offset = match layout.line_table {
+        LineTable::Lnotab => i64::from(raw.instruction as u32 as i32),
+        LineTable::Pairs => i64::from(raw.instruction as u32 as i32) * 2,
+        LineTable::Locations => raw.instruction.wrapping_sub((raw.code + layout.code_instructions).0) as i64,
+    };
+    let (function, file, line) = match &code {
+        Some(code) => (code.function.clone(), code.file.clone(), code.line(layout, offset)),
+        None => ("<unreadable code object>".into(), String::new(), None),
+    };
+    PythonFrame { address: raw.address, code: raw.code, function, file, line, locals: Vec::new() }
+}
+
+/// Frames from the innermost on, shims included.
+fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> (Vec<Raw>, Option<String>) {
+    /// Bytes of a frame that are read at once: all offsets of interest lie below.
+    const HEAD: usize = 128;
+    let first = match (layout.thread_cframe, layout.cframe_frame) {
+        (Some(cframe), Some(frame)) => memory.pointer(tstate + cframe).and_then(|c| memory.pointer(c + frame)),
+        _ => memory.pointer(tstate + layout.thread_frame),
+    };
+    let mut list = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = match first {
+        Ok(address) => address,
+        Err(fault) => return (list, Some(format!("its frames could not be reached: {fault}"))),
+    };
+    while !next.is_null() {
+        if !seen.insert(next) {
+            return (list, Some(format!("its list of frames runs in a circle at {next}")));
+        }
+        if list.len() >= MOST_FRAMES {
+            return (list, Some(format!("it has more than {MOST_FRAMES} frames")));
+        }
+        let mut head = [0u8; HEAD];
+        // The last frame of a chunk of memory may end before HEAD bytes: read what there is.
+        let mut length = 0;
+        while length < HEAD {
+            match memory.read(next + length as u64, &mut head[length..]) {
+                Ok(n) if n > 0 => length += n,
+                Err(fault) if length < 96 => return (list, Some(format!("a frame could not be read: {fault}"))),
+                _ => break,
+            }
+        }
+        let word = |offset: u64| {
+            let start = offset as usize;
+            head.get(start..start + 8).map_or(0, |b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+        };
+        let byte = |offset: Option<u64>| offset.and_then(|o| head.get(o as usize)).copied();
+        list.push(Raw {
+            address: next,
+            // From 3.14 the lowest bits of a reference are a tag.
+            code: Addr(word(layout.frame_code) & !3),
+            instruction: word(layout.frame_instruction),
+            shim: layout.anchors == Anchors::Shims && byte(layout.frame_owner) == Some(OWNER_SHIM),
+            entry: byte(layout.frame_is_entry) == Some(1),
+        });
+        next = Addr(word(layout.frame_previous));
+    }
+    (list, None)
+}
+
+/// The `CFrame`s of a thread that lie on its C stack, innermost first. The last one lies inside the thread state, and
+/// what it points to is not initialised (3.10).
+fn cframes(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> Vec<Addr> {
+    let mut list = Vec::new();
+    let Some(offset) = layout.thread_cframe else { return list };
+    let mut next = memory.pointer(tstate + offset);
+    while let Ok(address) = next {
+        if address.is_null() || address.within(tstate, layout.thread_size) || list.len() >= MOST_FRAMES {
+            break;
+        }
+        list.push(address);
+        next = memory.pointer(address + layout.cframe_previous);
+    }
+    list
+}

@@ -1,0 +1,181 @@
+//! Symbol tables of one module: .symtab, .dynsym, .gnu_debugdata and the separate debug file's, in one sorted list.
+//!
+//! In: file bytes. Out: the symbol that covers an address. Names stay where they are in the file; only those that
+//! are asked for are copied and demangled.
+
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SymbolKind};
+
+use super::demangle::demangle;
+use super::Symbol;
+use crate::image::{Addr, FileBytes};
+
+/// What a symbol stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Function,
+    Data,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// In the file's own numbering.
+    address: u64,
+    size: u64,
+    kind: Kind,
+    /// Lower is better among symbols of the same place.
+    rank: u8,
+    source: u8,
+    name: (u32, u16),
+}
+
+/// All symbols of a module, in order of address.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+    sources: Vec<FileBytes>,
+    /// The longest function and object: how far back a covering symbol may start.
+    longest: u64,
+}
+
+/// Symbols of one file are refused above this number.
+const MOST_SYMBOLS: usize = 8_000_000;
+
+/// .gnu_debugdata is not unpacked above this size.
+const LARGEST_DEBUGDATA: usize = 64 << 20;
+
+impl Table {
+    /// Collect from the module's own file and from its debug file, where there is one.
+    pub(crate) fn collect(file: Option<&FileBytes>, debug: Option<&FileBytes>) -> Table {
+        let mut table = Table::default();
+        for bytes in [debug, file].into_iter().flatten() {
+            table.add(bytes);
+        }
+        if let Some(inner) = file.and_then(|bytes| debugdata(bytes)) {
+            table.add(&inner);
+        }
+        table.entries.sort_by_key(|e| (e.address, e.rank));
+        table.longest = table.entries.iter().map(|e| e.size).max().unwrap_or(0).min(1 << 30);
+        table
+    }
+
+    fn add(&mut self, bytes: &FileBytes) {
+        let Ok(source) = u8::try_from(self.sources.len()) else { return };
+        let Ok(file) = ElfFile64::<LittleEndian>::parse(&**bytes) else { return };
+        self.sources.push(bytes.clone());
+        let base = bytes.as_ptr() as usize;
+        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MOST_SYMBOLS) {
+            let kind = match symbol.kind() {
+                SymbolKind::Text => Kind::Function,
+                SymbolKind::Data => Kind::Data,
+                _ => continue,
+            };
+            let Ok(name) = symbol.name_bytes() else { continue };
+            if symbol.is_undefined() || name.is_empty() {
+                continue;
+            }
+            let place = (name.as_ptr() as usize).wrapping_sub(base);
+            let (Ok(offset), Ok(length)) = (u32::try_from(place), u16::try_from(name.len())) else { continue };
+            let rank = rank(name, symbol.is_local());
+            let entry =
+                Entry { address: symbol.address(), size: symbol.size(), kind, rank, source, name: (offset, length) };
+            self.entries.push(entry);
+        }
+    }
+
+    /// The function that covers `address`.
+    pub(crate) fn function(&self, address: u64) -> Option<Symbol> {
+        self.covering(address, Kind::Function)
+    }
+
+    /// The data object that covers `address`.
+    pub(crate) fn object(&self, address: u64) -> Option<Symbol> {
+        self.covering(address, Kind::Data)
+    }
+
+    fn covering(&self, address: u64, kind: Kind) -> Option<Symbol> {
+        let after = self.entries.partition_point(|e| e.address <= address);
+        // Symbols nest (a hot part inside a whole), so the nearest start need not cover: go back a bounded way.
+        const MOST_BACK: usize = 256;
+        let mut best: Option<&Entry> = None;
+        for entry in self.entries[..after].iter().rev().take(MOST_BACK) {
+            if address - entry.address > self.longest {
+                break;
+            }
+            if let Some(found) = best {
+                if entry.address < found.address {
+                    break;
+                }
+            }
+            let covers = address - entry.address < entry.size || (entry.size == 0 && entry.address == address);
+            if entry.kind == kind && covers && best.is_none_or(|b| entry.rank <= b.rank) {
+                best = Some(entry);
+            }
+        }
+        best.map(|entry| self.symbol(entry))
+    }
+
+    /// The symbol of exactly this name.
+    pub(crate) fn find(&self, name: &str) -> Option<Symbol> {
+        self.entries.iter().find(|e| self.raw_name(e) == name.as_bytes()).map(|e| self.symbol(e))
+    }
+
+    fn raw_name(&self, entry: &Entry) -> &[u8] {
+        let (offset, length) = (entry.name.0 as usize, usize::from(entry.name.1));
+        self.sources.get(usize::from(entry.source)).and_then(|s| s.get(offset..offset + length)).unwrap_or(b"")
+    }
+
+    fn symbol(&self, entry: &Entry) -> Symbol {
+        let name = String::from_utf8_lossy(self.raw_name(entry));
+        let plain = name.split('@').next().unwrap_or(&name);
+        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size }
+    }
+}
+
+/// One name out of a file's dynamic symbols, without making a table.
+pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
+    let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
+    file.dynamic_symbols()
+        .take(MOST_SYMBOLS)
+        .find(|s| !s.is_undefined() && s.name_bytes().is_ok_and(|n| n == name.as_bytes()))
+        .map(|s| (s.address(), s.size()))
+}
+
+/// Public names before private ones: `pthread_mutex_lock` stands beside `__pthread_mutex_lock` at one address.
+fn rank(name: &[u8], local: bool) -> u8 {
+    let underscores = name.iter().take_while(|b| **b == b'_').count().min(7) as u8;
+    // Mangled names begin with one underscore as well; they have no plainer alias.
+    let underscores = if name.starts_with(b"_Z") || name.starts_with(b"_R") { 0 } else { underscores };
+    underscores + if local { 8 } else { 0 }
+}
+
+/// The symbols that Fedora and its kin leave in stripped files: an xz-compressed ELF file.
+fn debugdata(bytes: &FileBytes) -> Option<FileBytes> {
+    let file = ElfFile64::<LittleEndian>::parse(&**bytes).ok()?;
+    let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
+    if packed.len() > LARGEST_DEBUGDATA {
+        return None;
+    }
+    let mut unpacked = Limited { bytes: Vec::new() };
+    lzma_rs::xz_decompress(&mut &packed[..], &mut unpacked).ok()?;
+    Some(FileBytes::new(unpacked.bytes))
+}
+
+/// A buffer that refuses to grow without end: a few hundred bytes can unpack to gigabytes.
+struct Limited {
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for Limited {
+    fn write(&mut self, more: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + more.len() > 4 * LARGEST_DEBUGDATA {
+            return Err(std::io::Error::other("unpacks to too much"));
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! Call frame information: from a pc and its registers to the caller's registers.
+//!
+//! In: a module, an address, the registers of a frame, memory. Out: the caller's registers and the canonical frame
+//! address, or why not. Rules are cached by address, because many threads stand in the same functions.
+
+use std::collections::HashMap;
+
+use gimli::{
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, EhFrameHdr, EndianSlice, Encoding, EvaluationResult, LittleEndian,
+    Location, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
+};
+
+use super::index;
+use super::modules::{Module, Modules};
+use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet};
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The rules of one row, independent of the section's lifetime.
+#[derive(Debug, Clone)]
+struct Row {
+    cfa: CfaRule<usize>,
+    rules: Vec<(Register, RegisterRule<usize>)>,
+    return_register: Register,
+    signal: bool,
+    encoding: Encoding,
+    debug_frame: bool,
+}
+
+/// The step from a frame to its caller.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    /// The caller's registers.
+    pub(crate) registers: RegisterSet,
+    /// The canonical frame address of the frame that was left.
+    pub(crate) cfa: Addr,
+    /// The frame that was left is a signal trampoline.
+    pub(crate) signal: bool,
+}
+
+/// Why there is no step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoStep {
+    /// No description covers the address.
+    NoRule,
+    /// The description says that there is no caller.
+    Bottom,
+    /// A word that the rules need could not be read.
+    Unreadable(Addr),
+    /// A register that the rules need is unknown, or the rules are damaged.
+    Unknown,
+}
+
+/// Rules by address, kept over all threads of a process.
+#[derive(Default)]
+pub(crate) struct RowCache {
+    rows: HashMap<u64, Option<Row>>,
+    context: UnwindContext<usize>,
+}
+
+/// The most steps of one DWARF expression: those in CFI have a handful.
+const MOST_EVALUATIONS: usize = 256;
+
+impl RowCache {
+    /// The caller of the frame with these registers, whose code is at `lookup`.
+    pub(crate) fn step(
+        &mut self,
+        modules: &Modules,
+        memory: &dyn Memory,
+        lookup: Addr,
+        registers: &RegisterSet,
+    ) -> Result<Step, NoStep> {
+        let module = modules.at(lookup).map(|m| &modules.list[m]).ok_or(NoStep::NoRule)?;
+        let row = match self.rows.get(&lookup.0) {
+            Some(row) => row.clone(),
+            None => {
+                let row = find_row(module, lookup.0.wrapping_sub(module.bias), &mut self.context);
+                self.rows.insert(lookup.0, row.clone());
+                row
+            }
+        };
+        apply(&row.ok_or(NoStep::NoRule)?, module, memory, registers)
+    }
+
+    /// Whether the code at `lookup` is a signal trampoline.
+    pub(crate) fn is_signal_frame(&self, lookup: Addr) -> bool {
+        matches!(self.rows.get(&lookup.0), Some(Some(row)) if row.signal)
+    }
+}
+
+fn bases(module: &Module) -> BaseAddresses {
+    let address = |s: &Option<super::modules::Section>| s.as_ref().map_or(0, |s| s.address);
+    BaseAddresses::default()
+        .set_eh_frame(address(&module.frames.eh_frame))
+        .set_eh_frame_hdr(address(&module.frames.eh_frame_hdr))
+        .set_text(module.frames.text)
+        .set_got(module.frames.got)
+}
+
+fn eh_frame(module: &Module) -> Option<EhFrame<Slice<'_>>> {
+    let section = module.frames.eh_frame.as_ref()?;
+    let mut section = EhFrame::new(module.file.as_ref()?.get(section.range.clone())?, LittleEndian);
+    section.set_address_size(8);
+    Some(section)
+}
+
+fn debug_frame(module: &Module) -> Option<DebugFrame<Slice<'_>>> {
+    let section = module.frames.debug_frame.as_ref()?;
+    let mut section = DebugFrame::new(module.file.as_ref()?.get(section.range.clone())?, LittleEndian);
+    section.set_address_size(8);
+    Some(section)
+}
+
+/// Find the row for an address in the file's own numbering: through the search table, else through our own index.
+fn find_row(module: &Module, address: u64, context: &mut UnwindContext<usize>) -> Option<Row> {
+    let bases = bases(module);
+    if let Some(section) = eh_frame(module) {
+        if let Some(row) = row_by_header(module, &section, &bases, address, context) {
+            return Some(row);
+        }
+    }
+    let index = module.index.get_or_init(|| super::index::FrameIndex {
+        // With a search table, only .debug_frame is left to index: the table covers all of .eh_frame.
+        eh_frame: match eh_frame(module) {
+            Some(section) if module.frames.eh_frame_hdr.is_none() => index::index(&section, &bases),
+            _ => Vec::new(),
+        },
+        debug_frame: debug_frame(module).map(|s| index::index(&s, &bases)).unwrap_or_default(),
+    });
+    if let (Some(section), Some(offset)) = (eh_frame(module), index::find(&index.eh_frame, address)) {
+        let fde = section.fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset).ok()?;
+        return row_of(&section, &fde, &bases, address, context, false);
+    }
+    let (section, offset) = (debug_frame(module)?, index::find(&index.debug_frame, address)?);
+    let fde = section.fde_from_offset(&bases, offset.into(), DebugFrame::cie_from_offset).ok()?;
+    row_of(&section, &fde, &bases, address, context, true)
+}
+
+fn row_by_header(
+    module: &Module,
+    section: &EhFrame<Slice<'_>>,
+    bases: &BaseAddresses,
+    address: u64,
+    context: &mut UnwindContext<usize>,
+) -> Option<Row> {
+    let hdr = module.frames.eh_frame_hdr.as_ref()?;
+    let bytes = module.file.as_ref()?.get(hdr.range.clone())?;
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(bases, 8).ok()?;
+    let fde = parsed.table()?.fde_for_address(section, bases, address, EhFrame::cie_from_offset).ok()?;
+    row_of(section, &fde, bases, address, context, false)
+}
+
+fn row_of<'a, S>(
+    section: &S,
+    fde: &gimli::FrameDescriptionEntry<Slice<'a>>,
+    bases: &BaseAddresses,
+    address: u64,
+    context: &mut UnwindContext<usize>,
+    debug_frame: bool,
+) -> Option<Row>
+where
+    S: UnwindSection<Slice<'a>>,
+{
+    if !fde.contains(address) {
+        return None;
+    }
+    let row = fde.unwind_info_for_address(section, bases, context, address).ok()?;
+    Some(Row {
+        cfa: row.cfa().clone(),
+        rules: row.registers().map(|(r, rule)| (Register(r.0), rule.clone())).collect(),
+        return_register: Register(fde.cie().return_address_register().0),
+        signal: fde.is_signal_trampoline(),
+        encoding: fde.cie().encoding(),
+        debug_frame,
+    })
+}
+
+fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSet) -> Result<Step, NoStep> {
+    let evaluate = |expression: &UnwindExpression<usize>, cfa: Option<u64>| {
+        let bytes = if row.debug_frame {
+            let section = debug_frame(module).ok_or(NoStep::Unknown)?;
+            expression.get(&section).map_err(|_| NoStep::Unknown)?
+        } else {
+            let section = eh_frame(module).ok_or(NoStep::Unknown)?;
+            expression.get(&section).map_err(|_| NoStep::Unknown)?
+        };
+        evaluate(bytes, row.encoding, cfa, module, memory, registers)
+    };
+    let cfa = match &row.cfa {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            registers.get(Register(register.0)).ok_or(NoStep::Unknown)?.wrapping_add_signed(*offset)
+        }
+        CfaRule::Expression(expression) => evaluate(expression, None)?,
+    };
+    let mut caller = RegisterSet::default();
+    for register in Register::CALLEE_SAVED {
+        if let Some(value) = registers.get(register) {
+            caller.set(register, value);
+        }
+    }
+    caller.set(Register::RSP, cfa);
+    for (register, rule) in &row.rules {
+        let is_return = *register == row.return_register;
+        let word = |address: u64| {
+            let address = Addr(address);
+            memory.u64(address).map_err(|_| NoStep::Unreadable(address))
+        };
+        let value = match rule {
+            RegisterRule::Undefined if is_return => return Err(NoStep::Bottom),
+            RegisterRule::Undefined => None,
+            RegisterRule::SameValue => registers.get(*register),
+            RegisterRule::Offset(offset) => match word(cfa.wrapping_add_signed(*offset)) {
+                Ok(value) => Some(value),
+                Err(error) if is_return => return Err(error),
+                Err(_) => None,
+            },
+            RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            RegisterRule::Register(other) => registers.get(Register(other.0)),
+            RegisterRule::Expression(expression) => match evaluate(expression, Some(cfa)).and_then(word) {
+                Ok(value) => Some(value),
+                Err(error) if is_return => return Err(error),
+                Err(_) => None,
+            },
+            RegisterRule::ValExpression(expression) => evaluate(expression, Some(cfa)).ok(),
+            RegisterRule::Constant(value) => Some(*value),
+            _ => None,
+        };
+        match value {
+            Some(value) => caller.set(*register, value),
+            None => caller.forget(*register),
+        }
+    }
+    if row.return_register != Register::RIP {
+        return Err(NoStep::Unknown);
+    }
+    match caller.pc() {
+        None => Err(NoStep::Unknown),
+        Some(pc) if pc.is_null() => Err(NoStep::Bottom),
+        Some(_) => Ok(Step { registers: caller, cfa: Addr(cfa), signal: row.signal }),
+    }
+}
+
+/// Run one DWARF expression with the registers of the frame.
+fn evaluate(
+    expression: gimli::Expression<Slice<'_>>,
+    encoding: Encoding,
+    cfa: Option<u64>,
+    module: &Module,
+    memory: &dyn Memory,
+    registers: &RegisterSet,
+) -> Result<u64, NoStep> {
+    let mut evaluation = expression.evaluation(encoding);
+    if let Some(cfa) = cfa {
+        evaluation.set_initial_value(cfa);
+    }
+    evaluation.set_max_iterations(10_000);
+    let failed = |_| NoStep::Unknown;
+    let mut result = evaluation.evaluate().map_err(failed)?;
+    for _ in 0..MOST_EVALUATIONS {
+        result = match result {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister { register, .. } => {
+                let value = registers.get(Register(register.0)).ok_or(NoStep::Unknown)?;
+                evaluation.resume_with_register(Value::Generic(value)).map_err(failed)?
+            }
+            EvaluationResult::RequiresMemory { address, size, .. } => {
+                let mut word = [0u8; 8];
+                let bytes = word.get_mut(..usize::from(size)).ok_or(NoStep::Unknown)?;
+                memory.read_exact(Addr(address), bytes).map_err(|_| NoStep::Unreadable(Addr(address)))?;
+                evaluation.resume_with_memory(Value::Generic(u64::from_le_bytes(word))).map_err(failed)?
+            }
+            EvaluationResult::RequiresCallFrameCfa => {
+                evaluation.resume_with_call_frame_cfa(cfa.ok_or(NoStep::Unknown)?).map_err(failed)?
+            }
+            EvaluationResult::RequiresRelocatedAddress(address) => {
+                evaluation.resume_with_relocated_address(address.wrapping_add(module.bias)).map_err(failed)?
+            }
+            _ => return Err(NoStep::Unknown),
+        };
+    }
+    match evaluation.as_result().last().map(|piece| &piece.location) {
+        Some(Location::Address { address }) => Ok(*address),
+        Some(Location::Value { value }) => value.to_u64(u64::MAX).map_err(failed),
+        _ => Err(NoStep::Unknown),
+    }
+}
+
