@@ -11,8 +11,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::image::Image;
 use crate::image::live::{AttachError, LiveTarget, Options};
-use crate::image::{Image, ProcessImage};
 use crate::python::{self, Python};
 use crate::report::{Capture, Report, Source};
 use crate::symbols::Symbols;
@@ -102,7 +102,12 @@ pub fn attach(options: AttachOptions) -> Result<Report, Error> {
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
             };
-            return Ok(verdict::assemble::report(&look, &judgement, Source { kind: "live".into(), path: None }, capture));
+            return Ok(verdict::assemble::report(
+                &look,
+                judgement,
+                Source { kind: "live".into(), path: None },
+                capture,
+            ));
         }
         earlier = Some(now);
         std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
@@ -139,12 +144,7 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>]) -> Analysis {
     Analysis { threads: all_threads, python: all_python, observations }
 }
 
-fn observe(
-    image: &Image,
-    symbols: &[Symbols<'_>],
-    threads: &[Vec<Thread>],
-    python: &[Option<Python>],
-) -> Observations {
+fn observe(image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>], python: &[Option<Python>]) -> Observations {
     let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
         .map(|position| waits::Context {
             process: position,
@@ -175,4 +175,14 @@ fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
 
 fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgement {
     verdict::judge(&look(image, analysis), confirmed)
+}
+
+/// The edges of all cycles and all lost owners: what two looks must show alike.
+fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Suspicion> {
+    let edges = judgement.cycles.iter().flat_map(|cycle| &cycle.edges);
+    let lost = observations.holds.iter().filter(|hold| hold.gone.is_some()).flat_map(|hold| {
+        let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
+        waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
+    });
+    edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone())).chain(lost).collect()
 }

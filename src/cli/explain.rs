@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::{CliError, output};
 use crate::render::Style;
+use crate::verdict;
 
 /// What is known about one finding.
 pub(super) struct Explanation {
@@ -19,7 +20,19 @@ pub(super) struct Explanation {
 
 /// All findings, in the order of the list.
 fn catalogue() -> Vec<Explanation> {
-    Vec::new()
+    let list = |items: &[&str]| items.iter().map(|item| format!("  {item}\n")).collect::<String>();
+    verdict::explanations()
+        .map(|known| Explanation {
+            code: known.code.into(),
+            title: known.title.into(),
+            text: format!(
+                "{}\n\nWhat to change:\n{}\nReferences:\n{}",
+                known.text,
+                list(known.help),
+                list(known.references)
+            ),
+        })
+        .collect()
 }
 
 /// Print the explanation of `finding`, or the list of all.

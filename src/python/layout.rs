@@ -207,14 +207,8 @@ const V3_12: Layout = Layout {
 };
 
 /// Versions with a fixed table, newest first.
-pub(crate) const FIXED: [((u8, u8), &Layout); 6] = [
-    ((3, 12), &V3_12),
-    ((3, 11), &V3_11),
-    ((3, 10), &V3_10),
-    ((3, 9), &V3_9),
-    ((3, 8), &V3_8),
-    ((3, 7), &V3_7),
-];
+pub(crate) const FIXED: [((u8, u8), &Layout); 6] =
+    [((3, 12), &V3_12), ((3, 11), &V3_11), ((3, 10), &V3_10), ((3, 9), &V3_9), ((3, 8), &V3_8), ((3, 7), &V3_7)];
 
 /// What a build says of itself.
 #[derive(Debug, Clone, Copy)]
@@ -250,9 +244,15 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
     let version = ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8);
     // Include/internal/pycore_debug_offsets.h of 3.13.0, 3.14.10, 3.15.2.
     let words = match version {
-        (3, 13, _) => Words { thread: 19, ident: 24, native_id: 25, frame: 28, code: 34, ceval_gil: 14, interpreter_modules: 11 },
-        (3, 14, _) => Words { thread: 22, ident: 27, native_id: 28, frame: 31, code: 39, ceval_gil: 15, interpreter_modules: 12 },
-        (3, 15, _) => Words { thread: 22, ident: 30, native_id: 31, frame: 39, code: 47, ceval_gil: 15, interpreter_modules: 12 },
+        (3, 13, _) => {
+            Words { thread: 19, ident: 24, native_id: 25, frame: 28, code: 34, ceval_gil: 14, interpreter_modules: 11 }
+        }
+        (3, 14, _) => {
+            Words { thread: 22, ident: 27, native_id: 28, frame: 31, code: 39, ceval_gil: 15, interpreter_modules: 12 }
+        }
+        (3, 15, _) => {
+            Words { thread: 22, ident: 30, native_id: 31, frame: 39, code: 47, ceval_gil: 15, interpreter_modules: 12 }
+        }
         _ => return Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: None })),
     };
     let layout = Layout {
@@ -302,7 +302,13 @@ fn sane(layout: &Layout) -> bool {
     .all(|offset| *offset < LARGEST)
         && layout.frame_owner.is_some_and(|o| o < 96)
         && [layout.frame_code, layout.frame_previous, layout.frame_instruction].iter().all(|o| o + 8 <= 96)
-        && [layout.code_file, layout.code_name, layout.code_line_table, layout.code_first_line, layout.code_instructions]
-            .iter()
-            .all(|o| *o < 4096)
+        && [
+            layout.code_file,
+            layout.code_name,
+            layout.code_line_table,
+            layout.code_first_line,
+            layout.code_instructions,
+        ]
+        .iter()
+        .all(|o| *o < 4096)
 }

@@ -24,7 +24,8 @@ pub fn merge(
         .zip(stacks)
         .filter(|(thread, _)| thread.state != TaskState::Zombie || thread.registers.is_some())
         .map(|(thread, native)| {
-            let states = || python.iter().flat_map(|p| p.threads.iter().enumerate()).filter(|(_, t)| t.tid == Some(thread.tid));
+            let states =
+                || python.iter().flat_map(|p| p.threads.iter().enumerate()).filter(|(_, t)| t.tid == Some(thread.tid));
             let entries: Vec<&EvalEntry> = states().flat_map(|(_, t)| &t.entries).collect();
             let name = states().find_map(|(_, t)| t.name.clone());
             Thread {
@@ -40,8 +41,7 @@ pub fn merge(
 
 fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
     let mut merged = Vec::new();
-    let names: Vec<Option<String>> =
-        native.frames.iter().map(|f| symbols.function(f.lookup).map(|s| s.name)).collect();
+    let names: Vec<Option<String>> = native.frames.iter().map(|f| symbols.function(f.lookup).map(|s| s.name)).collect();
     let (place_of, approximate) = places(native, &names, entries);
     if approximate {
         merged.push(mark("the places of the Python frames among the native ones are approximate"));
@@ -54,7 +54,8 @@ fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]
             merged.extend(native_frames(symbols, frame, names[position].clone(), position));
         }
     }
-    let unplaced: Vec<_> = entries.iter().zip(&place_of).filter(|(_, place)| place.is_none()).map(|(e, _)| *e).collect();
+    let unplaced: Vec<_> =
+        entries.iter().zip(&place_of).filter(|(_, place)| place.is_none()).map(|(e, _)| *e).collect();
     if unplaced.iter().any(|e| !e.frames.is_empty()) {
         merged.push(mark("the native stack ends here; the Python frames behind this belong further out"));
         unplaced.into_iter().for_each(|entry| merged.extend(python_frames(entry, None)));
@@ -77,7 +78,8 @@ fn places(native: &NativeStack, names: &[Option<String>], entries: &[&EvalEntry]
     let evals: Vec<usize> = (0..names.len()).filter(|i| is_eval(&names[*i])).collect();
     // The outer end is stable, while the inner one may be in the middle of a call: align from there.
     let missing = entries.len() as isize - evals.len() as isize;
-    let places = (0..entries.len()).map(|i| usize::try_from(i as isize - missing).ok().and_then(|i| evals.get(i)).copied());
+    let places =
+        (0..entries.len()).map(|i| usize::try_from(i as isize - missing).ok().and_then(|i| evals.get(i)).copied());
     (places.collect(), missing != 0 && !evals.is_empty() && !entries.is_empty())
 }
 

@@ -45,8 +45,8 @@ pub struct Interpreter {
     pub address: Addr,
     /// Its identifier; 0 is the main one.
     pub id: i64,
-    /// `imports.modules`: where py-spy finds the names of threads.
-    pub modules: Addr,
+    /// Address of its field `imports.modules`: where py-spy finds the names of threads.
+    pub modules_field: Addr,
     /// Where it keeps the pointer to its GIL (3.12 on).
     pub gil: Option<Addr>,
 }
@@ -154,7 +154,7 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
         python.interpreters.push(Interpreter {
             address: interpreter.address,
             id: interpreter.id,
-            modules: memory.pointer(interpreter.address + layout.interpreter_modules).unwrap_or_default(),
+            modules_field: interpreter.address + layout.interpreter_modules,
             gil: layout.interpreter_gil.and_then(|offset| memory.pointer(interpreter.address + offset).ok()),
         });
     }

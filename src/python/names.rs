@@ -86,7 +86,9 @@ pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Optio
     let raw = memory.bytes(data, (length * kind) as usize).ok()?;
     Some(match kind {
         1 => raw.iter().map(|b| char::from(*b)).collect(),
-        2 => String::from_utf16_lossy(&raw.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect::<Vec<_>>()),
+        2 => {
+            String::from_utf16_lossy(&raw.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect::<Vec<_>>())
+        }
         _ => raw
             .chunks_exact(4)
             .map(|c| char::from_u32(u32::from_le_bytes([c[0], c[1], c[2], c[3]])).unwrap_or('\u{fffd}'))

@@ -128,7 +128,12 @@ struct Raw {
     entry: bool,
 }
 
-fn frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, codes: &mut Codes<'_>) -> (Vec<EvalEntry>, Option<String>) {
+fn frames(
+    memory: &dyn Memory,
+    layout: &Layout,
+    tstate: Addr,
+    codes: &mut Codes<'_>,
+) -> (Vec<EvalEntry>, Option<String>) {
     let (list, gap) = raw_frames(memory, layout, tstate);
     let anchors = match layout.anchors {
         Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate),
@@ -209,7 +214,8 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> (Vec<Raw>, 
         }
         let word = |offset: u64| {
             let start = offset as usize;
-            head.get(start..start + 8).map_or(0, |b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+            head.get(start..start + 8)
+                .map_or(0, |b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
         };
         let byte = |offset: Option<u64>| offset.and_then(|o| head.get(o as usize)).copied();
         list.push(Raw {

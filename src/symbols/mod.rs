@@ -109,7 +109,8 @@ impl<'a> Symbols<'a> {
         let link = file.gnu_debuglink().ok().flatten().and_then(|(name, _)| std::str::from_utf8(name).ok());
         let found = self.image.files.debug_file(module.build_id.as_deref(), link, &module.path)?;
         // A debug file found by name only may belong to another build.
-        let same = ElfFile64::<LittleEndian>::parse(&*found).ok()?.build_id().ok().flatten() == module.build_id.as_deref();
+        let same =
+            ElfFile64::<LittleEndian>::parse(&*found).ok()?.build_id().ok().flatten() == module.build_id.as_deref();
         same.then_some(found)
     }
 }

@@ -6,8 +6,8 @@
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-use super::demangle::demangle;
 use super::Symbol;
+use super::demangle::demangle;
 use crate::image::{Addr, FileBytes};
 
 /// What a symbol stands for.

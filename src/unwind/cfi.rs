@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use gimli::{
-    BaseAddresses, CfaRule, DebugFrame, EhFrame, EhFrameHdr, EndianSlice, Encoding, EvaluationResult, LittleEndian,
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, LittleEndian,
     Location, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
 
@@ -34,8 +34,6 @@ pub(crate) struct Step {
     pub(crate) registers: RegisterSet,
     /// The canonical frame address of the frame that was left.
     pub(crate) cfa: Addr,
-    /// The frame that was left is a signal trampoline.
-    pub(crate) signal: bool,
 }
 
 /// Why there is no step.
@@ -236,7 +234,7 @@ fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSe
     match caller.pc() {
         None => Err(NoStep::Unknown),
         Some(pc) if pc.is_null() => Err(NoStep::Bottom),
-        Some(_) => Ok(Step { registers: caller, cfa: Addr(cfa), signal: row.signal }),
+        Some(_) => Ok(Step { registers: caller, cfa: Addr(cfa) }),
     }
 }
 
@@ -284,4 +282,3 @@ fn evaluate(
         _ => Err(NoStep::Unknown),
     }
 }
-

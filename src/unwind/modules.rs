@@ -6,9 +6,9 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::LittleEndian;
 
 use super::index::FrameIndex;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
@@ -186,7 +186,8 @@ fn place(bytes: &[u8], mapping: &Mapping) -> Option<(u64, Addr, Addr)> {
         .wrapping_sub(own.p_vaddr(LittleEndian));
     let first = loads.iter().map(|s| s.p_vaddr(LittleEndian) & !(PAGE - 1)).min()?;
     let last = loads.iter().map(|s| s.p_vaddr(LittleEndian).wrapping_add(s.p_memsz(LittleEndian))).max()?;
-    let (start, end) = (Addr(first.wrapping_add(bias)), Addr(last.wrapping_add(bias).checked_add(PAGE - 1)? & !(PAGE - 1)));
+    let (start, end) =
+        (Addr(first.wrapping_add(bias)), Addr(last.wrapping_add(bias).checked_add(PAGE - 1)? & !(PAGE - 1)));
     (start <= mapping.start && mapping.start < end).then_some((bias, start, end))
 }
 
@@ -244,7 +245,8 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
 }
 
 fn section_of_header(bytes: &[u8], section: &elf::SectionHeader64<LittleEndian>) -> Option<Section> {
-    if section.sh_type(LittleEndian) == elf::SHT_NOBITS || section.sh_flags(LittleEndian).contains(elf::SHF_COMPRESSED) {
+    if section.sh_type(LittleEndian) == elf::SHT_NOBITS || section.sh_flags(LittleEndian).contains(elf::SHF_COMPRESSED)
+    {
         return None;
     }
     checked(bytes, section.sh_addr(LittleEndian), section.sh_offset(LittleEndian), section.sh_size(LittleEndian))
@@ -267,9 +269,9 @@ fn behind_header(bytes: &[u8], hdr: &Section) -> Option<Section> {
     let parsed = EhFrameHdr::new(bytes.get(hdr.range.clone())?, NativeEndian).parse(&bases, 8).ok()?;
     let Pointer::Direct(address) = parsed.eh_frame_ptr() else { return None };
     let segment = segments(bytes)?.iter().find(|s| {
-        s.p_type(LittleEndian) == elf::PT_LOAD && Addr(address).within(Addr(s.p_vaddr(LittleEndian)), s.p_filesz(LittleEndian))
+        s.p_type(LittleEndian) == elf::PT_LOAD
+            && Addr(address).within(Addr(s.p_vaddr(LittleEndian)), s.p_filesz(LittleEndian))
     })?;
     let into = address - segment.p_vaddr(LittleEndian);
     checked(bytes, address, segment.p_offset(LittleEndian).checked_add(into)?, segment.p_filesz(LittleEndian) - into)
 }
-

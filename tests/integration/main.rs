@@ -1,1 +1,1 @@
-
+//! The one integration test binary: the real program against real processes.

@@ -48,13 +48,7 @@ pub(crate) struct LiveMemory {
 impl LiveMemory {
     pub(crate) fn new(pid: i32, mappings: Vec<Mapping>, mut copied: Vec<Copied>) -> LiveMemory {
         copied.sort_by_key(|c| c.start);
-        LiveMemory {
-            pid: Pid::from_raw(pid),
-            mappings,
-            copied,
-            pages: Mutex::default(),
-            late: Mutex::default(),
-        }
+        LiveMemory { pid: Pid::from_raw(pid), mappings, copied, pages: Mutex::default(), late: Mutex::default() }
     }
 
     /// Pages of writable memory that were read after the release.

@@ -125,10 +125,7 @@ impl LiveTarget {
     /// How many pages of writable memory the analysis of the last image read after the release: facts of another
     /// instant. The next look copies them under the stop.
     pub fn late_reads(&self) -> usize {
-        self.processes
-            .iter()
-            .filter_map(|p| Some(p.memory.as_ref()?.late().difference(&p.wanted).count()))
-            .sum()
+        self.processes.iter().filter_map(|p| Some(p.memory.as_ref()?.late().difference(&p.wanted).count())).sum()
     }
 
     fn try_look(&mut self) -> Result<Option<Image>, AttachError> {
@@ -151,7 +148,8 @@ impl LiveTarget {
         }
         self.sampled = Instant::now();
         let outcome = stop::stop_and_copy(&self.proc, &plans, self.max_pause);
-        let mut image = Image { processes: Vec::new(), gaps: self.gaps.clone(), pause_us: outcome.pause.as_micros() as u64 };
+        let mut image =
+            Image { processes: Vec::new(), gaps: self.gaps.clone(), pause_us: outcome.pause.as_micros() as u64 };
         for ((process, before), stopped) in self.processes.iter_mut().zip(facts).zip(outcome.processes) {
             if let (Some(errno), true) = (stopped.refused, stopped.threads.is_empty()) {
                 return Err(refusal(&self.proc, process.pid, errno));
@@ -189,13 +187,15 @@ impl ProcessFacts {
         let pid = process.pid;
         let tids = proc.threads(pid);
         let cpu = cpu_times(proc, pid);
+        let now_ms = if tids.len() <= MOST_SCHED { proc.now_ms() } else { None };
         let (mut parent, mut ns_pid) = (None, pid);
         let mut threads = Vec::new();
         for &tid in &tids {
             let Some(task) = proc.facts(pid, tid) else { continue };
             parent = Some(task.parent);
             ns_pid = task.ns_pid;
-            let used = cpu.get(&tid).zip(process.cpu.get(&tid)).map(|(now, then)| (now.saturating_sub(*then), interval));
+            let used =
+                cpu.get(&tid).zip(process.cpu.get(&tid)).map(|(now, then)| (now.saturating_sub(*then), interval));
             threads.push(ThreadImage {
                 tid,
                 ns_tid: task.ns_tid,
@@ -205,9 +205,9 @@ impl ProcessFacts {
                 syscall: None,
                 wchan: proc.wchan(pid, tid),
                 cpu_used: used,
-                asleep_ms: (tids.len() <= MOST_SCHED && task.state == TaskState::Sleeping)
-                    .then(|| proc.asleep_ms(pid, tid))
-                    .flatten(),
+                asleep_ms: now_ms
+                    .filter(|_| task.state == TaskState::Sleeping)
+                    .and_then(|now| Some((now - proc.last_ran_ms(pid, tid)?).max(0.0) as u64)),
                 start_ticks: task.start_ticks,
                 switches: task.switches,
                 missing: None,
@@ -230,9 +230,7 @@ impl ProcessFacts {
 
     /// Whether the process has become another program since: then its map is not the one that was used.
     fn replaced(&self, proc: &Proc, pid: i32) -> bool {
-        let stack = |maps: &[super::Mapping]| {
-            maps.iter().find(|m| m.path.as_deref() == Some("[stack]")).map(|m| m.end)
-        };
+        let stack = |maps: &[super::Mapping]| maps.iter().find(|m| m.path.as_deref() == Some("[stack]")).map(|m| m.end);
         let now = proc.mappings(pid, &proc.threads(pid));
         !now.is_empty() && stack(&now) != stack(&self.mappings)
     }

@@ -93,15 +93,15 @@ impl Proc {
         parse_syscall(&fs::read_to_string(self.task(pid, tid, "syscall")).ok()?)
     }
 
-    /// How long a thread has slept, in milliseconds. `se.exec_start` is the run queue's clock in milliseconds when
-    /// the thread last ran; that clock counts like CLOCK_MONOTONIC from boot, give or take a few milliseconds.
-    pub(crate) fn asleep_ms(&self, pid: i32, tid: i32) -> Option<u64> {
-        let text = fs::read_to_string(self.task(pid, tid, "sched")).ok()?;
-        let start: f64 =
-            text.lines().find(|l| l.starts_with("se.exec_start"))?.rsplit(':').next()?.trim().parse().ok()?;
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).ok()?;
-        let now_ms = now.tv_sec() as f64 * 1e3 + now.tv_nsec() as f64 / 1e6;
-        (now_ms >= start).then_some((now_ms - start) as u64)
+    /// When a thread last ran, in milliseconds of the run queues' clock (`se.exec_start`). That clock is none of
+    /// those that clock_gettime knows (5 s off here): compare it with [`Proc::now_ms`] only.
+    pub(crate) fn last_ran_ms(&self, pid: i32, tid: i32) -> Option<f64> {
+        exec_start(&fs::read_to_string(self.task(pid, tid, "sched")).ok()?)
+    }
+
+    /// Now by the same clock: the calling thread is running, so its own last run is now, to within a tick.
+    pub(crate) fn now_ms(&self) -> Option<f64> {
+        exec_start(&fs::read_to_string(self.root.join("thread-self/sched")).ok()?)
     }
 
     /// The address space's map. A zombie leader's own file is empty; that of any live thread serves as well.
@@ -200,6 +200,10 @@ fn mapping(map: procfs::process::MemoryMap) -> Mapping {
     }
 }
 
+fn exec_start(text: &str) -> Option<f64> {
+    text.lines().find(|l| l.starts_with("se.exec_start"))?.rsplit(':').next()?.trim().parse().ok()
+}
+
 /// `nr a1 .. a6 sp pc`; "running" and damaged text are `None`.
 fn parse_syscall(text: &str) -> Option<Syscall> {
     let mut words = text.split_whitespace();
@@ -221,10 +225,8 @@ mod tests {
 
     #[test]
     fn a_syscall_line_is_read() {
-        let call = parse_syscall(
-            "202 0x33b84088 0x189 0x3 0x0 0x0 0xffffffff 0x7ffc074a2758 0x7f9086898d17\n",
-        )
-        .unwrap();
+        let call =
+            parse_syscall("202 0x33b84088 0x189 0x3 0x0 0x0 0xffffffff 0x7ffc074a2758 0x7f9086898d17\n").unwrap();
         assert_eq!((call.number, call.arguments[0], call.sp), (202, 0x33b8_4088, Addr(0x7ffc_074a_2758)));
         for damaged in ["running", "", "-1 0x0 0x0", "202 0x1", "x 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1"] {
             assert_eq!(parse_syscall(damaged), None, "{damaged}");

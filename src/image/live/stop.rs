@@ -141,7 +141,8 @@ fn run(proc: &Proc, plans: &[Plan], most: Duration) -> Outcome {
 /// Wait until all have stopped or the deadline has passed; stragglers get less.
 fn wait_for_stops(tracees: &mut HashMap<i32, Tracee>, order: &[i32], deadline: Instant) {
     let mut only_unstoppable_since = None;
-    let mut pending: Vec<i32> = order.iter().copied().filter(|tid| !tracees[tid].stopped && !tracees[tid].gone).collect();
+    let mut pending: Vec<i32> =
+        order.iter().copied().filter(|tid| !tracees[tid].stopped && !tracees[tid].gone).collect();
     let mut round = 0u32;
     while !pending.is_empty() {
         pending.retain(|tid| {
@@ -226,7 +227,8 @@ fn pages_of(plan: &Plan, threads: &BTreeMap<i32, Option<Registers>>) -> BTreeSet
                 pages.extend((first..last).step_by(PAGE as usize));
             }
         }
-        let pointers = [Register::RDI, Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
+        let pointers =
+            [Register::RDI, Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
         for value in pointers.into_iter().filter_map(|r| registers.general.get(r)).map(Addr) {
             if mapping(value).is_some() {
                 pages.insert(page_of(value - 64));

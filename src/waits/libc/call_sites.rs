@@ -5,9 +5,12 @@
 //! call and the unlock call of the same lock. Straight-line reading only: branches are not followed, so what comes
 //! of it is an inference and never exact. It decides nothing about locks.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as X86};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as X86,
+};
 
-use super::super::Context;
+use super::super::facts::{Process, ThreadFacts};
+use super::super::family::Context;
 use crate::image::{Addr, MemoryExt, Register};
 use crate::unwind::NativeFrame;
 
@@ -54,6 +57,55 @@ pub fn calls_before(context: &Context<'_>, frame: &NativeFrame) -> Vec<CallSite>
         values.follow(context, &instruction, &mut information);
     }
     sites
+}
+
+/// A thread that stands between a lock call and the unlock call of the same lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Between {
+    /// Lock calls without their unlock.
+    pub depth: u32,
+    /// Position of the native frame that took the lock last.
+    pub native: usize,
+    /// How it is known.
+    pub evidence: String,
+}
+
+/// The most frames that are read, from the innermost on.
+const MOST_FRAMES: usize = 64;
+
+/// Whether the code that `thread` is in the middle of has locked `lock` by one of `locks` and not yet unlocked it by
+/// one of `unlocks`. What callers did comes before what they called.
+pub fn between(
+    process: &Process<'_>,
+    thread: &ThreadFacts<'_>,
+    lock: Addr,
+    locks: &[&str],
+    unlocks: &[&str],
+) -> Option<Between> {
+    let frames = &thread.thread?.native.frames;
+    let mut taken: Vec<(usize, CallSite)> = Vec::new();
+    for (native, frame) in frames.iter().enumerate().take(MOST_FRAMES).rev() {
+        for site in calls_before(&process.context, frame) {
+            if site.argument != Some(lock) {
+                continue;
+            }
+            let name = super::super::family::plain_name(&site.function).to_string();
+            if locks.contains(&name.as_str()) {
+                taken.push((native, site));
+            } else if unlocks.contains(&name.as_str()) {
+                taken.pop();
+            }
+        }
+    }
+    let depth = taken.len() as u32;
+    let (native, site) = taken.pop()?;
+    let evidence = format!(
+        "frame {native} of {} called {}({lock}) at {} and no unlock of it since, reading its code in a straight line",
+        thread.describe(),
+        site.function,
+        site.at
+    );
+    Some(Between { depth, native, evidence })
 }
 
 /// Where a direct call, or an indirect one through a fixed word (`-fno-plt`), goes.

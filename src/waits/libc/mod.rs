@@ -4,6 +4,7 @@
 //! its own words say of the holder. Words decide, never a version or a symbol; a name only chooses between two
 //! readings of equal words.
 
+pub mod call_sites;
 pub mod condition;
 pub mod join;
 pub mod layout;

@@ -3,11 +3,12 @@
 //! In: a [`Case`]. Out: the lock, the mode asked for, and the holder: a writer exactly; readers as a number, since
 //! glibc records no names, with the threads that have the lock's address at hand as candidates.
 
+use super::super::facts::Process;
 use super::super::family::{Decoded, Found, Look, exact_hold, waits_for};
 use super::super::owner::{Owner, Ownership};
-use super::super::{Certainty, Observations, Party};
-use super::Case;
+use super::super::{Certainty, Hold, Observations, Party, Resource};
 use super::layout::rwlock as layout;
+use super::{Case, call_sites};
 use crate::image::{Addr, Gap};
 
 /// Calls that wait for an rwlock.
@@ -126,7 +127,14 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
 pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base: Addr, out: &mut Observations) {
     let process = &look.processes[found.process];
     let resource = &found.decoded.resource;
-    let mut candidates = Vec::new();
+    let mut candidates = by_code(process, resource, base);
+    // Readers found in the code account for all: then each is inferred. Otherwise they are candidates among others.
+    if candidates.iter().map(|(_, depth)| *depth).sum::<u32>() == count {
+        out.holds.extend(candidates.into_iter().map(|(hold, _)| hold));
+        return;
+    }
+    candidates.iter_mut().for_each(|(hold, _)| hold.certainty = Certainty::Candidate);
+    let mut candidates: Vec<_> = candidates.into_iter().map(|(hold, _)| hold).collect();
     for waiting in [false, true] {
         if waiting && !candidates.is_empty() {
             break;
@@ -140,17 +148,16 @@ pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base
             } else {
                 Some(0)
             };
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            if candidates.iter().any(|known| known.holder == holder) {
+                continue;
+            }
             let Some(mention) = thread.mention(process, base, layout::SIZE, from.unwrap_or(1)) else { continue };
             let evidence = vec![
                 format!("read-held by {count}; {} has its address: {}", thread.describe(), mention.place),
                 "glibc records no reader ids: a candidate".into(),
             ];
-            let mut hold = exact_hold(
-                &resource.key,
-                Party::Thread(process.context.process, thread.image.tid),
-                Some("read"),
-                evidence,
-            );
+            let mut hold = exact_hold(&resource.key, holder, Some("read"), evidence);
             hold.certainty = Certainty::Candidate;
             hold.frame = thread.merged(mention.native);
             candidates.push(hold);
@@ -168,4 +175,19 @@ pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base
         ),
     ));
     out.holds.extend(candidates);
+}
+
+/// Threads whose code is between a read lock and the unlock of this lock, with the number of their read locks.
+fn by_code(process: &Process<'_>, resource: &Resource, base: Addr) -> Vec<(Hold, u32)> {
+    const LOCKS: &[&str] = &["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock"];
+    const UNLOCKS: &[&str] = &["pthread_rwlock_unlock"];
+    let found = process.threads.iter().filter_map(|thread| {
+        let between = call_sites::between(process, thread, base, LOCKS, UNLOCKS)?;
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let mut hold = exact_hold(&resource.key, holder, Some("read"), vec![between.evidence]);
+        hold.certainty = Certainty::Inferred;
+        hold.frame = thread.merged(between.native);
+        Some((hold, between.depth))
+    });
+    found.collect()
 }
