@@ -94,7 +94,8 @@ type Path = Vec<(NodeIndex, NodeIndex, Edge)>;
 
 pub(super) fn find(graph: &WaitGraph<'_>) -> Cycles {
     let part = stuck_part(graph);
-    let mut search = Search { part: &part, component: vec![usize::MAX; part.node_count()], budget: BUDGET, found: vec![] };
+    let mut search =
+        Search { part: &part, component: vec![usize::MAX; part.node_count()], budget: BUDGET, found: vec![] };
     let components = kosaraju_scc(&part);
     for (number, component) in components.iter().enumerate() {
         for node in component {

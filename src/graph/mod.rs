@@ -241,4 +241,3 @@ fn usable(observations: &Observations, hold: &Hold) -> bool {
 /// Name of the word in [`Resource::state`](crate::waits::Resource::state) that says how many readers a
 /// reader-writer lock has, as a plain number (without glibc's flag bits).
 pub const READER_COUNT: &str = "readers";
-

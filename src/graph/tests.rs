@@ -109,7 +109,12 @@ fn candidates_never_close_a_cycle_but_an_upgrade_is_suspected() {
     build.ring(&[1], 0);
     build.0.holds[0].certainty = Certainty::Candidate;
     assert!(build.cycles().list.is_empty(), "the number of readers is not known");
-    build.0.resources.push(Resource { key: key(0), process: 0, label: "rwlock".into(), state: vec![(READER_COUNT, 2)] });
+    build.0.resources.push(Resource {
+        key: key(0),
+        process: 0,
+        label: "rwlock".into(),
+        state: vec![(READER_COUNT, 2)],
+    });
     assert!(build.cycles().list.is_empty(), "there is another reader");
     build.0.resources[0].state[0].1 = 1;
     let cycles = build.cycles();
@@ -129,8 +134,8 @@ fn any_wait_with_a_way_out_is_no_cycle_and_a_knot_is() {
     assert!(build.cycles().list.is_empty(), "thread 3 can let go");
     build.wait(3, 0);
     let knot = build.cycles();
-    assert_eq!(knot.list.len(), 1, "one wait, one shortest way back");
-    assert!(knot.list[0].proven);
+    assert_eq!(knot.list.len(), 2);
+    assert!(knot.list.iter().all(|cycle| cycle.proven));
     build.wait(1, 50).needs = Needs::Any;
     assert!(build.cycles().list.is_empty(), "a second thing to wait for, held by nobody");
 }
@@ -143,8 +148,8 @@ fn weak_branch_of_a_knot_proves_nothing() {
     build.hold(thread(3), 1);
     build.wait(3, 0).timed = true;
     let cycles = build.cycles();
-    assert_eq!(cycles.list.len(), 1);
-    assert!(!cycles.list[0].proven);
+    assert_eq!(cycles.list.len(), 2);
+    assert!(cycles.list.iter().all(|cycle| !cycle.proven));
 }
 
 #[test]

@@ -1,1 +1,185 @@
-//! To be filled.
+//! Judgement: what the graph of one look means, and what to do about it.
+//!
+//! In: a [`Look`] at the target, and whether a second look confirmed what the first one saw. Out: a [`Judgement`]
+//! with verdict, cycles, findings and the summary, and [`assemble::report`], which makes the report of it. It reads
+//! no memory and decodes no lock: what is known stands in the observations.
+
+pub mod assemble;
+pub mod findings;
+pub mod names;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use crate::graph::{Cycle, Root, WaitGraph};
+use crate::image::{Gap, Image, TaskState};
+use crate::python::Python;
+use crate::report::{Finding, Verdict};
+use crate::threads::Thread;
+use crate::waits::{Certainty, Gone, Needs, Observations, Party};
+pub use findings::{Explanation, explain, explanations};
+use names::Names;
+
+/// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
+/// a driver's event thread every 100 ms to look at a word: that costs well under 1 %, and is no progress.
+const BUSY_PERCENT: u64 = 5;
+
+/// Everything known of one look.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// What was captured.
+    pub image: &'a Image,
+    /// Merged threads of each process, by its position in the image.
+    pub threads: &'a [Vec<Thread>],
+    /// CPython of each process, likewise.
+    pub python: &'a [Option<Python>],
+    /// Waits and holds of all processes.
+    pub observations: &'a Observations,
+}
+
+/// A cycle with what the judgement needs of it.
+pub type CycleInfo = Cycle;
+
+/// What a look means.
+#[derive(Debug)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Cycles, the shortest first; one with a GIL begins at the party that holds it.
+    pub cycles: Vec<CycleInfo>,
+    /// Findings, the most important first.
+    pub findings: Vec<Finding>,
+    /// The sentence of the report.
+    pub summary: String,
+    /// Something here must be seen twice before it is reported: look again, compare, and judge with the answer.
+    pub needs_second_look: bool,
+    /// Threads outside the cycles that wait because of them.
+    pub victims: Vec<Party>,
+    /// Ends of the other chains.
+    pub roots: Vec<Root>,
+    /// What could not be decided here.
+    pub gaps: Vec<Gap>,
+}
+
+/// Judge one look. `confirmed` says whether a second look saw the same (`None` without one: a core, or the first
+/// of two). With `Some(false)` whatever needs a second look is dropped, and a gap says so.
+pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
+    let tids: Vec<Vec<i32>> =
+        look.image.processes.iter().map(|process| process.threads.iter().map(|thread| thread.tid).collect()).collect();
+    let graph = WaitGraph::new(look.observations, &tids);
+    let found = graph.cycles();
+    let mut gaps = Vec::new();
+    if found.more > 0 || found.exhausted {
+        let more = if found.exhausted { format!("at least {} more", found.more) } else { found.more.to_string() };
+        gaps.push(Gap::new(
+            format!("cycles after the first {}", found.list.len()),
+            format!("{more}; the shortest are listed, break these first and look again"),
+        ));
+    }
+
+    let mut cycles: Vec<Cycle> = found.list.into_iter().map(begin_at_the_gil).collect();
+    let mut orphans = orphans(look);
+    let weak_cycle = |cycle: &Cycle| {
+        cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
+    };
+    let owner_gone = look.observations.holds.iter().any(|hold| hold.gone.is_some());
+    let needs_second_look = confirmed.is_none() && (owner_gone || cycles.iter().any(weak_cycle));
+    if confirmed == Some(false) {
+        let before = cycles.len() + orphans.len();
+        cycles.retain(|cycle| !weak_cycle(cycle));
+        orphans.clear();
+        if cycles.len() < before {
+            gaps.push(Gap::new(
+                "a cycle or a lost owner that the first look saw",
+                "the second look saw something else, so it is not reported: threads still move. Look again later",
+            ));
+        }
+    }
+
+    let names = Names::new(look);
+    let verdict = if cycles.iter().any(|cycle| cycle.proven) {
+        Verdict::Deadlock
+    } else if !cycles.is_empty() {
+        Verdict::SuspectedDeadlock
+    } else if orphans.iter().any(|orphan| orphan.blocks_for_ever) {
+        Verdict::OrphanedLock
+    } else if !busy_threads(look, 0).is_empty() {
+        Verdict::Running
+    } else {
+        Verdict::Blocked
+    };
+    // What is proven comes first, within that the shortest.
+    cycles.sort_by_key(|cycle| !cycle.proven);
+    let victims = graph.victims(&cycles);
+    let roots = graph.roots();
+    let context = findings::Context { look, names: &names, cycles: &cycles, orphans: &orphans };
+    let findings = findings::run(&context);
+    let summary = summary::sentence(&context, verdict, &roots, &victims);
+    Judgement { verdict, cycles, findings, summary, needs_second_look, victims, roots, gaps }
+}
+
+/// A lock whose owner is gone, with its waiters.
+#[derive(Debug)]
+pub struct Orphan {
+    /// Position in the holds.
+    pub hold: usize,
+    /// Why the owner never lets go.
+    pub gone: Gone,
+    /// Positions of the waits for it.
+    pub waits: Vec<usize>,
+    /// One of the waiters can't go on without it.
+    pub blocks_for_ever: bool,
+}
+
+fn orphans(look: &Look<'_>) -> Vec<Orphan> {
+    let seen = look.observations;
+    let mut orphans = Vec::new();
+    for (position, hold) in seen.holds.iter().enumerate() {
+        let Some(gone) = hold.gone else { continue };
+        let waits: Vec<usize> = seen
+            .waits
+            .iter()
+            .enumerate()
+            .filter(|(_, wait)| wait.resource == hold.resource)
+            .map(|(position, _)| position)
+            .collect();
+        if !waits.is_empty() {
+            let blocks_for_ever = hold.certainty > Certainty::Candidate
+                && waits.iter().any(|wait| seen.waits[*wait].needs == Needs::All && !seen.waits[*wait].timed);
+            orphans.push(Orphan { hold: position, gone, waits, blocks_for_ever });
+        }
+    }
+    orphans
+}
+
+/// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples.
+/// One that is known to spin on something waits, however busy it is.
+fn busy_threads(look: &Look<'_>, process: usize) -> Vec<i32> {
+    let Some(image) = look.image.processes.get(process) else { return Vec::new() };
+    let spinning: BTreeSet<&Party> =
+        look.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
+    image
+        .threads
+        .iter()
+        .filter(|thread| {
+            let on_cpu = thread.state == TaskState::Running
+                && thread.registers.is_some_and(|registers| registers.orig_rax == -1);
+            let used = thread.cpu_used.is_some_and(|(used, elapsed)| {
+                elapsed > 0 && u128::from(used) * 100 >= u128::from(elapsed) * u128::from(BUSY_PERCENT)
+            });
+            (on_cpu || used) && !spinning.contains(&Party::Thread(process, thread.tid))
+        })
+        .map(|thread| thread.tid)
+        .collect()
+}
+
+/// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.
+fn begin_at_the_gil(mut cycle: Cycle) -> Cycle {
+    if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind == "gil") {
+        let count = cycle.edges.len();
+        cycle.edges.rotate_left((waits_for_gil + 1) % count);
+    }
+    cycle
+}

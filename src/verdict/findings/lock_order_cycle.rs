@@ -1,0 +1,31 @@
+//! `lock-order-cycle`: locks are taken in different orders.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::report::Severity;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "lock-order-cycle",
+        title: "locks are taken in different orders",
+        severity: Severity::Error,
+        text: "Each thread holds one lock and waits for the next one, which another of them holds. Code that takes the same locks in different orders does this as soon as two threads are in it at the same time.",
+        help: &[
+            "take the locks in one order everywhere",
+            "take several at once: std::scoped_lock(a, b), std::lock",
+            "hold only one at a time: copy what is needed, release, then take the other",
+        ],
+        references: &["rapidsai/dask-cuda#501"],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    context.cycle_drafts(|cycle| {
+        cycle.edges.len() > 1
+            && !cycle.has_kind("gil")
+            && cycle.edges.iter().filter(|edge| super::is_lock(edge.resource.kind)).count() >= 2
+    })
+}

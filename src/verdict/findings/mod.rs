@@ -1,0 +1,253 @@
+//! Findings: recognised situations, each with its rule, its help, its explanation and public reports of the same.
+//!
+//! In: the judged look. Out: findings of the report, and the texts of `lockscope explain`. One file a finding; the
+//! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
+
+mod dead_process_holds_lock;
+mod fork_orphaned_lock;
+mod gil_vs_driver_callback;
+mod gil_vs_host_function;
+mod gil_vs_native_lock;
+mod join_cycle;
+mod lock_order_cycle;
+mod owner_exited;
+mod reader_behind_writer;
+mod self_deadlock;
+mod traced_or_stopped;
+
+use std::collections::BTreeSet;
+
+use super::names::{Names, is_driver, is_driver_function, source_line};
+use super::{Look, Orphan, summary};
+use crate::graph::{Cycle, CycleEdge};
+use crate::report::{Finding, Severity};
+use crate::threads::FrameKind;
+use crate::waits::{Gone, Party, ResourceKey};
+
+/// The texts of a finding.
+#[derive(Debug, Clone, Copy)]
+pub struct Explanation {
+    /// Its name in the contract.
+    pub code: &'static str,
+    /// A headline.
+    pub title: &'static str,
+    /// How grave.
+    pub severity: Severity,
+    /// What happens and why: paragraphs, each one line, with an empty line between.
+    pub text: &'static str,
+    /// What to change, where the rule says nothing closer.
+    pub help: &'static [&'static str],
+    /// Public reports of the same.
+    pub references: &'static [&'static str],
+}
+
+impl Explanation {
+    /// Everything for `lockscope explain`: paragraphs with an empty line between.
+    pub fn full_text(&self) -> String {
+        let help: Vec<String> = self.help.iter().map(|help| format!("  * {help}")).collect();
+        format!("{}\n\nWhat to change:\n{}\n\nSee: {}", self.text, help.join("\n"), self.references.join(", "))
+    }
+}
+
+struct Rule {
+    explanation: Explanation,
+    rule: fn(&Context<'_>) -> Vec<Draft>,
+}
+
+const REGISTRY: &[Rule] = &[
+    gil_vs_host_function::RULE,
+    gil_vs_driver_callback::RULE,
+    join_cycle::RULE,
+    self_deadlock::RULE,
+    gil_vs_native_lock::RULE,
+    lock_order_cycle::RULE,
+    fork_orphaned_lock::RULE,
+    owner_exited::RULE,
+    dead_process_holds_lock::RULE,
+    traced_or_stopped::RULE,
+    reader_behind_writer::RULE,
+];
+
+/// The explanation of a finding.
+pub fn explain(code: &str) -> Option<&'static Explanation> {
+    explanations().find(|explanation| explanation.code == code)
+}
+
+/// All explanations, in order of rank.
+pub fn explanations() -> impl Iterator<Item = &'static Explanation> {
+    REGISTRY.iter().map(|rule| &rule.explanation)
+}
+
+/// What a rule looks at.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) look: &'a Look<'a>,
+    pub(super) names: &'a Names<'a>,
+    pub(super) cycles: &'a [Cycle],
+    pub(super) orphans: &'a [Orphan],
+}
+
+/// A finding before it has ids; empty texts are filled from the explanation.
+#[derive(Debug, Default)]
+struct Draft {
+    cycle: Option<usize>,
+    message: String,
+    parties: Vec<Party>,
+    resources: Vec<ResourceKey>,
+    help: Vec<String>,
+}
+
+/// A function that the driver called back.
+struct Callback {
+    /// "its callback <lambda> at compiler.py:288".
+    function: String,
+    /// The entry point that called it.
+    api: String,
+}
+
+/// Run all rules.
+pub(super) fn run(context: &Context<'_>) -> Vec<Finding> {
+    let mut claimed = BTreeSet::new();
+    let mut findings = Vec::new();
+    for rule in REGISTRY {
+        for draft in (rule.rule)(context) {
+            if draft.cycle.is_some_and(|cycle| !claimed.insert(cycle)) {
+                continue;
+            }
+            findings.push((draft.cycle.unwrap_or(usize::MAX), finish(context, &rule.explanation, draft)));
+        }
+    }
+    // Errors first; among them in the order of the cycles, so that the first finding explains the first cycle.
+    findings.sort_by_key(|(cycle, finding)| (finding.severity, *cycle));
+    findings.into_iter().map(|(_, finding)| finding).collect()
+}
+
+fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Finding {
+    let mut threads = Vec::new();
+    for party in &draft.parties {
+        threads.extend(context.names.reference(party).filter(|reference| !threads.contains(reference)));
+    }
+    let mut resources: Vec<String> = Vec::new();
+    for key in &draft.resources {
+        let id = context.names.resource_id(key);
+        if !resources.contains(&id) {
+            resources.push(id);
+        }
+    }
+    let help = match draft.help.is_empty() {
+        true => explanation.help.iter().map(|help| help.to_string()).collect(),
+        false => draft.help,
+    };
+    Finding {
+        code: explanation.code.into(),
+        severity: explanation.severity,
+        title: explanation.title.into(),
+        message: draft.message,
+        threads,
+        resources,
+        help,
+        references: explanation.references.iter().map(|reference| reference.to_string()).collect(),
+    }
+}
+
+/// Kinds that one thread holds and another waits for.
+fn is_lock(kind: &str) -> bool {
+    const LOCKS: [&str; 15] = [
+        "pthread_mutex",
+        "pthread_rwlock",
+        "pthread_spinlock",
+        "semaphore",
+        "loader_lock",
+        "malloc_arena",
+        "stdio_file",
+        "file_lock",
+        "sysv_semaphore",
+        "py_lock",
+        "py_rlock",
+        "py_mutex",
+        "py_import_lock",
+        "mp_lock",
+        "futex",
+    ];
+    LOCKS.contains(&kind)
+}
+
+impl Context<'_> {
+    fn cycle_drafts(&self, is: impl Fn(&Cycle) -> bool) -> Vec<Draft> {
+        let cycles = self.cycles.iter().enumerate().filter(|(_, cycle)| is(cycle));
+        cycles
+            .map(|(position, cycle)| {
+                let mut message = summary::cycle_sentence(self, cycle);
+                if cycle.timed {
+                    message += " A wait in this cycle has a time-out: it ends by itself, and may begin again.";
+                }
+                Draft {
+                    cycle: Some(position),
+                    message,
+                    parties: cycle.parties().collect(),
+                    resources: cycle.edges.iter().map(|edge| edge.resource.clone()).collect(),
+                    help: Vec::new(),
+                }
+            })
+            .collect()
+    }
+
+    fn orphan_drafts(&self, gone: Gone) -> Vec<Draft> {
+        let seen = self.look.observations;
+        self.orphans
+            .iter()
+            .filter(|orphan| orphan.gone == gone)
+            .map(|orphan| Draft {
+                message: summary::orphan_sentence(self, orphan),
+                parties: orphan.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
+                resources: vec![seen.holds[orphan.hold].resource.clone()],
+                ..Draft::default()
+            })
+            .collect()
+    }
+
+    fn frame_of(&self, edge: &CycleEdge) -> usize {
+        edge.wait.and_then(|wait| self.look.observations.waits[wait].frame).unwrap_or(0)
+    }
+
+    /// The edge that waits for a GIL.
+    fn gil_waiter<'c>(&self, cycle: &'c Cycle) -> Option<&'c CycleEdge> {
+        cycle.edges.iter().find(|edge| edge.resource.kind == "gil")
+    }
+
+    /// Whether the wait is inside a call of the driver: driver frames between it and the Python code that called.
+    fn in_driver(&self, edge: &CycleEdge) -> bool {
+        let frames = self.names.frames(&edge.waiter).iter().skip(self.frame_of(edge));
+        frames.take_while(|frame| frame.kind != FrameKind::Python).any(is_driver)
+    }
+
+    /// The driver further out than the wait: it called the code that waits.
+    fn callback(&self, edge: &CycleEdge) -> Option<Callback> {
+        let frames = self.names.frames(&edge.waiter);
+        let start = self.frame_of(edge);
+        let driver = start + 1 + frames.get(start + 1..)?.iter().position(is_driver)?;
+        let python = frames[start..driver].iter().rfind(|frame| frame.kind == FrameKind::Python);
+        let function = match python {
+            Some(frame) => {
+                let name = frame.function.as_deref().unwrap_or("?");
+                source_line(frame).map_or(format!("its callback {name}"), |at| format!("its callback {name} at {at}"))
+            }
+            None => "a callback".into(),
+        };
+        let outer = frames[driver..].iter().take_while(|frame| frame.kind != FrameKind::Python);
+        let api = outer.filter(|frame| is_driver_function(frame)).last().and_then(|frame| frame.function.clone());
+        Some(Callback { function, api: api.unwrap_or_else(|| "a call that is not named".into()) })
+    }
+
+    /// The waiter's outermost code is the driver's: a thread that the driver made, running a host function.
+    fn on_driver_thread(&self, edge: &CycleEdge) -> bool {
+        let frames = self.names.frames(&edge.waiter);
+        let Some(driver) = frames.iter().rposition(is_driver) else { return false };
+        let outer = &frames[driver..];
+        let inner = frames[..driver].iter().rposition(|frame| !is_driver(frame)).map_or(0, |at| at + 1);
+        driver > self.frame_of(edge)
+            && outer.iter().all(|frame| frame.kind != FrameKind::Python)
+            && !frames[inner..].iter().any(is_driver_function)
+            && outer.len() <= 4
+    }
+}

@@ -1,0 +1,51 @@
+//! `traced-or-stopped`: a process is stopped by a signal or a debugger.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::image::TaskState;
+use crate::report::Severity;
+use crate::waits::Party;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "traced-or-stopped",
+        title: "a process is stopped by a signal or held by a debugger",
+        severity: Severity::Warning,
+        text: "The threads of the process do not run because a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) stopped it, or because a debugger holds it. That looks like a hang and is none.",
+        help: &["continue a stopped process with `kill -CONT PID`", "let the debugger continue or detach"],
+        references: &["man 7 signal", "man 2 ptrace"],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for (position, process) in context.look.image.processes.iter().enumerate() {
+        let pid = process.pid;
+        let in_state = |state| -> Vec<Party> {
+            let threads = process.threads.iter().filter(|thread| thread.state == state);
+            threads.map(|thread| Party::Thread(position, thread.tid)).collect()
+        };
+        let stopped = in_state(TaskState::Stopped);
+        let traced = in_state(TaskState::Traced);
+        if !stopped.is_empty() {
+            drafts.push(Draft {
+                message: format!("Process {pid} is stopped by a signal: its threads do not run until it is continued."),
+                help: vec![format!("continue it with `kill -CONT {pid}`")],
+                parties: stopped,
+                ..Draft::default()
+            });
+        } else if !traced.is_empty() || process.tracer.is_some() {
+            let by = process.tracer.as_ref().map_or("a debugger".into(), |(tracer, name)| format!("{name} ({tracer})"));
+            drafts.push(Draft {
+                message: format!("Process {pid} is traced by {by}."),
+                help: vec![format!("let {by} continue the process or detach from it")],
+                parties: traced,
+                ..Draft::default()
+            });
+        }
+    }
+    drafts
+}

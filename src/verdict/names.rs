@@ -1,0 +1,212 @@
+//! How threads, locks and calls are called in sentences, and the ids that they have in the report.
+//!
+//! In: a [`Look`]. Out: words and ids. It decides nothing; what counts as a frame of the CUDA driver is said here,
+//! because names are all that this is known by.
+
+use std::collections::HashMap;
+
+use super::Look;
+use crate::report;
+use crate::threads::{Frame, FrameKind, Thread};
+use crate::waits::{Party, ResourceKey, Wait};
+
+/// Names and ids for one look.
+#[derive(Debug)]
+pub struct Names<'a> {
+    look: &'a Look<'a>,
+    ids: HashMap<&'a ResourceKey, usize>,
+    keys: Vec<&'a ResourceKey>,
+}
+
+/// Where in its program a thread waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The function that a person knows: the driver's entry point, else the one that waits.
+    pub api: Option<String>,
+    /// The Python line that called it, as "train.py:56".
+    pub line: Option<String>,
+    /// The Python function there.
+    pub function: Option<String>,
+}
+
+impl Call {
+    /// " in cuLaunchKernel, called by step at train.py:56", or less where less is known.
+    pub fn phrase(&self) -> String {
+        let mut text = String::new();
+        if let Some(api) = &self.api {
+            text += &format!(" in {api}");
+        }
+        match (&self.line, &self.function, text.is_empty()) {
+            (Some(line), Some(function), false) => text += &format!(", called by {function} at {line}"),
+            (Some(line), Some(function), true) => text += &format!(" in {function} at {line}"),
+            (Some(line), None, _) => text += &format!(" at {line}"),
+            _ => {}
+        }
+        text
+    }
+}
+
+impl<'a> Names<'a> {
+    /// Names for `look`.
+    pub fn new(look: &'a Look<'a>) -> Self {
+        let mut names = Names { look, ids: HashMap::new(), keys: Vec::new() };
+        let seen = look.observations;
+        // A key that a decoder used without describing it still gets an id: nothing in the report dangles.
+        let holders = seen.holds.iter().map(|hold| &hold.holder).chain(seen.waits.iter().map(|wait| &wait.waiter));
+        let parties = holders.filter_map(|party| if let Party::Resource(key) = party { Some(key) } else { None });
+        let keys = seen.resources.iter().map(|resource| &resource.key);
+        let used = seen.waits.iter().map(|wait| &wait.resource).chain(seen.holds.iter().map(|hold| &hold.resource));
+        for key in keys.chain(used).chain(parties) {
+            let next = names.keys.len();
+            if *names.ids.entry(key).or_insert(next) == next {
+                names.keys.push(key);
+            }
+        }
+        names
+    }
+
+    /// All resources in order of their ids.
+    pub fn keys(&self) -> &[&'a ResourceKey] {
+        &self.keys
+    }
+
+    /// `r1`, `r2`, ...
+    pub fn resource_id(&self, key: &ResourceKey) -> String {
+        self.ids.get(key).map_or_else(|| "r0".into(), |position| format!("r{}", position + 1))
+    }
+
+    /// `p0`, `p1`, ...
+    pub fn process_id(&self, process: usize) -> String {
+        format!("p{process}")
+    }
+
+    /// The merged thread.
+    pub fn thread(&self, process: usize, tid: i32) -> Option<&'a Thread> {
+        self.look.threads.get(process)?.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// Its frames, innermost first; empty for whoever is no captured thread.
+    pub fn frames(&self, party: &Party) -> &'a [Frame] {
+        match party {
+            Party::Thread(process, tid) => self.thread(*process, *tid).map_or(&[], |thread| &thread.frames),
+            _ => &[],
+        }
+    }
+
+    fn pid(&self, process: usize) -> i32 {
+        self.look.image.processes.get(process).map_or(0, |image| image.pid)
+    }
+
+    fn thread_name(&self, process: usize, tid: i32) -> Option<&'a str> {
+        let merged = self.thread(process, tid).map(|thread| thread.name.as_str());
+        let kernel = || self.look.image.processes.get(process)?.thread(tid).map(|thread| thread.name.as_str());
+        merged.or_else(kernel).filter(|name| !name.is_empty())
+    }
+
+    /// "MainThread (533)", "process 12", "the GIL".
+    pub fn party(&self, party: &Party) -> String {
+        match party {
+            Party::Thread(process, tid) => {
+                let pid = self.pid(*process);
+                let place = match self.look.image.processes.len() > 1 && pid != *tid {
+                    true => format!(" of process {pid}"),
+                    false => String::new(),
+                };
+                match self.thread_name(*process, *tid) {
+                    Some(name) => format!("{name} ({tid}){place}"),
+                    None => format!("thread {tid}{place}"),
+                }
+            }
+            Party::Process(process) => format!("process {}", self.pid(*process)),
+            Party::Resource(key) => self.resource(key),
+            Party::Absent(_, tid) => format!("thread {tid} (gone)"),
+        }
+    }
+
+    /// "thread 885 'MainThread'": for the beginning of a sentence.
+    pub fn party_in_full(&self, party: &Party) -> String {
+        match party {
+            Party::Thread(process, tid) => match self.thread_name(*process, *tid) {
+                Some(name) => format!("thread {tid} '{name}'"),
+                None => format!("thread {tid}"),
+            },
+            other => self.party(other),
+        }
+    }
+
+    /// "the GIL", "rwlock 0x33b84080 in libcuda.so.1".
+    pub fn resource(&self, key: &ResourceKey) -> String {
+        let described = self.look.observations.resources.iter().find(|resource| resource.key == *key);
+        match described.map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
+            Some(label) if key.kind == "gil" => format!("the {label}"),
+            Some(label) => label.to_string(),
+            None if key.kind == "gil" => "the GIL".into(),
+            None => format!("{} {}", key.kind.replace('_', " "), key.address),
+        }
+    }
+
+    /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
+    pub fn waited_for(&self, wait: &Wait) -> String {
+        let label = self.resource(&wait.resource);
+        match wait.mode {
+            Some(mode) if wait.resource.kind != "gil" => format!("{label} ({mode})"),
+            _ => label,
+        }
+    }
+
+    /// The call that waits at this frame of `party`.
+    pub fn call(&self, party: &Party, frame: Option<usize>) -> Call {
+        let frames = self.frames(party).get(frame.unwrap_or(0)..).unwrap_or(&[]);
+        let python = frames.iter().position(|frame| frame.kind == FrameKind::Python);
+        let native = &frames[..python.unwrap_or(frames.len())];
+        let entry = native.iter().rev().find(|frame| is_driver_function(frame));
+        let named = || native.iter().find(|frame| frame.function.is_some() && frame.kind != FrameKind::Boundary);
+        let python = python.map(|position| &frames[position]);
+        Call {
+            api: entry.or_else(named).and_then(|frame| frame.function.clone()),
+            line: python.and_then(source_line),
+            function: python.and_then(|frame| frame.function.clone()),
+        }
+    }
+
+    /// The thread as the report refers to it; `None` for whoever is no thread.
+    pub fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
+        match party {
+            Party::Thread(process, tid) => {
+                Some(report::ThreadReference { process: self.process_id(*process), tid: *tid })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// "train.py:56": the path from `site-packages` on, else the file's name.
+pub fn source_line(frame: &Frame) -> Option<String> {
+    let file = frame.file.as_deref()?;
+    let short = ["site-packages/", "dist-packages/"]
+        .iter()
+        .find_map(|folder| file.rsplit_once(folder).map(|(_, rest)| rest))
+        .unwrap_or_else(|| file.rsplit('/').next().unwrap_or(file));
+    Some(match frame.line {
+        Some(line) => format!("{short}:{line}"),
+        None => short.to_string(),
+    })
+}
+
+/// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.
+pub fn is_driver_function(frame: &Frame) -> bool {
+    let after = |name: &str, prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    let plain = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    matches!(frame.kind, FrameKind::Native | FrameKind::Inline)
+        && frame.function.as_deref().is_some_and(|name| plain(name) && (after(name, "cu") || after(name, "cuda")))
+}
+
+/// Whether this frame is code of the CUDA driver or runtime: by its function, or by the file that it lies in.
+pub fn is_driver(frame: &Frame) -> bool {
+    const FILES: [&str; 3] = ["libcuda.so", "libcudart", "libfakecuda"];
+    is_driver_function(frame)
+        || frame.kind == FrameKind::Native
+            && frame.module.as_deref().is_some_and(|module| FILES.iter().any(|file| module.starts_with(file)))
+}

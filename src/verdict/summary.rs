@@ -1,0 +1,186 @@
+//! The sentence at the top of the report.
+//!
+//! In: the judged look. Out: one or two sentences that a tired engineer can act on. It decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::busy_threads;
+use super::findings::Context;
+use crate::graph::{Cycle, Root};
+use crate::report::Verdict;
+use crate::waits::{Gone, Party};
+
+/// Ends of chains that the sentence names.
+const MOST_ROOTS: usize = 4;
+
+/// The summary for a verdict.
+pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], victims: &[Party]) -> String {
+    let text = match (verdict, context.cycles.first()) {
+        (Verdict::Deadlock | Verdict::SuspectedDeadlock, Some(cycle)) => {
+            let more = match victims.len() {
+                0 => String::new(),
+                1 => " 1 more thread waits because of this.".into(),
+                count => format!(" {count} more threads wait because of this."),
+            };
+            format!("{}{more}", cycle_sentence(context, cycle))
+        }
+        (Verdict::OrphanedLock, _) => match context.orphans.iter().find(|orphan| orphan.blocks_for_ever) {
+            Some(orphan) => orphan_sentence(context, orphan),
+            None => String::new(),
+        },
+        _ => census(context, roots),
+    };
+    capitalised(&text)
+}
+
+/// Who holds and waits for what, once around.
+pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
+    let names = context.names;
+    let mut parts = Vec::new();
+    for (position, edge) in cycle.edges.iter().enumerate() {
+        let before = &cycle.edges[(position + cycle.edges.len() - 1) % cycle.edges.len()];
+        let wait = edge.wait.map(|wait| &context.look.observations.waits[wait]);
+        let wanted = wait.map_or_else(|| names.resource(&edge.resource), |wait| names.waited_for(wait));
+        let mut call = names.call(&edge.waiter, wait.and_then(|wait| wait.frame));
+        if edge.resource.kind == "gil" {
+            // The function that waits for the GIL is the interpreter's own and says nothing.
+            call.api = None;
+        }
+        let verb = if wait.is_some_and(|wait| wait.spinning) { "spins on" } else { "waits for" };
+        let waits = match wait {
+            Some(_) => format!("{verb} {wanted}{}", call.phrase()),
+            None => format!("waits for {wanted}"),
+        };
+        let who = names.party_in_full(&edge.waiter);
+        parts.push(if cycle.edges.len() == 1 {
+            format!("{who} holds {} and {waits}, which it can never get", names.resource(&edge.resource))
+        } else if before.hold.is_none() {
+            // A resource that waits is what the one before waits for: it holds nothing.
+            format!("that {waits}")
+        } else if position == 0 {
+            format!("{who} holds {} and {waits}", names.resource(&before.resource))
+        } else {
+            format!("{who} holds that and {waits}")
+        });
+    }
+    parts.join("; ") + "."
+}
+
+/// Who waits for a lock that nobody can release.
+pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> String {
+    let names = context.names;
+    let hold = &context.look.observations.holds[orphan.hold];
+    let wait = orphan.waits.first().map(|wait| &context.look.observations.waits[*wait]);
+    let (who, place) = match wait {
+        Some(wait) => (names.party_in_full(&wait.waiter), names.call(&wait.waiter, wait.frame).phrase()),
+        None => ("nobody".into(), String::new()),
+    };
+    let owner = match &hold.holder {
+        Party::Thread(_, tid) | Party::Absent(_, tid) if *tid != 0 => format!("thread {tid}"),
+        _ => "its owner".into(),
+    };
+    let why = match orphan.gone {
+        Gone::Exited => format!("{owner} exited without releasing it"),
+        Gone::LeftInParent => {
+            format!("{owner} of the parent process held it at the fork, and only the forking thread exists here")
+        }
+        Gone::ProcessDead => format!("the process of {owner} is dead"),
+    };
+    let others = match orphan.waits.len() {
+        0 | 1 => String::new(),
+        count => format!(" {} more wait for it.", count - 1),
+    };
+    format!("{who} waits for {}{place}, but {why}.{others}", names.resource(&hold.resource))
+}
+
+/// Without a cycle: how many run, how many wait, and for what.
+fn census(context: &Context<'_>, roots: &[Root]) -> String {
+    let (look, names) = (context.look, context.names);
+    let total: usize = look.image.processes.iter().map(|process| process.threads.len()).sum();
+    let mut busy: Vec<Party> = Vec::new();
+    for process in 0..look.image.processes.len() {
+        busy.extend(busy_threads(look, process).into_iter().map(|tid| Party::Thread(process, tid)));
+    }
+    let mut sentences = Vec::new();
+    let threads = if total == 1 { "1 thread".to_string() } else { format!("{total} threads") };
+    let running = match busy.as_slice() {
+        [] => "none is running".into(),
+        [only] => format!("1 running ({})", place(context, only)),
+        several => format!("{} running (first: {})", several.len(), place(context, &several[0])),
+    };
+    sentences.push(format!("{threads}, {running}, {} waiting", total.saturating_sub(busy.len())));
+
+    let waiting: BTreeSet<&Party> = look.observations.waits.iter().map(|wait| &wait.waiter).collect();
+    let mut main_said = busy.iter().any(|party| is_first(context, party));
+    for root in roots.iter().filter(|root| !root.waiting.is_empty()).take(MOST_ROOTS) {
+        main_said |= root.waiting.len() == 1 && is_first(context, &root.waiting[0]);
+        main_said |= is_first(context, &root.party);
+        sentences.push(root_sentence(context, root, &busy));
+    }
+    let rest = roots.iter().filter(|root| !root.waiting.is_empty()).count().saturating_sub(MOST_ROOTS);
+    if rest > 0 {
+        sentences.push(format!("and {rest} other things are waited for"));
+    }
+    // The main thread is what a person asks about: it is named even where nothing is known of its wait.
+    if let (false, Some(first)) = (main_said, look.image.processes.first()) {
+        let party = Party::Thread(0, first.pid);
+        if !waiting.contains(&party) && names.thread(0, first.pid).is_some() {
+            sentences.push(place(context, &party));
+        } else if let Some(wait) = look.observations.waits.iter().find(|wait| wait.waiter == party) {
+            let call = names.call(&party, wait.frame).phrase();
+            sentences.push(format!("{} waits for {}{call}", names.party(&party), names.waited_for(wait)));
+        }
+    }
+    sentences.join("; ") + "."
+}
+
+/// "4 wait for the GIL, held by MainThread (533) in step at train.py:56".
+fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party]) -> String {
+    let (look, names) = (context.look, context.names);
+    let who = match root.waiting.as_slice() {
+        [only] => format!("{} waits", names.party(only)),
+        several => format!("{} wait", several.len()),
+    };
+    match &root.party {
+        Party::Resource(key) => {
+            let call = match root.waiting.as_slice() {
+                [only] => {
+                    let wait = look.observations.waits.iter().find(|wait| wait.waiter == *only);
+                    names.call(only, wait.and_then(|wait| wait.frame)).phrase()
+                }
+                _ => String::new(),
+            };
+            format!("{who} for {}{call}", names.resource(key))
+        }
+        party => {
+            let held: BTreeMap<String, ()> = look
+                .observations
+                .holds
+                .iter()
+                .filter(|hold| hold.holder == *party)
+                .filter(|hold| look.observations.waits.iter().any(|wait| wait.resource == hold.resource))
+                .map(|hold| (names.resource(&hold.resource), ()))
+                .collect();
+            let held: Vec<String> = held.into_keys().collect();
+            let state = if busy.contains(party) { ", which runs" } else { "" };
+            format!("{who} for {}, held by {}{state}", held.join(" and "), place(context, party))
+        }
+    }
+}
+
+/// A thread and where it is: "worker (5) in f at a.py:3".
+fn place(context: &Context<'_>, party: &Party) -> String {
+    format!("{}{}", context.names.party(party), context.names.call(party, None).phrase())
+}
+
+fn is_first(context: &Context<'_>, party: &Party) -> bool {
+    context.look.image.processes.first().is_some_and(|first| *party == Party::Thread(0, first.pid))
+}
+
+fn capitalised(text: &str) -> String {
+    // Names of threads keep their case; only our own first words are raised.
+    match text.strip_prefix("thread ") {
+        Some(rest) => format!("Thread {rest}"),
+        None => text.to_string(),
+    }
+}

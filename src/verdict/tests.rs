@@ -1,0 +1,1 @@
+//! Judgement over hand-made looks.
