@@ -1,1 +1,283 @@
 //! Judgement over hand-made looks.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::graph;
+use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
+use crate::report::{Capture, Severity, Source};
+use crate::threads::{Frame, FrameKind};
+use crate::unwind::{NativeStack, StackEnd};
+use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, address: Addr, _: &mut [u8]) -> Result<usize, Fault> {
+        Err(Fault::Unmapped(address))
+    }
+}
+
+impl Files for Nothing {
+    fn mapped(&self, _: &Mapping) -> Option<FileBytes> {
+        None
+    }
+    fn debug_file(&self, _: Option<&[u8]>, _: Option<&str>, _: &str) -> Option<FileBytes> {
+        None
+    }
+}
+
+struct Scene {
+    image: Image,
+    threads: Vec<Vec<Thread>>,
+    seen: Observations,
+}
+
+fn key(kind: &'static str) -> ResourceKey {
+    ResourceKey { kind, scope: Scope::Process(0), address: Addr(0x1000) }
+}
+
+impl Scene {
+    /// Threads with frames written as "function" (native), "module!" or "function@file:line" (Python).
+    fn new(threads: &[(i32, &str, &[&str])]) -> Scene {
+        let images = threads.iter().map(|(tid, name, _)| ThreadImage {
+            tid: *tid,
+            ns_tid: *tid,
+            name: name.to_string(),
+            state: TaskState::Sleeping,
+            registers: None,
+            syscall: None,
+            wchan: None,
+            cpu_used: None,
+            asleep_ms: None,
+            start_ticks: None,
+            switches: None,
+            missing: None,
+        });
+        let process = ProcessImage {
+            pid: threads[0].0,
+            ns_pid: threads[0].0,
+            parent: None,
+            exe: None,
+            cmdline: vec![],
+            threads: images.collect(),
+            mappings: vec![],
+            memory: Arc::new(Nothing),
+            files: Arc::new(Nothing),
+            tracer: None,
+        };
+        let merged = threads.iter().map(|(tid, name, frames)| Thread {
+            tid: *tid,
+            name: name.to_string(),
+            native: NativeStack { frames: vec![], end: StackEnd::Bottom },
+            python: None,
+            frames: frames.iter().map(|text| frame(text)).collect(),
+        });
+        Scene {
+            threads: vec![merged.collect()],
+            image: Image { processes: vec![process], gaps: vec![], pause_us: 0 },
+            seen: Observations::default(),
+        }
+    }
+
+    fn wait(&mut self, tid: i32, kind: &'static str, mode: Option<&'static str>) -> &mut Wait {
+        self.seen.waits.push(Wait {
+            waiter: Party::Thread(0, tid),
+            resource: key(kind),
+            mode,
+            needs: Needs::All,
+            timed: false,
+            since_ms: None,
+            frame: Some(0),
+            certainty: Certainty::Exact,
+            evidence: vec![],
+            spinning: false,
+        });
+        self.seen.waits.last_mut().unwrap()
+    }
+
+    fn hold(&mut self, holder: Party, kind: &'static str) -> &mut Hold {
+        self.seen.holds.push(Hold {
+            holder,
+            gone: None,
+            resource: key(kind),
+            mode: None,
+            frame: None,
+            certainty: Certainty::Exact,
+            binding: false,
+            evidence: vec![],
+        });
+        self.seen.holds.last_mut().unwrap()
+    }
+
+    fn look(&self) -> Look<'_> {
+        Look { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen }
+    }
+
+    fn judge(&self) -> Judgement {
+        judge(&self.look(), None)
+    }
+}
+
+fn frame(text: &str) -> Frame {
+    let python = text.split_once('@');
+    let (file, line) = match python.and_then(|(_, place)| place.rsplit_once(':')) {
+        Some((file, line)) => (Some(file.to_string()), line.parse().ok()),
+        None => (None, None),
+    };
+    let module = text.strip_suffix('!').map(String::from);
+    Frame {
+        kind: if python.is_some() { FrameKind::Python } else { FrameKind::Native },
+        function: module.is_none().then(|| python.map_or(text, |(function, _)| function).to_string()),
+        module,
+        module_offset: None,
+        file,
+        line,
+        pc: Some(Addr(0x40)),
+        trust: None,
+        native: None,
+        locals: vec![],
+    }
+}
+
+const LAUNCH: &[&str] =
+    &["pthread_rwlock_rdlock", "libcuda.so.1!", "cuLaunchKernel", "ffi_call", "step@/w/train.py:56"];
+const CALLBACK: &[&str] = &[
+    "pthread_cond_timedwait",
+    "take_gil",
+    "<lambda>@/x/compiler.py:288",
+    "ffi_closure",
+    "libcuda.so.1!",
+    "cuOccupancyMaxPotentialBlockSize",
+    "ffi_call",
+    "f@/usr/lib/python3/dist-packages/numba/cuda/driver.py:1011",
+];
+
+fn seed(holder: &[&str], waiter: &[&str], lock: &'static str) -> Scene {
+    let mut scene = Scene::new(&[(533, "MainThread", holder), (543, "occupancy", waiter)]);
+    scene.wait(533, lock, Some("read"));
+    scene.hold(Party::Thread(0, 533), "gil");
+    scene.wait(543, "gil", None);
+    scene.hold(Party::Thread(0, 543), lock);
+    scene
+}
+
+#[test]
+fn gil_against_driver_callback() {
+    let scene = seed(LAUNCH, CALLBACK, "pthread_rwlock");
+    let judgement = scene.judge();
+    assert_eq!(judgement.verdict, Verdict::Deadlock);
+    assert!(!judgement.needs_second_look);
+    assert_eq!(
+        judgement.summary,
+        "Thread 533 'MainThread' holds the GIL and waits for pthread rwlock 0x1000 (read) in cuLaunchKernel, called by \
+         step at train.py:56; thread 543 'occupancy' holds that and waits for the GIL in <lambda> at compiler.py:288."
+    );
+    let finding = &judgement.findings[0];
+    assert_eq!(finding.code, "gil-vs-driver-callback");
+    assert!(finding.message.ends_with("called from cuOccupancyMaxPotentialBlockSize."), "{}", finding.message);
+    assert_eq!(finding.help[1], "release the GIL around the driver call that MainThread makes");
+    assert_eq!(finding.threads.iter().map(|t| t.tid).collect::<Vec<_>>(), [533, 543]);
+    assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
+
+    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1 };
+    let report = assemble::report(&scene.look(), judgement, Source { kind: "core".into(), path: None }, capture);
+    assert_eq!(report.cycles[0].edges[0].resource, "r1");
+    assert_eq!(report.cycles[0].edges[1].holder, Some(533));
+    assert_eq!(report.resources[1].kind, "gil");
+    assert_eq!(report.processes[0].threads[0].frames[0].pc.as_deref(), Some("0x40"));
+}
+
+#[test]
+fn other_cycles_have_their_names() {
+    let code = |scene: &Scene| scene.judge().findings.first().map(|finding| finding.code.clone()).unwrap_or_default();
+    let host = ["take_gil", "g@h.py:1", "ffi_closure", "libcuda.so.1!", "start_thread", "clone3"];
+    assert_eq!(code(&seed(&["cuStreamSynchronize", "m@t.py:1"], &host, "cuda_stream")), "gil-vs-host-function");
+    assert_eq!(code(&seed(&["pthread_mutex_lock"], &["take_gil"], "pthread_mutex")), "gil-vs-native-lock");
+    assert_eq!(code(&seed(&["pthread_join"], &["take_gil"], "thread")), "join-cycle");
+
+    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 1), "pthread_rwlock");
+    scene.wait(2, "pthread_rwlock", None);
+    scene.hold(Party::Thread(0, 2), "pthread_mutex");
+    assert_eq!(code(&scene), "lock-order-cycle");
+    scene.seen.waits[0].timed = true;
+    let judgement = scene.judge();
+    assert_eq!(judgement.verdict, Verdict::SuspectedDeadlock);
+    assert!(judgement.needs_second_look);
+    let denied = judge(&scene.look(), Some(false));
+    assert!(denied.cycles.is_empty() && denied.findings.is_empty() && denied.gaps.len() == 1);
+    assert_eq!(denied.verdict, Verdict::Blocked);
+
+    let mut scene = Scene::new(&[(1, "a", &["f"])]);
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 1), "pthread_mutex");
+    assert_eq!(code(&scene), "self-deadlock");
+}
+
+#[test]
+fn lost_owners() {
+    for (gone, code) in [
+        (Gone::Exited, "owner-exited"),
+        (Gone::LeftInParent, "fork-orphaned-lock"),
+        (Gone::ProcessDead, "dead-process-holds-lock"),
+    ] {
+        let mut scene = Scene::new(&[(1, "a", &["f"])]);
+        scene.wait(1, "pthread_mutex", None);
+        scene.hold(Party::Absent(0, 99), "pthread_mutex").gone = Some(gone);
+        let judgement = scene.judge();
+        assert_eq!(judgement.verdict, Verdict::OrphanedLock);
+        assert!(judgement.needs_second_look);
+        assert_eq!(judgement.findings[0].code, code);
+        assert!(judgement.summary.contains("99"), "{}", judgement.summary);
+        assert_eq!(judge(&scene.look(), Some(false)).verdict, Verdict::Blocked);
+    }
+}
+
+#[test]
+fn running_blocked_and_stopped() {
+    let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:4"]), (2, "w", &["spin"])]);
+    let judgement = scene.judge();
+    assert_eq!(judgement.verdict, Verdict::Blocked);
+    assert!(judgement.summary.contains("MainThread (1) in poll, called by m at t.py:4"), "{}", judgement.summary);
+    scene.image.processes[0].threads[1].cpu_used = Some((49, 1_000));
+    assert_eq!(scene.judge().verdict, Verdict::Blocked);
+    scene.image.processes[0].threads[1].cpu_used = Some((50, 1_000));
+    assert_eq!(scene.judge().verdict, Verdict::Running);
+    scene.wait(2, "cuda_stream", None).spinning = true;
+    assert_eq!(scene.judge().verdict, Verdict::Blocked);
+    scene.image.processes[0].threads[1].state = TaskState::Stopped;
+    let finding = &scene.judge().findings[0];
+    assert_eq!((finding.code.as_str(), finding.severity), ("traced-or-stopped", Severity::Warning));
+    assert!(finding.help[0].contains("kill -CONT 1"));
+}
+
+#[test]
+fn a_reader_behind_a_writer_is_a_note() {
+    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
+    scene.wait(1, "pthread_rwlock", Some("read"));
+    scene.wait(2, "pthread_rwlock", Some("write"));
+    let hold = scene.hold(Party::Thread(0, 2), "pthread_rwlock");
+    (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
+    scene.seen.resources.push(Resource {
+        key: key("pthread_rwlock"),
+        process: 0,
+        label: "rwlock".into(),
+        state: vec![(graph::READER_COUNT, 2)],
+    });
+    let judgement = scene.judge();
+    assert_eq!(judgement.verdict, Verdict::Blocked);
+    assert_eq!(judgement.findings[0].code, "reader-behind-writer");
+}
+
+#[test]
+fn every_finding_is_explained() {
+    for explanation in explanations() {
+        assert!(!explanation.help.is_empty() && !explanation.references.is_empty(), "{}", explanation.code);
+        assert!(explanation.text.len() > 100 && !explanation.title.is_empty(), "{}", explanation.code);
+        assert!(explain(explanation.code).is_some());
+    }
+    assert_eq!(explanations().count(), 11);
+}

@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
             "release the lock, or the GIL, before joining",
             "tell the thread to stop and let it finish first; join outside of destructors and of code under a lock",
         ],
-        references: &["python/cpython#105805"],
+        references: &["numpy/numpy#31284"],
     },
     rule,
 };

@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
             "do not cancel or hang threads that may hold a lock",
             "where the owner may die, make the mutex robust (PTHREAD_MUTEX_ROBUST) and handle EOWNERDEAD",
         ],
-        references: &["python/cpython#105805"],
+        references: &["man 3 pthread_mutexattr_setrobust"],
     },
     rule,
 };

@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
             "do not take a read lock again while holding it",
             "keep read sections short, so that the writer gets its turn",
         ],
-        references: &["rapidsai/rmm#1504"],
+        references: &["man 3 pthread_rwlockattr_setkind_np"],
     },
     rule,
 };
