@@ -84,8 +84,7 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
     let weak_cycle = |cycle: &Cycle| {
         cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
     };
-    let owner_gone = look.observations.holds.iter().any(|hold| hold.gone.is_some());
-    let needs_second_look = confirmed.is_none() && (owner_gone || cycles.iter().any(weak_cycle));
+    let needs_second_look = confirmed.is_none() && (!orphans.is_empty() || cycles.iter().any(weak_cycle));
     if confirmed == Some(false) {
         let before = cycles.len() + orphans.len();
         cycles.retain(|cycle| !weak_cycle(cycle));
@@ -110,7 +109,7 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
     } else {
         Verdict::Blocked
     };
-    // What is proven comes first, within that the shortest.
+    // What is proven comes first, so that the first cycle is the one that the verdict means; then the shortest.
     cycles.sort_by_key(|cycle| !cycle.proven);
     let victims = graph.victims(&cycles);
     let roots = graph.roots();

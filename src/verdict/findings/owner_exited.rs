@@ -1,4 +1,4 @@
-//! `owner-exited`: the thread that holds the lock has ended: by pthread_exit, cancellation, or a return between lock and unlock.
+//! `owner-exited`: the thread that holds a lock has ended.
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
