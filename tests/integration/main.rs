@@ -1,1 +1,9 @@
-//! The one integration test binary: the real program against real processes.
+//! The one integration test binary: the real program against real processes whose truth is known.
+
+mod bad_input;
+mod contract;
+mod harmless;
+mod harness;
+mod native;
+mod peers;
+mod python;

@@ -1,0 +1,200 @@
+//! Starting targets, waiting until they hang, running lockscope on them.
+//!
+//! Targets announce readiness on a pipe; that they have come to their waits is read from /proc. Only processes that
+//! a test started are ended, by their ids, and each ends by itself through SIGALRM.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A file below testdata/.
+pub(crate) fn testdata(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+/// Compile a C file of testdata/, once a run; `flags` as for cc.
+pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(output);
+    let mut done = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if !done.contains(&built) {
+        // Written aside and renamed: another test process may be running the old one.
+        let fresh = built.with_extension(format!("{}", std::process::id()));
+        let status = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
+            .args(["-g", "-O1", "-pthread", "-Wall", "-o"])
+            .arg(&fresh)
+            .arg(testdata(source))
+            .args(flags)
+            .status()
+            .expect("cc runs");
+        assert!(status.success(), "{source} does not compile");
+        std::fs::rename(&fresh, &built).expect("renamed");
+        done.push(built.clone());
+    }
+    built
+}
+
+/// A running target; ended and reaped when dropped.
+pub(crate) struct Target {
+    child: Child,
+    pub(crate) output: BufReader<ChildStdout>,
+    /// As its READY line lists them; the first is the one to look at.
+    pub(crate) pids: Vec<i32>,
+}
+
+impl Target {
+    /// Start it and wait for its READY line.
+    pub(crate) fn start(command: &mut Command) -> Target {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn().expect("the target starts");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("READY pids=") {
+            line.clear();
+            assert!(output.read_line(&mut line).expect("readable") > 0, "the target ended before it was ready");
+        }
+        let list = line.trim().rsplit('=').next().expect("a list");
+        let pids = list.split(',').map(|p| p.parse().expect("a number")).collect();
+        Target { child, output, pids }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pids[0]
+    }
+
+    /// Wait until `threads` threads of its processes sleep in a futex call, seen twice.
+    pub(crate) fn settle(self, threads: usize) -> Target {
+        let mut seen = 0;
+        wait_until("the target comes to its waits", || {
+            let asleep: usize = self.pids.iter().map(|pid| futex_waiters(*pid)).sum();
+            seen = if asleep >= threads { seen + 1 } else { 0 };
+            seen >= 5
+        });
+        self
+    }
+
+    /// End it by a signal and give the rest of its output.
+    pub(crate) fn finish(mut self, signal: &str) -> String {
+        signal_process(self.pid(), signal);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.output, &mut rest).expect("readable");
+        rest
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        for pid in self.pids.clone() {
+            signal_process(pid, "KILL");
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Send a signal to one process.
+pub(crate) fn signal_process(pid: i32, signal: &str) {
+    let _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Poll until `done`.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::yield_now();
+        // Polling, not hoping: the condition decides, this only leaves the processor to the target.
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Threads of a process that sleep in futex (call 202), or in the restart of one.
+fn futex_waiters(pid: i32) -> usize {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("syscall")).ok())
+        .filter(|line| line.starts_with("202 "))
+        .count()
+}
+
+/// A field of /proc/PID/status.
+pub(crate) fn status_field(pid: i32, tid: i32, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    text.lines().find_map(|l| Some(l.strip_prefix(name)?.strip_prefix(':')?.trim().to_string()))
+}
+
+/// Thread ids of a process.
+pub(crate) fn threads(pid: i32) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// lockscope, to be run.
+pub(crate) fn lockscope() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_lockscope"))
+}
+
+/// What one look gave.
+pub(crate) struct Look {
+    pub(crate) code: i32,
+    pub(crate) json: Value,
+    pub(crate) text: String,
+}
+
+/// Look at processes; the report as JSON and as text.
+pub(crate) fn attach(pids: &[i32], more: &[&str]) -> Look {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (json, text) = (folder.path().join("r.json"), folder.path().join("r.txt"));
+    let output = lockscope()
+        .arg("attach")
+        .args(pids.iter().map(i32::to_string))
+        .args(more)
+        .arg("-o")
+        .arg(&json)
+        .arg("-o")
+        .arg(&text)
+        .output()
+        .expect("lockscope runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|e| panic!("no report: {e}; {errors}"));
+    Look {
+        code: output.status.code().expect("an exit status"),
+        json: serde_json::from_str(&read(&json)).expect("valid JSON"),
+        text: read(&text),
+    }
+}
+
+impl Look {
+    pub(crate) fn verdict(&self) -> &str {
+        self.json["verdict"].as_str().expect("a verdict")
+    }
+
+    pub(crate) fn findings(&self) -> Vec<&str> {
+        self.json["findings"].as_array().expect("a list").iter().filter_map(|f| f["code"].as_str()).collect()
+    }
+
+    /// Names of the waiting threads of each cycle, sorted.
+    pub(crate) fn cycles(&self) -> Vec<Vec<String>> {
+        let name = |edge: &Value| {
+            let process = self.json["processes"].as_array()?.iter().find(|p| p["id"] == edge["process"])?;
+            let thread = process["threads"].as_array()?.iter().find(|t| t["tid"] == edge["waiter"])?;
+            thread["name"].as_str().map(str::to_string)
+        };
+        let cycles = self.json["cycles"].as_array().expect("a list");
+        let mut all: Vec<Vec<String>> = cycles
+            .iter()
+            .map(|c| c["edges"].as_array().expect("a list").iter().map(|e| name(e).expect("a name")).collect())
+            .collect();
+        all.iter_mut().for_each(|names| names.sort());
+        all
+    }
+}

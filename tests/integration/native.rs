@@ -1,0 +1,186 @@
+//! Native locks: the verdict, the cycle and the finding of each program of testdata/native/deadlocks.c.
+
+use std::process::Command;
+
+use crate::harness::{Target, attach, compile};
+
+/// What is true of a case.
+struct Truth {
+    case: &'static str,
+    /// Threads asleep in futex when the hang is complete.
+    asleep: usize,
+    verdict: &'static str,
+    finding: &'static str,
+    cycle: &'static [&'static str],
+    mentions: &'static [&'static str],
+}
+
+const HANGS: &[Truth] = &[
+    Truth {
+        case: "abba",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["reader", "writer"],
+        mentions: &["ledger_lock", "journal_lock", "deadlocks.c:49", "first_then_second"],
+    },
+    Truth {
+        case: "abba-recursive",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["reader", "writer"],
+        mentions: &["ledger_lock"],
+    },
+    Truth {
+        case: "abba-inheriting",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["reader", "writer"],
+        mentions: &["ledger_lock"],
+    },
+    Truth {
+        case: "abba-robust",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["reader", "writer"],
+        mentions: &["ledger_lock"],
+    },
+    Truth {
+        case: "ring",
+        asleep: 4,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["ring-0", "ring-1", "ring-2"],
+        mentions: &["index_lock"],
+    },
+    Truth {
+        case: "self",
+        asleep: 2,
+        verdict: "deadlock",
+        finding: "self-deadlock",
+        cycle: &["twice"],
+        mentions: &["lock_twice", "ledger_lock"],
+    },
+    Truth {
+        case: "self-inheriting",
+        asleep: 2,
+        verdict: "deadlock",
+        finding: "self-deadlock",
+        cycle: &["twice"],
+        mentions: &["lock_twice"],
+    },
+    Truth {
+        case: "rwlocks",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["render", "simulate"],
+        mentions: &["scene_lock", "physics_lock", "__cur_writer"],
+    },
+    Truth {
+        case: "upgrade",
+        asleep: 2,
+        verdict: "suspected-deadlock",
+        finding: "self-deadlock",
+        cycle: &["upgrade"],
+        mentions: &["scene_lock", "read_then_write"],
+    },
+    Truth {
+        case: "join-ring",
+        asleep: 3,
+        verdict: "deadlock",
+        finding: "join-cycle",
+        cycle: &["join-0", "join-1", "join-2"],
+        mentions: &["join_next"],
+    },
+    Truth {
+        case: "join-under-lock",
+        asleep: 2,
+        verdict: "deadlock",
+        finding: "join-cycle",
+        cycle: &["deadlocks", "worker"],
+        mentions: &["join_under_lock", "ledger_lock"],
+    },
+    Truth {
+        case: "exit-holding",
+        asleep: 2,
+        verdict: "orphaned-lock",
+        finding: "owner-exited",
+        cycle: &[],
+        mentions: &["ledger_lock", "take_ledger"],
+    },
+    Truth {
+        case: "fork-held",
+        asleep: 1,
+        verdict: "orphaned-lock",
+        finding: "fork-orphaned-lock",
+        cycle: &[],
+        mentions: &["ledger_lock", "logger"],
+    },
+    Truth {
+        case: "pshared",
+        asleep: 2,
+        verdict: "deadlock",
+        finding: "lock-order-cycle",
+        cycle: &["left", "right"],
+        mentions: &["pshared"],
+    },
+];
+
+fn start(case: &str, asleep: usize) -> Target {
+    let program = compile("native/deadlocks.c", "deadlocks", &[]);
+    Target::start(Command::new(program).arg(case)).settle(asleep)
+}
+
+#[test]
+fn every_hang_is_named() {
+    for truth in HANGS {
+        let target = start(truth.case, truth.asleep);
+        let look = attach(&target.pids, &[]);
+        let case = truth.case;
+        assert_eq!(look.verdict(), truth.verdict, "{case}: {}", look.text);
+        assert_eq!(look.code, 1, "{case}");
+        assert!(look.findings().contains(&truth.finding), "{case}: {:?}", look.findings());
+        let cycles: Vec<Vec<String>> = look.cycles();
+        match truth.cycle {
+            [] => assert!(cycles.is_empty(), "{case}: {cycles:?}"),
+            names => assert!(cycles.iter().any(|c| c == names), "{case}: {cycles:?}"),
+        }
+        for word in truth.mentions {
+            assert!(look.text.contains(word), "{case}: {word} is not in\n{}", look.text);
+        }
+    }
+}
+
+#[test]
+fn a_child_alone_names_the_thread_of_its_parent() {
+    let target = start("fork-held", 1);
+    let look = attach(&target.pids[..1], &[]);
+    assert_eq!(look.verdict(), "orphaned-lock", "{}", look.text);
+    assert!(look.text.contains("logger"), "{}", look.text);
+}
+
+#[test]
+fn the_tree_brings_the_other_process_in() {
+    let target = start("pshared", 2);
+    let alone = attach(&target.pids[..1], &[]);
+    assert_ne!(alone.verdict(), "deadlock", "{}", alone.text);
+    let tree = attach(&target.pids[..1], &["--tree"]);
+    assert_eq!(tree.verdict(), "deadlock", "{}", tree.text);
+}
+
+#[test]
+fn healthy_programs_are_left_in_peace() {
+    for (case, asleep, verdicts) in [("contention", 0, &["running"][..]), ("idle-workers", 4, &["blocked"][..])] {
+        let target = start(case, asleep);
+        for _ in 0..5 {
+            let look = attach(&target.pids, &[]);
+            assert!(verdicts.contains(&look.verdict()), "{case}: {}", look.text);
+            assert_eq!(look.code, 0, "{case}");
+            assert!(look.cycles().is_empty(), "{case}");
+        }
+    }
+}

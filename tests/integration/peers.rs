@@ -1,0 +1,108 @@
+//! Beside others: gdb's own backtrace frame by frame, py-spy's names through the report, /proc's states.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Target, attach, compile, testdata, wait_until};
+use crate::python::pythons;
+
+/// Program counters of each thread as gdb unwinds them.
+fn gdb_frames(pid: i32) -> BTreeMap<i64, Vec<u64>> {
+    const SCRIPT: &str = "python
+import gdb
+for t in gdb.selected_inferior().threads():
+    t.switch()
+    f = gdb.newest_frame()
+    pcs = []
+    while f is not None and len(pcs) < 4000:
+        if f.type() != gdb.INLINE_FRAME:
+            pcs.append('%x' % f.pc())
+        try:
+            f = f.older()
+        except gdb.error:
+            break
+    print('FRAMES', t.ptid[1], ' '.join(pcs))
+end
+";
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), SCRIPT).expect("written");
+    let output = Command::new("gdb")
+        .args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", &pid.to_string(), "-x"])
+        .arg(file.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("gdb runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let threads = text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("FRAMES ")?.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.filter_map(|w| u64::from_str_radix(w, 16).ok()).collect()))
+    });
+    threads.collect()
+}
+
+/// Every frame of gdb's that the report shows must be gdb's, and none of gdb's may be missing: Python frames stand in
+/// the place of native ones, so native pcs are compared as a subsequence, and counted together with these.
+fn compare(name: &str, pid: i32) -> (usize, usize) {
+    let look = attach(&[pid], &[]);
+    let gdb = gdb_frames(pid);
+    let (mut equal, mut all) = (0, 0);
+    for thread in look.json["processes"][0]["threads"].as_array().expect("a list") {
+        let tid = thread["tid"].as_i64().expect("a number");
+        let Some(expected) = gdb.get(&tid) else { continue };
+        let own: Vec<u64> = thread["frames"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter(|f| f["kind"] == "native")
+            .filter_map(|f| u64::from_str_radix(f["pc"].as_str()?.trim_start_matches("0x"), 16).ok())
+            .collect();
+        let mut rest = expected.iter();
+        let found = own.iter().filter(|pc| rest.by_ref().any(|e| e == *pc)).count();
+        all += own.len();
+        equal += found;
+        assert!(!own.is_empty(), "{name}: thread {tid} has no frames");
+        // gdb and the walk end at the same outermost frame.
+        assert_eq!(own.last(), expected.last(), "{name}: thread {tid} ends elsewhere: {own:x?} {expected:x?}");
+    }
+    (equal, all)
+}
+
+#[test]
+fn frames_equal_those_of_gdb() {
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]);
+    let optimised = compile("native/deadlocks.c", "deadlocks-optimised", &["-O2", "-fomit-frame-pointer"]);
+    let library = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
+    let mut targets = Vec::new();
+    for (program, case, asleep) in [
+        (&deadlocks, "abba", 3),
+        (&optimised, "ring", 4),
+        (&optimised, "join-ring", 3),
+        (&deadlocks, "idle-workers", 4),
+    ] {
+        targets.push((case.to_string(), Target::start(Command::new(program).arg(case)).settle(asleep)));
+    }
+    for (version, python) in pythons() {
+        let mut command = Command::new(&python);
+        command.arg(testdata("fakecuda/occupancy.py")).arg(&library).arg("cuLaunchKernel");
+        targets.push((format!("Python {version}"), Target::start(&mut command).settle(3)));
+    }
+    for (name, target) in targets {
+        let (equal, all) = compare(&name, target.pid());
+        assert!(all > 0 && equal * 1000 >= all * 995, "{name}: {equal} of {all} frames are gdb's");
+    }
+}
+
+#[test]
+fn states_are_those_of_proc() {
+    let program = compile("native/harmless.c", "harmless", &[]);
+    let target = Target::start(&mut Command::new(program));
+    wait_until("its threads are there", || crate::harness::threads(target.pid()).len() == 7);
+    let look = attach(&target.pids, &[]);
+    let threads: &Vec<Value> = look.json["processes"][0]["threads"].as_array().expect("a list");
+    assert_eq!(threads.len(), 7);
+    for thread in threads {
+        assert_eq!(thread["state"], "sleeping", "{thread}");
+    }
+}
