@@ -29,6 +29,10 @@ fn by_lnotab(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
 
 /// PEP 626: pairs of (bytes, signed lines); -128 marks code without a line.
 fn by_pairs(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
+    // Before the first instruction has run, f_lasti is -1: the function's first line.
+    if offset < 0 {
+        return Some(first_line);
+    }
     let (mut line, mut end) = (first_line, 0);
     for pair in table.chunks_exact(2) {
         end += i64::from(pair[0]);
@@ -40,8 +44,7 @@ fn by_pairs(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
             return (delta != -128).then_some(line);
         }
     }
-    // Before the first instruction has run, f_lasti is -1: the function's first line.
-    (offset < 0).then_some(first_line)
+    None
 }
 
 /// Objects/locations.md of 3.11: entries of 1 to 8 code units, each with a kind.

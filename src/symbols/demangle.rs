@@ -8,12 +8,11 @@ pub(crate) fn demangle(name: &str) -> String {
     if name.starts_with("_Z") {
         // A name of more than this is a template of templates that nobody can read.
         const LONGEST: usize = 4096;
-        if name.len() <= LONGEST {
-            if let Ok(symbol) = cpp_demangle::Symbol::new(name) {
-                if let Ok(readable) = symbol.demangle() {
-                    return readable;
-                }
-            }
+        if name.len() <= LONGEST
+            && let Ok(symbol) = cpp_demangle::Symbol::new(name)
+            && let Ok(readable) = symbol.demangle()
+        {
+            return readable;
         }
     }
     name.to_string()

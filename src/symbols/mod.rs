@@ -1,6 +1,6 @@
 //! Names: functions, data, source lines and inlined calls of addresses.
 //!
-//! In: [`Modules`](crate::unwind::Modules) and the debug files behind
+//! In: [`Modules`] and the debug files behind
 //! [`Files`](crate::image::Files). Out: a name only where the symbol's size covers the address; otherwise the
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
@@ -72,10 +72,10 @@ impl<'a> Symbols<'a> {
     pub fn find(&self, module: usize, name: &str) -> Option<Symbol> {
         let module = self.modules.list.get(module)?;
         // Most names that are asked for are exported: no table is made for them.
-        if module.symbols.get().is_none() {
-            if let Some((address, size)) = module.file.as_ref().and_then(|f| table::find_dynamic(f, name)) {
-                return Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size });
-            }
+        if module.symbols.get().is_none()
+            && let Some((address, size)) = module.file.as_ref().and_then(|f| table::find_dynamic(f, name))
+        {
+            return Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size });
         }
         self.table(module).find(name).map(|s| in_process(s, module))
     }

@@ -51,7 +51,7 @@ impl Table {
         for bytes in [debug, file].into_iter().flatten() {
             table.add(bytes);
         }
-        if let Some(inner) = file.and_then(|bytes| debugdata(bytes)) {
+        if let Some(inner) = file.and_then(debugdata) {
             table.add(&inner);
         }
         table.entries.sort_by_key(|e| (e.address, e.rank));
@@ -102,10 +102,10 @@ impl Table {
             if address - entry.address > self.longest {
                 break;
             }
-            if let Some(found) = best {
-                if entry.address < found.address {
-                    break;
-                }
+            if let Some(found) = best
+                && entry.address < found.address
+            {
+                break;
             }
             let covers = address - entry.address < entry.size || (entry.size == 0 && entry.address == address);
             if entry.kind == kind && covers && best.is_none_or(|b| entry.rank <= b.rank) {

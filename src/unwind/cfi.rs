@@ -112,10 +112,10 @@ fn debug_frame(module: &Module) -> Option<DebugFrame<Slice<'_>>> {
 /// Find the row for an address in the file's own numbering: through the search table, else through our own index.
 fn find_row(module: &Module, address: u64, context: &mut UnwindContext<usize>) -> Option<Row> {
     let bases = bases(module);
-    if let Some(section) = eh_frame(module) {
-        if let Some(row) = row_by_header(module, &section, &bases, address, context) {
-            return Some(row);
-        }
+    if let Some(section) = eh_frame(module)
+        && let Some(row) = row_by_header(module, &section, &bases, address, context)
+    {
+        return Some(row);
     }
     let index = module.index.get_or_init(|| super::index::FrameIndex {
         // With a search table, only .debug_frame is left to index: the table covers all of .eh_frame.

@@ -18,10 +18,8 @@ pub(super) fn step(image: &ProcessImage, registers: &RegisterSet, innermost: boo
     let sp = registers.sp()?;
     // System call wrappers are leaf functions: the word at the stack pointer is their return address. It is tried
     // first, since the frame pointer there is still the caller's and would skip it.
-    if innermost {
-        if let Some(found) = at_word(image, registers, sp) {
-            return Some((found, Trust::Scan));
-        }
+    if innermost && let Some(found) = at_word(image, registers, sp) {
+        return Some((found, Trust::Scan));
     }
     by_frame_pointer(image, registers, sp)
         .map(|found| (found, Trust::FramePointer))
@@ -30,7 +28,7 @@ pub(super) fn step(image: &ProcessImage, registers: &RegisterSet, innermost: boo
 
 fn by_frame_pointer(image: &ProcessImage, registers: &RegisterSet, sp: Addr) -> Option<RegisterSet> {
     let frame_pointer = Addr(registers.get(Register::RBP)?);
-    if frame_pointer < sp || frame_pointer - sp > LARGEST_FRAME || frame_pointer.0 % 8 != 0 {
+    if frame_pointer < sp || frame_pointer - sp > LARGEST_FRAME || !frame_pointer.0.is_multiple_of(8) {
         return None;
     }
     let outer = image.memory.u64(frame_pointer).ok()?;

@@ -1,6 +1,6 @@
 //! Native stacks from call frame information.
 //!
-//! In: a [`ProcessImage`](crate::image::ProcessImage) and its [`Modules`]. Out: a [`NativeStack`] a thread: every
+//! In: a [`ProcessImage`] and its [`Modules`]. Out: a [`NativeStack`] a thread: every
 //! frame with all callee-saved registers that are known there, how the frame was found, and why the stack ended.
 //! It names nothing (that is [`crate::symbols`]) and opens no file.
 

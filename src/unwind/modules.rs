@@ -86,10 +86,10 @@ impl Modules {
             } else {
                 None
             };
-            if let Some(module) = module {
-                if !list.iter().any(|m| m.start == module.start && m.path == module.path) {
-                    list.push(module);
-                }
+            if let Some(module) = module
+                && !list.iter().any(|m| m.start == module.start && m.path == module.path)
+            {
+                list.push(module);
             }
         }
         list.sort_by_key(|m| m.start);

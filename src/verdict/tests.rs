@@ -59,6 +59,7 @@ impl Scene {
             pid: threads[0].0,
             ns_pid: threads[0].0,
             parent: None,
+            parent_threads: Vec::new(),
             exe: None,
             cmdline: vec![],
             threads: images.collect(),

@@ -431,6 +431,7 @@ fn python(locked: i32) -> Made {
         gap: None,
     };
     made.python = Some(Python {
+        interpreters: Vec::new(),
         version: (3, 12, 1),
         free_threaded: false,
         runtime: Addr(0x100),

@@ -86,6 +86,7 @@ fn frames_equal_those_of_gdb() {
     for (version, python) in pythons() {
         let mut command = Command::new(&python);
         command.arg(testdata("fakecuda/occupancy.py")).arg(&library).arg("cuLaunchKernel");
+        println!("Python {version}");
         targets.push((format!("Python {version}"), Target::start(&mut command).settle(3)));
     }
     for (name, target) in targets {

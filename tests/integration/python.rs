@@ -56,8 +56,8 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
                 "__cur_writer",
                 "cuOccupancyMaxPotentialBlockSize",
                 call,
-                "occupancy.py:23",
-                "occupancy.py:33",
+                "query_occupancy",
+                "occupancy.py:30",
                 "native callback",
             ] {
                 assert!(look.text.contains(word), "{word} is not in the report of {place}");

@@ -122,13 +122,13 @@ impl Permission {
                     the target is in the way: try from the host's initial namespace"
                 .into();
         }
-        if let (Some(own), Some(target)) = (self.own_uid, self.target_uid) {
-            if own != target {
-                return format!(
-                    "it belongs to uid {target}, lockscope runs as uid {own} without CAP_SYS_PTRACE: use sudo, or the \
+        if let (Some(own), Some(target)) = (self.own_uid, self.target_uid)
+            && own != target
+        {
+            return format!(
+                "it belongs to uid {target}, lockscope runs as uid {own} without CAP_SYS_PTRACE: use sudo, or the \
                      target's own user"
-                );
-            }
+            );
         }
         match self.yama_scope {
             Some(1) => "Yama's ptrace_scope is 1, which allows tracing of own children only: use sudo, or \

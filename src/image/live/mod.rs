@@ -1,7 +1,7 @@
 //! Capture of live processes: read first, stop last, release, and only then think.
 //!
 //! In: process ids. Out: [`Image`]s, one a look. Before the stop everything is read that /proc tells of a running
-//! process; the stop itself ([`stop`]) takes registers, stacks and the pages that the analysis of an earlier look
+//! process; the stop itself (module `stop`) takes registers, stacks and the pages that the analysis of an earlier look
 //! asked for; what it did not take is read from the running process and counted ([`LiveTarget::late_reads`]). No lock
 //! is decoded here.
 

@@ -219,13 +219,13 @@ fn pages_of(plan: &Plan, threads: &BTreeMap<i32, Option<Registers>>) -> BTreeSet
         plan.mappings[..after].last().filter(|m| m.contains(address) && m.write && may_read(m))
     };
     for registers in threads.values().flatten() {
-        if let Some(sp) = registers.general.sp() {
-            if let Some(stack) = mapping(sp) {
-                // 128 bytes below the stack pointer belong to leaf functions (System V ABI, red zone).
-                let first = page_of(sp - 128).max(stack.start.0);
-                let last = (sp.0 + share).min(stack.end.0);
-                pages.extend((first..last).step_by(PAGE as usize));
-            }
+        if let Some(sp) = registers.general.sp()
+            && let Some(stack) = mapping(sp)
+        {
+            // 128 bytes below the stack pointer belong to leaf functions (System V ABI, red zone).
+            let first = page_of(sp - 128).max(stack.start.0);
+            let last = (sp.0 + share).min(stack.end.0);
+            pages.extend((first..last).step_by(PAGE as usize));
         }
         let pointers =
             [Register::RDI, Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];

@@ -1,7 +1,7 @@
 //! The report for people: verdict, cycle, evidence, what to change, who else waits, stacks, the rest in one line.
 //!
 //! In: a report and a [`Style`]. Out: lines no wider than the style asks, but never cut inside a function's name.
-//! Every line passes through [`Page`], the only place that wraps, colours and escapes. It decides nothing: certainty,
+//! Every line passes through `Page`, the only place that wraps, colours and escapes. It decides nothing: certainty,
 //! findings and sentences come with the report.
 
 mod page;
