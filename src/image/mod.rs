@@ -93,6 +93,8 @@ pub struct ThreadImage {
     pub asleep_ms: Option<u64>,
     /// Start time in clock ticks since boot (field 22 of stat), to tell a reused tid.
     pub start_ticks: Option<u64>,
+    /// How long ago it started, in milliseconds, to within a clock tick of 10 ms.
+    pub age_ms: Option<u64>,
     /// Voluntary and involuntary context switches, read before the stop.
     pub switches: Option<(u64, u64)>,
     /// Why registers are missing.

@@ -52,6 +52,7 @@ impl Scene {
             cpu_used: None,
             asleep_ms: None,
             start_ticks: None,
+            age_ms: None,
             switches: None,
             missing: None,
         });

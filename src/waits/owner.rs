@@ -98,7 +98,10 @@ fn live(process: &Process<'_>, position: usize, found: &Found, owner: &Owner) ->
             (Some(owner), Some(waiter)) => owner > waiter,
             _ => false,
         };
-        if younger && thread.call.is_none() {
+        // It was there before the wait began: the id is its own. Start times are known to within a tick of 10 ms.
+        let older_than_wait =
+            thread.image.age_ms.zip(waiter.image.asleep_ms).is_some_and(|(age, asleep)| age >= asleep + 10);
+        if younger && !older_than_wait && thread.call.is_none() {
             certainty = Certainty::Inferred;
             evidence.push(format!(
                 "thread {} is younger than the waiter and nothing on its stack names the lock: its id may be a reused one",

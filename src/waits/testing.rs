@@ -94,6 +94,7 @@ impl Made {
                 cpu_used: None,
                 asleep_ms: Some(7),
                 start_ticks: Some(100),
+                age_ms: None,
                 switches: None,
                 missing: None,
             });

@@ -10,14 +10,16 @@ use crate::python::pythons;
 
 /// Program counters of each thread as gdb unwinds them.
 fn gdb_frames(pid: i32) -> BTreeMap<i64, Vec<u64>> {
-    const SCRIPT: &str = "python
+    const SCRIPT: &str = "set backtrace past-main on
+set backtrace past-entry on
+python
 import gdb
 for t in gdb.selected_inferior().threads():
     t.switch()
     f = gdb.newest_frame()
     pcs = []
     while f is not None and len(pcs) < 4000:
-        if f.type() != gdb.INLINE_FRAME:
+        if f.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
             pcs.append('%x' % f.pc())
         try:
             f = f.older()

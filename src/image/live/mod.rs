@@ -188,6 +188,7 @@ impl ProcessFacts {
         let tids = proc.threads(pid);
         let cpu = cpu_times(proc, pid);
         let now_ms = if tids.len() <= MOST_SCHED { proc.now_ms() } else { None };
+        let uptime_ms = proc.uptime_ms();
         let (mut parent, mut ns_pid) = (None, pid);
         let mut threads = Vec::new();
         for &tid in &tids {
@@ -209,6 +210,7 @@ impl ProcessFacts {
                     .filter(|_| task.state == TaskState::Sleeping)
                     .and_then(|now| Some((now - proc.last_ran_ms(pid, tid)?).max(0.0) as u64)),
                 start_ticks: task.start_ticks,
+                age_ms: uptime_ms.zip(task.start_ticks).map(|(now, ticks)| now.saturating_sub(ticks_to_ms(ticks))),
                 switches: task.switches,
                 missing: None,
             });
@@ -284,6 +286,10 @@ impl ProcessFacts {
     }
 }
 
+fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
+}
+
 fn born_late(proc: &Proc, pid: i32, tid: i32) -> ThreadImage {
     let task = proc.facts(pid, tid);
     ThreadImage {
@@ -297,6 +303,7 @@ fn born_late(proc: &Proc, pid: i32, tid: i32) -> ThreadImage {
         cpu_used: None,
         asleep_ms: None,
         start_ticks: task.as_ref().and_then(|t| t.start_ticks),
+        age_ms: Some(0),
         switches: None,
         missing: None,
     }

@@ -82,6 +82,13 @@ impl Proc {
         fs::read_to_string(self.task(pid, tid, "schedstat")).ok()?.split_whitespace().next()?.parse().ok()
     }
 
+    /// Time since boot in milliseconds, by the clock of start times.
+    pub(crate) fn uptime_ms(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.root.join("uptime")).ok()?;
+        let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+        Some((seconds * 1e3) as u64)
+    }
+
     /// The kernel function that a thread sleeps in.
     pub(crate) fn wchan(&self, pid: i32, tid: i32) -> Option<String> {
         let text = fs::read_to_string(self.task(pid, tid, "wchan")).ok()?;
