@@ -22,6 +22,8 @@ pub enum Ownership {
     Thread(usize, Vec<String>),
     /// A number of readers without names.
     Readers(u32, Addr),
+    /// The writer that is in front of a reader in the queue of the rwlock here.
+    QueuedWriter(Addr),
 }
 
 /// An owner as a lock names it.

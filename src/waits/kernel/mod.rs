@@ -244,13 +244,15 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         }
         Waits::Other => ("other", own("call"), name.clone()),
     };
-    let timed = call.restarted
-        || match row.map_or(Timed::Never, |row| row.timed) {
-            Timed::Never => false,
-            Timed::Always => true,
-            Timed::Pointer(at) => call.arguments[at] != 0,
-            Timed::Milliseconds(at) => call.arguments[at] as i32 >= 0,
-        };
+    // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
+    // one is restarted so all the same, and its arguments say it.
+    let timed = match row.map(|row| row.timed) {
+        None => call.restarted,
+        Some(Timed::Never) => false,
+        Some(Timed::Always) => true,
+        Some(Timed::Pointer(at)) => call.arguments[at] != 0,
+        Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
+    };
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());

@@ -126,6 +126,7 @@ impl Family for Libc {
                         out.holds.push(exact_hold(key, holder, None, evidence.clone()));
                     }
                 }
+                Ownership::QueuedWriter(base) => rwlock::queued_writer(look, waits, found, *base, out),
                 Ownership::Readers(count, base) => rwlock::readers(look, waits, found, *count, *base, out),
             }
         }

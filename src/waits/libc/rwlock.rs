@@ -56,7 +56,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         })
     } else if reading > 0 {
         evidence.push(format!("__readers = {word:#x} at {base}: read-held by {reading}, __cur_writer = 0"));
-        if field == "__writers_futex" || field == "__readers" {
+        if field == "__writers_futex" {
             evidence.push("another writer is in front of it and waits for the readers too".into());
         }
         Ownership::Readers(reading, base)
@@ -64,6 +64,13 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         evidence.push(format!("__readers = {word:#x} at {base}, __cur_writer = {writer}"));
         Ownership::Unknown
     };
+    // Behind a preferred writer, a reader waits for that writer and not for the readers, whom it could join: the place
+    // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
+    if field == "__readers" {
+        let mut queue = case.resource("pthread_rwlock", "queued writer of rwlock", base, state);
+        queue.key = super::super::family::key(case.process, "pthread_rwlock", base + layout::WRITERS);
+        return Some(case.below.refined(queue, API, evidence).with_mode(mode).owned(Ownership::QueuedWriter(base)));
+    }
     let changing = matches!(ownership, Ownership::Unknown);
     let decoded = case
         .below
@@ -119,6 +126,32 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
             (case.word(futex.word, layout::FLAGS)? == 2).then_some((futex.word, "__readers", "read"))
         }
         _ => None,
+    }
+}
+
+/// The writer that a reader waits behind: the one that waits for the readers of the same lock to leave.
+pub fn queued_writer(look: &Look<'_>, waits: &[Found], found: &Found, base: Addr, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let lock = super::super::family::key(process, "pthread_rwlock", base);
+    let writers: Vec<&Found> = waits
+        .iter()
+        .filter(|w| w.decoded.resource.key == lock && w.decoded.mode == Some("write"))
+        .filter(|w| w.decoded.futex.is_some_and(|f| f.word == base + layout::PHASE_FUTEX))
+        .collect();
+    for writer in &writers {
+        let thread = &look.processes[writer.process].threads[writer.thread];
+        let holder = Party::Thread(look.processes[writer.process].context.process, thread.image.tid);
+        let mut hold = exact_hold(
+            &found.decoded.resource.key,
+            holder,
+            Some("write"),
+            vec![format!(
+                "{} waits at __wrphase_futex of the lock, whose kind (2) lets no reader pass a waiting writer",
+                thread.describe()
+            )],
+        );
+        hold.certainty = Certainty::Inferred;
+        out.holds.push(hold);
     }
 }
 
