@@ -59,6 +59,8 @@ pub struct Decoded {
     pub call: Option<Call>,
     /// The futex, if it sleeps on one.
     pub futex: Option<Futex>,
+    /// It burns CPU instead of sleeping.
+    pub spinning: bool,
 }
 
 impl Decoded {
@@ -260,7 +262,7 @@ fn wait(process: &Process<'_>, thread: &ThreadFacts<'_>, decoded: &Decoded) -> W
         frame: frame(thread, decoded.api),
         certainty: decoded.certainty,
         evidence: decoded.evidence.clone(),
-        spinning: false,
+        spinning: decoded.spinning,
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Ownership {
     Readers(u32, Addr),
     /// The writer that is in front of a reader in the queue of the rwlock here.
     QueuedWriter(Addr),
+    /// Whoever has locked the spinlock here: nobody records it.
+    Spinner(Addr),
 }
 
 /// An owner as a lock names it.

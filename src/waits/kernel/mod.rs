@@ -216,6 +216,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         transient,
         call: Some(call),
         futex: Some(futex),
+        spinning: false,
     }
 }
 
@@ -275,6 +276,7 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         transient: false,
         call: Some(call),
         futex: None,
+        spinning: false,
     }
 }
 

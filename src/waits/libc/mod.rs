@@ -13,6 +13,7 @@ pub mod mutex;
 pub mod named;
 pub mod rwlock;
 pub mod semaphore;
+pub mod spinlock;
 
 use super::facts::{CLibrary, Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, exact_hold, key, label, waited};
@@ -22,7 +23,8 @@ use super::{Observations, Party, Resource};
 use crate::image::Addr;
 
 /// Kinds whose holders this family tells.
-const KINDS: &[&str] = &["pthread_mutex", "pthread_rwlock", "stdio_file", "loader_lock", "thread", "futex"];
+const KINDS: &[&str] =
+    &["pthread_mutex", "pthread_rwlock", "pthread_spinlock", "stdio_file", "loader_lock", "thread", "futex"];
 
 /// The family.
 #[derive(Debug)]
@@ -102,7 +104,7 @@ impl Family for Libc {
     }
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
-        let below = below?;
+        let Some(below) = below else { return spinlock::decode(process, thread) };
         let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex" && !below.transient) else {
             return mutex::paused(process, thread, below);
         };
@@ -127,6 +129,7 @@ impl Family for Libc {
                     }
                 }
                 Ownership::QueuedWriter(base) => rwlock::queued_writer(look, waits, found, *base, out),
+                Ownership::Spinner(lock) => spinlock::holders(look, found, *lock, out),
                 Ownership::Readers(count, base) => rwlock::readers(look, waits, found, *count, *base, out),
             }
         }

@@ -1,0 +1,61 @@
+//! `pthread_spinlock_t`: a waiter that burns CPU, and no recorded holder.
+//!
+//! In: a thread that runs in `pthread_spin_lock`. Out: the lock from its first argument register, which that function
+//! leaves alone; the holder by the code between lock and unlock calls ([`call_sites`]), inferred.
+
+use super::super::facts::{Process, ThreadFacts};
+use super::super::family::{Decoded, Found, Look, exact_hold, key, label, plain_name};
+use super::super::owner::Ownership;
+use super::super::{Certainty, Needs, Observations, Party, Resource};
+use super::call_sites;
+use crate::image::{Addr, MemoryExt, Register};
+
+const API: &[&str] = &["pthread_spin_lock"];
+
+/// Decode a spinning thread: one that is in no system call, in `pthread_spin_lock`, at a word that says locked.
+pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded> {
+    let registers = thread.image.registers.filter(|r| r.orig_rax < 0)?;
+    let frame = thread.thread?.native.frames.first()?;
+    let function = process.context.symbols.function(frame.lookup)?;
+    if plain_name(&function.name) != API[0] {
+        return None;
+    }
+    let lock = Addr(registers.general.get(Register::RDI)?);
+    // x86-64 glibc: 1 is free, 0 and below is held (sysdeps/x86_64/nptl/pthread_spin_lock.S).
+    let word = process.memory().i32(lock).ok().filter(|word| *word <= 0)?;
+    Some(Decoded {
+        resource: Resource {
+            key: key(process, "pthread_spinlock", lock),
+            process: process.context.process,
+            label: label(process, thread, "spinlock", lock),
+            state: vec![("lock", i64::from(word))],
+        },
+        mode: None,
+        needs: Needs::All,
+        timed: false,
+        certainty: Certainty::Exact,
+        evidence: vec![format!("it runs in pthread_spin_lock with rdi = {lock}; the word there is {word}: held")],
+        gaps: Vec::new(),
+        api: API,
+        transient: false,
+        call: None,
+        futex: None,
+        spinning: true,
+        ownership: Ownership::Spinner(lock),
+    })
+}
+
+/// Threads between the lock call and the unlock call of the spinlock that `found` waits for.
+pub fn holders(look: &Look<'_>, found: &Found, lock: Addr, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    for thread in &process.threads {
+        let between = call_sites::between(process, thread, lock, &["pthread_spin_lock"], &["pthread_spin_unlock"]);
+        if let Some(between) = between {
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            let mut hold = exact_hold(&found.decoded.resource.key, holder, None, vec![between.evidence]);
+            hold.certainty = Certainty::Inferred;
+            hold.frame = thread.merged(between.native);
+            out.holds.push(hold);
+        }
+    }
+}
