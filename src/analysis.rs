@@ -8,7 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::image::Image;
@@ -76,12 +76,14 @@ pub fn attach(options: AttachOptions) -> Result<Report, Error> {
         proc_root: "/proc".into(),
     })?;
     let mut modules: Vec<Modules> = Vec::new();
+    let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
     let mut longest_pause = 0;
     let mut looks = 0;
     loop {
         let at = Instant::now();
-        let image = target.look()?;
+        let mut image = target.look()?;
+        remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
         modules = modules_of(&image, modules);
@@ -111,6 +113,16 @@ pub fn attach(options: AttachOptions) -> Result<Report, Error> {
         }
         earlier = Some(now);
         std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+    }
+}
+
+/// How long threads have slept is known at the first look only: the stop itself wakes them for an instant.
+fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: bool) {
+    for thread in image.processes.iter_mut().flat_map(|p| &mut p.threads) {
+        match thread.asleep_ms {
+            Some(asleep) if is_first => drop(first.insert(thread.tid, asleep)),
+            _ => thread.asleep_ms = first.get(&thread.tid).copied(),
+        }
     }
 }
 

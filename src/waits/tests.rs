@@ -70,7 +70,18 @@ const TABLE: &[Row] = &[
     row("wrlock, reader", &[(0, 0xa), (8, 2), (12, 1)], (8, 0x189, 2), RWLOCK, None, Some("write")),
     row("wrlock, 3 readers", &[(0, 0x1a), (8, 2), (12, 1)], (8, 0x189, 2), RWLOCK, None, Some("write")),
     row("second wrlock", &[(0, 0x12), (8, 2), (12, 3)], (12, 0x189, 3), RWLOCK, None, Some("write")),
-    row("reader behind writer", &[(0, 0xe), (8, 2), (12, 1), (48, 2)], (0, 0x189, 0xe), RWLOCK, None, Some("read")),
+    // A place in the queue, told apart from the lock by the address of __writers.
+    Row {
+        base: 4,
+        ..row(
+            "reader behind writer",
+            &[(0, 0xe), (8, 2), (12, 1), (48, 2)],
+            (0, 0x189, 0xe),
+            RWLOCK,
+            None,
+            Some("read"),
+        )
+    },
     row("sem_wait", &[(0, 0), (4, 1)], (0, 0x189, 0), "semaphore", None, None),
     row("sem pshared", &[(0, 0), (4, 2), (8, 0x80)], (0, 0x109, 0), "semaphore", None, None),
     row("lll lock", &[(0, 2), (16, 0xffff)], (0, 0x80, 2), "futex", None, None),

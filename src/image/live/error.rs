@@ -1,186 +1,246 @@
-//! Why a live process could not be looked at: one sentence with its cause and the next thing to try.
+//! Why a process cannot be looked at, in sentences that name the cause and the next step.
 //!
-//! In: facts that /proc gives about lockscope and the target. Out: [`AttachError`]. The explanation is a pure
-//! function of those facts, so that rules which this machine's kernel lacks (Yama) are tested too.
+//! In: facts about both processes. Out: an [`AttachError`]. It decides nothing about what to do then.
 
-use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 
-/// Why a look at a live process failed.
+use super::proc_fs::{self, ProcFs};
+
+/// Why a live process cannot be looked at. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Nothing has this id.
-    #[error("there is no process {0}: it may have ended; `ps -e` lists what runs")]
-    NoSuchProcess(i32),
+    /// No process of that id.
+    #[error("there is no process {pid}; check the id with `ps -e`, inside the same container or PID namespace")]
+    NoSuchProcess {
+        /// The id asked for.
+        pid: i32,
+    },
+    /// No id was given.
+    #[error("no process was named; give the id of at least one")]
+    NoProcess,
+    /// The id is that of a thread.
+    #[error("{tid} is a thread of process {pid}; look at that process: `lockscope attach {pid}`")]
+    IsThread {
+        /// The id asked for.
+        tid: i32,
+        /// The process that it belongs to.
+        pid: i32,
+    },
+    /// Exited, and not yet waited for.
+    #[error(
+        "process {pid} has exited already, and only its parent {parent} has not yet waited for it; look at the parent"
+    )]
+    Exited {
+        /// The id asked for.
+        pid: i32,
+        /// Its parent.
+        parent: i32,
+    },
     /// A thread of the kernel.
-    #[error("{pid} ({name}) is a kernel thread: it has no user stack and no memory to look at")]
+    #[error("process {pid} ({name}) is a thread of the kernel and has no program; name a user process")]
     KernelThread {
-        /// Process id.
+        /// The id asked for.
         pid: i32,
         /// Its name.
         name: String,
     },
-    /// Not an x86-64 program.
-    #[error("process {pid} runs a program that is not 64-bit x86 ({what}): lockscope reads x86-64 processes only")]
-    WrongArchitecture {
-        /// Process id.
-        pid: i32,
-        /// What it is.
-        what: String,
-    },
-    /// Another tracer has it.
+    /// A 32-bit program.
     #[error(
-        "process {pid} is already traced by {tracer} (pid {tracer_pid}), and Linux allows one tracer: detach that one, or ask it for the stacks"
+        "process {pid} runs a 32-bit program ({program}), which lockscope cannot read; only 64-bit x86 programs are supported"
+    )]
+    ThirtyTwoBit {
+        /// The id asked for.
+        pid: i32,
+        /// Its program.
+        program: String,
+    },
+    /// Another processor's program, under emulation.
+    #[error("process {pid} runs a program of another processor ({program}); look at it on a machine of its own kind")]
+    OtherProcessor {
+        /// The id asked for.
+        pid: i32,
+        /// Its program.
+        program: String,
+    },
+    /// Somebody traces it already.
+    #[error(
+        "process {pid} is already traced by {name} (pid {tracer}); a process has one tracer at most: end that one or let it detach, then look again"
     )]
     AlreadyTraced {
-        /// Process id.
+        /// The id asked for.
         pid: i32,
-        /// Name of the tracer.
-        tracer: String,
-        /// Its process id.
-        tracer_pid: i32,
+        /// The tracer's id.
+        tracer: i32,
+        /// The tracer's name.
+        name: String,
     },
     /// The kernel refused.
-    #[error("may not look at process {pid}: {why}")]
+    #[error("the kernel does not let lockscope attach to process {pid}: {explanation}")]
     Denied {
-        /// Process id.
+        /// The id asked for.
         pid: i32,
-        /// The rule that was met and what to do about it.
-        why: String,
+        /// The rule that was met, and the next step.
+        explanation: String,
     },
-    /// It ended while being looked at.
-    #[error("process {0} ended during the look")]
-    Ended(i32),
-    /// It kept replacing itself by exec.
-    #[error("process {0} called exec during each of several looks: try again when it has settled")]
-    KeepsExecuting(i32),
     /// lockscope itself.
-    #[error("process {0} is lockscope itself: a tracer cannot trace itself")]
-    Itself(i32),
-    /// Anything else, with what was tried.
-    #[error("{action} of process {pid} failed: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// Process id.
+    #[error("{pid} is lockscope itself, which cannot stop itself; name another process")]
+    OwnProcess {
+        /// The id asked for.
         pid: i32,
-        /// The kernel's answer.
+    },
+    /// Ended during the look.
+    #[error("process {pid} ended while it was looked at; if it should not have ended, start it again and look earlier")]
+    Ended {
+        /// The id asked for.
+        pid: i32,
+    },
+    /// Replaced its program during each attempt.
+    #[error(
+        "process {pid} replaced its program (exec) during each of {attempts} attempts; look again when it has settled"
+    )]
+    KeepsExecuting {
+        /// The id.
+        pid: i32,
+        /// How many times it was tried.
+        attempts: u32,
+    },
+    /// lockscope's own machine refused something.
+    #[error("lockscope could not {action}: {source}; look again when the machine has resources to spare")]
+    System {
+        /// What it tried.
+        action: &'static str,
+        /// What the system said.
         source: std::io::Error,
     },
 }
 
-/// What decides whether ptrace is allowed.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Permission {
-    /// Our effective user id and the target's real one.
-    pub(crate) own_uid: Option<u32>,
-    pub(crate) target_uid: Option<u32>,
-    /// Whether CAP_SYS_PTRACE is among our effective capabilities.
-    pub(crate) can_ptrace: bool,
-    /// `kernel.yama.ptrace_scope`, where the kernel has Yama.
-    pub(crate) yama_scope: Option<u8>,
-    /// Our seccomp mode.
-    pub(crate) seccomp: u8,
+/// What decides whether one process may trace another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct DenialFacts {
+    /// Effective user of the target.
+    pub(super) target_uid: Option<u32>,
+    /// Owner of the target's directory in /proc: not its user if it is not dumpable.
+    pub(super) directory_uid: Option<u32>,
+    /// lockscope's effective user.
+    pub(super) own_uid: Option<u32>,
+    /// Whether lockscope has CAP_SYS_PTRACE.
+    pub(super) capable: bool,
+    /// Yama's scope.
+    pub(super) yama_scope: Option<i32>,
+    /// Whether a seccomp filter watches lockscope.
+    pub(super) filtered: bool,
 }
 
-const CAP_SYS_PTRACE: u64 = 1 << 19;
-
-impl Permission {
-    /// Read the facts below `proc_root`.
-    pub(crate) fn read(proc_root: &Path, pid: i32) -> Permission {
-        let own = fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
-        let target = fs::read_to_string(proc_root.join(pid.to_string()).join("status")).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':').map(|v| v.trim().to_string()))
-        };
-        let uid = |text: &str, column: usize| field(text, "Uid")?.split_whitespace().nth(column)?.parse().ok();
-        Permission {
-            own_uid: uid(&own, 1),
-            target_uid: uid(&target, 0),
-            can_ptrace: field(&own, "CapEff")
-                .and_then(|v| u64::from_str_radix(&v, 16).ok())
-                .is_some_and(|caps| caps & CAP_SYS_PTRACE != 0),
-            yama_scope: fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"))
-                .ok()
-                .and_then(|v| v.trim().parse().ok()),
-            seccomp: field(&own, "Seccomp").and_then(|v| v.parse().ok()).unwrap_or(0),
+impl DenialFacts {
+    /// Read them from /proc.
+    pub(super) fn read(proc_fs: &ProcFs, pid: i32) -> Self {
+        const CAP_SYS_PTRACE: u64 = 1 << 19;
+        let own = proc_fs::status(&proc_fs.root().join("self")).unwrap_or_default();
+        let directory = proc_fs.process(pid);
+        DenialFacts {
+            target_uid: proc_fs::status(&directory).and_then(|status| status.effective_uid),
+            directory_uid: std::fs::metadata(&directory).ok().map(|metadata| metadata.uid()),
+            own_uid: own.effective_uid,
+            capable: own.effective_capabilities.is_some_and(|set| set & CAP_SYS_PTRACE != 0),
+            yama_scope: proc_fs.yama_scope(),
+            filtered: own.seccomp.is_some_and(|mode| mode != 0),
         }
     }
+}
 
-    /// The rule that most likely refused, and what to do.
-    pub(crate) fn explain(&self) -> String {
-        if self.yama_scope == Some(3) {
-            return "Yama's ptrace_scope is 3, which forbids tracing until the next boot, to root too".into();
-        }
-        if self.can_ptrace {
-            if self.seccomp != 0 {
-                return "a seccomp filter forbids ptrace here although CAP_SYS_PTRACE is held: start the container \
-                        with --security-opt seccomp=unconfined or a profile that allows ptrace"
-                    .into();
-            }
-            return "the kernel refused although CAP_SYS_PTRACE is held; a security module or a user namespace of \
-                    the target is in the way: try from the host's initial namespace"
-                .into();
-        }
-        if let (Some(own), Some(target)) = (self.own_uid, self.target_uid)
-            && own != target
-        {
-            return format!(
-                "it belongs to uid {target}, lockscope runs as uid {own} without CAP_SYS_PTRACE: use sudo, or the \
-                     target's own user"
-            );
-        }
-        match self.yama_scope {
-            Some(1) => "Yama's ptrace_scope is 1, which allows tracing of own children only: use sudo, or \
-                        `sudo sysctl kernel.yama.ptrace_scope=0`"
-                .into(),
-            Some(2) => "Yama's ptrace_scope is 2, which asks for CAP_SYS_PTRACE: use sudo".into(),
-            _ if self.seccomp != 0 => "a seccomp filter (a container's default profile) forbids ptrace: start the \
-                                       container with --cap-add SYS_PTRACE"
-                .into(),
-            _ => "the process is not dumpable (it changed its user or has prctl(PR_SET_DUMPABLE, 0)), and \
-                  CAP_SYS_PTRACE is missing: use sudo, or in a container --cap-add SYS_PTRACE"
-                .into(),
-        }
+/// The rule that was met, the strongest first, and the next step.
+pub(super) fn explain_denied(facts: &DenialFacts) -> String {
+    let other_user = matches!((facts.target_uid, facts.own_uid), (Some(target), Some(own)) if target != own);
+    let not_dumpable = matches!((facts.target_uid, facts.directory_uid), (Some(user), Some(owner)) if user != owner);
+    if facts.yama_scope == Some(3) {
+        return "Yama's scope is 3 (kernel.yama.ptrace_scope), so that no process may attach to another until the next \
+                boot, not even as root; have a core file written instead (kill -ABRT) and look at that"
+            .to_owned();
     }
+    if facts.capable {
+        if facts.filtered {
+            return "a seccomp filter, most likely a container's, refuses ptrace; start the container with \
+                    --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, or run lockscope on the host"
+                .to_owned();
+        }
+        return "lockscope has CAP_SYS_PTRACE, so that a security module (AppArmor, SELinux; see `dmesg`) or another \
+                user namespace stands in between; run lockscope on the host as root"
+            .to_owned();
+    }
+    if other_user {
+        let (target, own) = (facts.target_uid.unwrap_or(0), facts.own_uid.unwrap_or(0));
+        return format!(
+            "the process belongs to user {target}, lockscope runs as user {own} and has no CAP_SYS_PTRACE; run \
+             lockscope with sudo or as that user"
+        );
+    }
+    if facts.yama_scope == Some(2) {
+        return "Yama's scope is 2 (kernel.yama.ptrace_scope), so that only processes with CAP_SYS_PTRACE may attach; \
+                run lockscope with sudo"
+            .to_owned();
+    }
+    if not_dumpable {
+        return "the process is not dumpable (a set-user-id program, one with file capabilities, or one that asked for \
+                it by PR_SET_DUMPABLE); run lockscope with sudo"
+            .to_owned();
+    }
+    if facts.yama_scope == Some(1) {
+        return "Yama's scope is 1 (kernel.yama.ptrace_scope), so that without CAP_SYS_PTRACE only an ancestor may \
+                attach; run lockscope with sudo, start the program by `lockscope run`, or allow it until the next boot \
+                with `sudo sysctl kernel.yama.ptrace_scope=0`"
+            .to_owned();
+    }
+    if facts.filtered {
+        return "a seccomp filter, most likely a container's, refuses ptrace; start the container with \
+                --cap-add=SYS_PTRACE"
+            .to_owned();
+    }
+    "no rule known to lockscope explains it and CAP_SYS_PTRACE is missing; run lockscope with sudo, or in a container \
+     with --cap-add=SYS_PTRACE"
+        .to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn proc_root(yama: Option<&str>, own: &str, target: &str) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("self")).unwrap();
-        fs::create_dir_all(root.path().join("77")).unwrap();
-        fs::write(root.path().join("self/status"), own).unwrap();
-        fs::write(root.path().join("77/status"), target).unwrap();
-        if let Some(scope) = yama {
-            fs::create_dir_all(root.path().join("sys/kernel/yama")).unwrap();
-            fs::write(root.path().join("sys/kernel/yama/ptrace_scope"), scope).unwrap();
+    fn facts(own: &str, target: &str, yama: Option<&str>) -> DenialFacts {
+        let root = tempfile::tempdir().expect("temporary directory");
+        for (directory, status) in [("self", own), ("12", target)] {
+            std::fs::create_dir(root.path().join(directory)).expect("directory");
+            std::fs::write(root.path().join(directory).join("status"), status).expect("status");
         }
-        root
+        if let Some(scope) = yama {
+            std::fs::create_dir_all(root.path().join("sys/kernel/yama")).expect("directory");
+            std::fs::write(root.path().join("sys/kernel/yama/ptrace_scope"), scope).expect("scope");
+        }
+        let mut facts = DenialFacts::read(&ProcFs::new(root.path()), 12);
+        // The temporary directory belongs to whoever runs the test.
+        facts.directory_uid = facts.target_uid;
+        facts
+    }
+
+    const USER: &str = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
+    const FILTERED: &str = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n";
+    const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
+    const CONTAINED: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80c25fb\nSeccomp:\t2\n";
+
+    #[test]
+    fn each_rule_has_its_sentence() {
+        let said = |own, target, yama| explain_denied(&facts(own, target, yama));
+        assert!(said(USER, USER, Some("1\n")).contains("scope is 1"));
+        assert!(said(USER, USER, Some("2\n")).contains("scope is 2"));
+        assert!(said(ROOT, USER, Some("3\n")).contains("scope is 3"));
+        assert!(said(USER, ROOT, Some("1\n")).contains("belongs to user 0, lockscope runs as user 1000"));
+        assert!(said(CONTAINED, ROOT, None).contains("seccomp=unconfined"));
+        assert!(said(FILTERED, USER, Some("0")).contains("seccomp filter"));
+        assert!(said(ROOT, ROOT, None).contains("security module"));
+        assert!(said(USER, USER, None).contains("sudo"));
     }
 
     #[test]
-    fn each_rule_is_named() {
-        let plain = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t0\n";
-        let filtered = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n";
-        let root = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
-        let target = "Uid:\t1000\t1000\t1000\t1000\n";
-        let other = "Uid:\t33\t33\t33\t33\n";
-        for (yama, own, target, word) in [
-            (Some("1\n"), plain, target, "ptrace_scope is 1"),
-            (Some("2\n"), plain, target, "ptrace_scope is 2"),
-            (Some("3\n"), root, target, "ptrace_scope is 3"),
-            (None, plain, other, "belongs to uid 33"),
-            (Some("0\n"), plain, target, "not dumpable"),
-            (None, filtered, target, "seccomp"),
-            (None, root, target, "although CAP_SYS_PTRACE"),
-        ] {
-            let root = proc_root(yama, own, target);
-            let text = Permission::read(root.path(), 77).explain();
-            assert!(text.contains(word), "{yama:?}: {text}");
-        }
+    fn a_directory_of_root_means_not_dumpable() {
+        let facts = DenialFacts { directory_uid: Some(0), ..facts(USER, USER, Some("1")) };
+        assert!(explain_denied(&facts).contains("not dumpable"));
     }
 }

@@ -1,61 +1,57 @@
-//! The files that a live process maps, and separate debug files, mapped into lockscope.
+//! The files that a live process maps, and the debug files that belong to them.
 //!
-//! In: a mapping, or a build-id and a debug link. Out: bytes. The very inode that the target maps is opened, through
-//! `map_files` also when it was deleted or replaced, so that a decoy at the same path is never read.
+//! In: mappings, build-ids and names. Out: [`FileBytes`], kept by device and inode. The target's own view of the file
+//! system comes first, lockscope's second. Only regular files are opened, and nothing in them is interpreted here.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use nix::sys::stat::{major, minor};
-
 use super::sys;
 use crate::image::{FileBytes, Files, Mapping};
 
-type FileKey = ((i32, i32), u64);
-
-/// See the module's page.
+/// [`Files`] of a live process.
 #[derive(Debug)]
-pub(crate) struct LiveFiles {
-    /// `/proc/PID` or, for a zombie leader, `/proc/PID/task/TID`.
+pub(super) struct LiveFiles {
+    /// The directory of one of the process's living threads in /proc.
     directory: PathBuf,
-    cache: Mutex<HashMap<FileKey, Option<FileBytes>>>,
+    known: Mutex<HashMap<(u64, u64), FileBytes>>,
 }
 
 impl LiveFiles {
-    pub(crate) fn new(directory: PathBuf) -> LiveFiles {
-        LiveFiles { directory, cache: Mutex::default() }
+    /// The files of the process whose directory in /proc is `directory`.
+    pub(super) fn new(directory: PathBuf) -> Self {
+        LiveFiles { directory, known: Mutex::new(HashMap::new()) }
     }
 
-    fn open(&self, mapping: &Mapping) -> Option<FileBytes> {
-        let path = mapping.path.as_deref()?;
-        let name = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
-        let inside = self.directory.join("root").join(path.trim_start_matches('/'));
-        [self.directory.join(name), inside, PathBuf::from(path)]
-            .iter()
-            .filter(|candidate| is_inode(candidate, mapping))
-            .find_map(|candidate| load(candidate))
+    /// A path of the target's, as lockscope can open it.
+    fn in_target(&self, path: &str) -> PathBuf {
+        self.directory.join("root").join(path.trim_start_matches('/'))
+    }
+
+    /// Map the file, if it is a regular one and `is_it` says that it is the right one.
+    fn open(&self, path: &Path, is_it: impl Fn(&std::fs::Metadata) -> bool) -> Option<FileBytes> {
+        // Looked at before it is opened: to open a device or a pipe can have effects.
+        std::fs::metadata(path).ok().filter(|metadata| metadata.is_file() && is_it(metadata))?;
+        let file = File::open(path).ok()?;
+        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && is_it(metadata))?;
+        let key = (metadata.dev(), metadata.ino());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = known.get(&key) {
+            return Some(bytes.clone());
+        }
+        let bytes = FileBytes::new(sys::map_file(&file).ok()?);
+        known.insert(key, bytes.clone());
+        Some(bytes)
     }
 }
 
-/// Whether `path` leads to the inode that is mapped. Overlay file systems show another device in maps than in stat:
-/// then the inode number alone decides.
-fn is_inode(path: &Path, mapping: &Mapping) -> bool {
-    let Ok(data) = fs::metadata(path) else { return false };
-    let device = (major(data.dev()) as i32, minor(data.dev()) as i32);
-    let through_link = path.components().any(|c| c.as_os_str() == "map_files");
-    data.is_file() && (through_link || (data.ino() == mapping.inode && (device == mapping.device || !mapping.deleted)))
-}
-
-fn load(path: &Path) -> Option<FileBytes> {
-    let file = File::open(path).ok()?;
-    let data = file.metadata().ok()?;
-    if !data.is_file() || data.len() == 0 {
-        return None;
-    }
-    sys::map_file(&file).ok().map(FileBytes::new)
+/// The device number as maps prints it.
+fn device(metadata: &std::fs::Metadata) -> (i32, i32) {
+    let number = metadata.dev();
+    (nix::sys::stat::major(number) as i32, nix::sys::stat::minor(number) as i32)
 }
 
 impl Files for LiveFiles {
@@ -63,34 +59,76 @@ impl Files for LiveFiles {
         if !mapping.is_file() {
             return None;
         }
-        let key = (mapping.device, mapping.inode);
-        if let Some(known) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return known.clone();
-        }
-        let found = self.open(mapping);
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
-        found
+        let path = mapping.path.as_deref()?;
+        // Works for deleted files too, but needs privileges.
+        let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
+        let same_inode = |metadata: &std::fs::Metadata| metadata.ino() == mapping.inode;
+        self.open(&self.directory.join(link), |_| true)
+            // Some file systems (btrfs, overlayfs) show one device in maps and another in stat; path and inode in the
+            // target's own root are enough there, while on the host another file may have the same inode number.
+            .or_else(|| self.open(&self.in_target(path), same_inode))
+            .or_else(|| {
+                self.open(Path::new(path), |metadata| same_inode(metadata) && device(metadata) == mapping.device)
+            })
     }
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
-        let mut names = Vec::new();
-        if let Some([first, rest @ ..]) = build_id {
-            let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-            names.push(format!("usr/lib/debug/.build-id/{first:02x}/{rest}.debug"));
+        let candidates = candidates(build_id, link, module_path);
+        let in_target = candidates.iter().find_map(|path| self.open(&self.in_target(path), |_| true));
+        in_target.or_else(|| candidates.iter().find_map(|path| self.open(Path::new(path), |_| true)))
+    }
+}
+
+/// Where a debug file may lie, the surest place first.
+fn candidates(build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    if let Some([first, rest @ ..]) = build_id
+        && !rest.is_empty()
+    {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        paths.push(format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug"));
+    }
+    // The name is foreign input: a path in it would lead anywhere.
+    let link = link.filter(|name| !name.is_empty() && !name.contains('/') && *name != "." && *name != "..");
+    if let (Some(name), Some((directory, file))) = (link, module_path.rsplit_once('/')) {
+        if name != file {
+            paths.push(format!("{directory}/{name}"));
         }
-        if let (Some(link), Some(folder)) = (link, Path::new(module_path).parent()) {
-            let folder = folder.to_string_lossy();
-            let folder = folder.trim_start_matches('/');
-            names.extend([
-                format!("{folder}/{link}"),
-                format!("{folder}/.debug/{link}"),
-                format!("usr/lib/debug/{folder}/{link}"),
-            ]);
-        }
-        [self.directory.join("root"), PathBuf::from("/")]
-            .iter()
-            .flat_map(|root| names.iter().map(|name| root.join(name)))
-            .filter(|path| path.to_string_lossy() != module_path)
-            .find_map(|path| load(&path))
+        paths.push(format!("{directory}/.debug/{name}"));
+        paths.push(format!("/usr/lib/debug{directory}/{name}"));
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::live::proc_fs;
+
+    #[test]
+    fn places_of_debug_files() {
+        assert_eq!(
+            candidates(Some(&[0xab, 1, 2]), Some("libx.so.debug"), "/opt/lib/libx.so"),
+            [
+                "/usr/lib/debug/.build-id/ab/0102.debug",
+                "/opt/lib/libx.so.debug",
+                "/opt/lib/.debug/libx.so.debug",
+                "/usr/lib/debug/opt/lib/libx.so.debug",
+            ]
+        );
+        assert!(candidates(Some(&[]), Some("../../etc/passwd"), "/a/b").is_empty());
+        assert!(candidates(None, Some("x"), "b").is_empty());
+    }
+
+    #[test]
+    fn own_program_by_its_mapping() {
+        let maps = proc_fs::mappings(Path::new("/proc/self")).expect("own maps");
+        let files = LiveFiles::new(PathBuf::from("/proc/self"));
+        let mapping = maps.iter().find(|mapping| mapping.is_file() && mapping.execute).expect("own text");
+        assert!(files.mapped(mapping).expect("own program").starts_with(b"\x7fELF"));
+        let other = Mapping { inode: mapping.inode + 1, start: crate::image::Addr(1), ..mapping.clone() };
+        assert!(files.mapped(&other).is_none(), "another inode is another file");
+        let device = Mapping { path: Some("/dev/null".to_owned()), ..other };
+        assert!(files.mapped(&device).is_none());
     }
 }

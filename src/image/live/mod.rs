@@ -1,389 +1,446 @@
-//! Capture of live processes: read first, stop last, release, and only then think.
+//! Live capture: one or several running processes as an [`Image`].
 //!
-//! In: process ids. Out: [`Image`]s, one a look. Before the stop everything is read that /proc tells of a running
-//! process; the stop itself (module `stop`) takes registers, stacks and the pages that the analysis of an earlier look
-//! asked for; what it did not take is read from the running process and counted ([`LiveTarget::late_reads`]). No lock
-//! is decoded here.
+//! In: process ids and limits ([`Options`]). Out: an [`Image`] per [`LiveTarget::look`], or an [`AttachError`] whose
+//! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
+//! before this returns; nothing here unwinds or decodes.
+//!
+//! Order of a look: what a stop would change is read first (`facts`), then the stop (`stop`), the copies under it
+//! (`plan`, `memory`), the release; then the image is put together.
 
 mod error;
+mod facts;
 mod files;
 mod memory;
+mod open;
+mod plan;
 mod proc_fs;
 mod stop;
 pub(crate) mod sys;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use error::AttachError;
-use error::Permission;
-use files::LiveFiles;
-use memory::LiveMemory;
 use nix::errno::Errno;
-use proc_fs::Proc;
-use stop::{Plan, Stopped};
+use nix::libc::user_regs_struct;
 
-use super::{Gap, Image, ProcessImage, TaskState, ThreadImage};
+pub use error::AttachError;
+use facts::{CpuSample, ProcessFacts, ThreadFacts};
+use files::LiveFiles;
+use memory::{Copied, LiveMemory, Running, Source};
+use proc_fs::ProcFs;
+use stop::{Outcome, ProcessStop, StopError};
 
-/// What to look at and how.
+use super::{
+    Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, Registers, Syscall, TaskState, ThreadImage,
+};
+
+/// What to look at, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Process ids.
+    /// The processes, in lockscope's own PID namespace.
     pub pids: Vec<i32>,
-    /// All descendants too.
+    /// Look at all their descendants too.
     pub tree: bool,
-    /// Longest stop.
+    /// Longest time that the target may stand still.
     pub max_pause: Duration,
-    /// `/proc`, or a made-up one in tests.
+    /// Where proc is mounted.
     pub proc_root: PathBuf,
 }
 
-/// The time between the two samples of CPU time (design, verdict `running`).
-const SAMPLE: Duration = Duration::from_millis(20);
-
-/// Above this many threads /proc/TID/sched is left unread: it costs the kernel 50 us and more a thread.
-const MOST_SCHED: usize = 64;
-
-/// Descendants taken at most.
-const MOST_PROCESSES: usize = 1024;
-
-/// Live processes that can be looked at several times.
-#[derive(Debug)]
-pub struct LiveTarget {
-    proc: Proc,
-    max_pause: Duration,
-    processes: Vec<Tracked>,
-    gaps: Vec<Gap>,
-    sampled: Instant,
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            pids: Vec::new(),
+            tree: false,
+            max_pause: Duration::from_millis(50),
+            proc_root: PathBuf::from("/proc"),
+        }
+    }
 }
 
+/// How often a look starts again when a process replaces its program meanwhile.
+const EXEC_ATTEMPTS: u32 = 3;
+/// How often a refusal that may be a passing one is tried again.
+const REFUSALS: u32 = 5;
+
+/// One process, from look to look.
 #[derive(Debug)]
-struct Tracked {
+struct Target {
     pid: i32,
-    files: Arc<LiveFiles>,
-    /// Pages that an analysis wanted and the stop had not copied.
+    /// To tell it from another process that got its id later.
+    start_ticks: u64,
+    /// Found as a descendant: what fails for it is a gap.
+    is_descendant: bool,
+    sample: CpuSample,
+    /// Pages that analysis wanted and no stop has copied.
     wanted: BTreeSet<u64>,
     memory: Option<Arc<LiveMemory>>,
-    cpu: HashMap<i32, u64>,
 }
+
+/// Running processes that can be looked at several times.
+#[derive(Debug)]
+pub struct LiveTarget {
+    proc_fs: ProcFs,
+    max_pause: Duration,
+    targets: Vec<Target>,
+    gaps: Vec<Gap>,
+    released: Option<Instant>,
+}
+
+/// What was taken of one process under the stop.
+#[derive(Debug, Default)]
+struct Taken {
+    /// The map, where it changed since it was read first.
+    mappings: Option<Vec<Mapping>>,
+    copied: Copied,
+    /// Bytes that did not fit in the pause.
+    left_out: u64,
+    /// System calls of threads that did not stop.
+    calls: BTreeMap<i32, Syscall>,
+}
+
+/// The same of each process, with the source of the rest of its memory.
+type TakenOfAll = Vec<(Taken, Arc<Running>)>;
 
 impl LiveTarget {
-    /// Check each process and take the first sample of CPU time. Nothing is stopped.
+    /// Check that the processes can be looked at, and take the first sample of their CPU time. Nothing is stopped.
+    ///
+    /// A process that is gone is an error if it is the only one, and a gap otherwise.
     pub fn open(options: Options) -> Result<LiveTarget, AttachError> {
-        let proc = Proc::new(&options.proc_root);
-        let mut pids: Vec<i32> = Vec::new();
-        for pid in options.pids {
-            if !pids.contains(&pid) {
-                pids.push(pid);
-            }
-        }
-        if options.tree {
-            for pid in pids.clone() {
-                for child in proc.descendants(pid, MOST_PROCESSES) {
-                    if !pids.contains(&child) && child != std::process::id() as i32 {
-                        pids.push(child);
-                    }
-                }
-            }
-        }
+        let proc_fs = ProcFs::new(options.proc_root);
         let mut gaps = Vec::new();
-        let mut processes = Vec::new();
-        let mut first_error = None;
-        for pid in pids {
-            match check(&proc, pid) {
-                Ok(()) => processes.push(Tracked {
+        let mut named = options.pids;
+        let mut seen = BTreeSet::new();
+        named.retain(|pid| seen.insert(*pid));
+        let single = named.len() == 1;
+        let mut targets: Vec<Target> = Vec::new();
+        let mut add = |pid: i32, is_descendant: bool| {
+            match open::check(&proc_fs, pid) {
+                Ok(start_ticks) => targets.push(Target {
                     pid,
-                    files: Arc::new(LiveFiles::new(proc_directory(&proc, pid))),
+                    start_ticks,
+                    is_descendant,
+                    sample: CpuSample::take(&proc_fs, pid),
                     wanted: BTreeSet::new(),
                     memory: None,
-                    cpu: cpu_times(&proc, pid),
                 }),
-                Err(error) => {
-                    gaps.push(Gap::new(format!("process {pid}"), error.to_string()));
-                    first_error.get_or_insert(error);
+                Err(error) if is_descendant || (!single && is_gone(&error)) => gaps.push(process_gap(pid, &error)),
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        };
+        for &pid in &named {
+            add(pid, false)?;
+        }
+        if options.tree {
+            let children: Vec<i32> = named.iter().flat_map(|&pid| open::descendants(&proc_fs, pid)).collect();
+            for child in children.into_iter().filter(|&child| seen.insert(child)) {
+                add(child, true)?;
+            }
+        }
+        if targets.is_empty() {
+            return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
+        }
+        Ok(LiveTarget { proc_fs, max_pause: options.max_pause, targets, gaps, released: None })
+    }
+
+    /// Stop all processes together, copy, let them go. When this returns they run.
+    pub fn look(&mut self) -> Result<Image, AttachError> {
+        for target in &mut self.targets {
+            if let Some(memory) = target.memory.take() {
+                target.wanted.extend(memory.late_pages());
+            }
+        }
+        let mut executed = 0;
+        let mut refused = 0;
+        loop {
+            let facts = self.read_facts()?;
+            match self.stop_and_take(&facts) {
+                Ok(stopped) => return self.image(facts, stopped),
+                Err(StopError::Executed(pid)) => {
+                    executed += 1;
+                    if executed == EXEC_ATTEMPTS {
+                        return Err(AttachError::KeepsExecuting { pid, attempts: EXEC_ATTEMPTS });
+                    }
+                    // What was wanted of the old program is nothing to the new one.
+                    self.targets.iter_mut().filter(|target| target.pid == pid).for_each(|t| t.wanted.clear());
+                }
+                // A thread that is just ending is refused with the same error as one that may not be traced, and an
+                // exec ends all threads but one (seen with a program that calls exec all the time).
+                Err(StopError::Denied(_, Errno::EPERM)) if refused < REFUSALS => refused += 1,
+                // Each time one process fewer is left, so that this ends.
+                Err(StopError::Denied(pid, errno)) => self.drop_target(pid, self.refusal(pid, errno))?,
+                Err(StopError::Tracer(source)) => {
+                    return Err(AttachError::System { action: "start a thread to trace with", source });
                 }
             }
         }
-        match first_error {
-            Some(error) if processes.is_empty() => Err(error),
-            _ => Ok(LiveTarget { proc, max_pause: options.max_pause, processes, gaps, sampled: Instant::now() }),
-        }
     }
 
-    /// One joint stop of all processes. They run again when this returns.
-    pub fn look(&mut self) -> Result<Image, AttachError> {
-        for _ in 0..3 {
-            if let Some(image) = self.try_look()? {
-                return Ok(image);
-            }
-        }
-        Err(AttachError::KeepsExecuting(self.processes.first().map_or(0, |p| p.pid)))
-    }
-
-    /// How many pages of writable memory the analysis of the last image read after the release: facts of another
-    /// instant. The next look copies them under the stop.
+    /// Pages of memory that can change, and that analysis of the last image read after the release. The next look
+    /// copies them under its stop; with 0 the last image is of one instant.
     pub fn late_reads(&self) -> usize {
-        self.processes.iter().filter_map(|p| Some(p.memory.as_ref()?.late().difference(&p.wanted).count())).sum()
+        self.targets.iter().filter_map(|target| target.memory.as_ref()).map(|memory| memory.late_pages().len()).sum()
     }
 
-    fn try_look(&mut self) -> Result<Option<Image>, AttachError> {
-        std::thread::sleep(SAMPLE.saturating_sub(self.sampled.elapsed()));
-        let interval = self.sampled.elapsed().as_nanos() as u64;
-        let mut facts = Vec::new();
-        let mut plans = Vec::new();
-        for process in &mut self.processes {
-            if let Some(memory) = process.memory.take() {
-                process.wanted.append(&mut memory.late());
+    /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
+    fn read_facts(&mut self) -> Result<Vec<ProcessFacts>, AttachError> {
+        let wait = self.targets.iter().map(|target| target.sample.time_to_wait()).max().unwrap_or_default();
+        std::thread::sleep(wait);
+        let mut all = Vec::new();
+        let mut ended = Vec::new();
+        for target in &mut self.targets {
+            let same = proc_fs::stat(&self.proc_fs.process(target.pid))
+                .is_some_and(|stat| stat.start_ticks == target.start_ticks);
+            let sample = CpuSample::take(&self.proc_fs, target.pid);
+            let facts = ProcessFacts::read(&self.proc_fs, target.pid, &target.sample, &sample, self.released);
+            match facts.filter(|_| same) {
+                Some(facts) => {
+                    target.sample = sample;
+                    all.push(facts);
+                }
+                None => ended.push(target.pid),
             }
-            let before = ProcessFacts::read(&self.proc, process, interval);
-            plans.push(Plan {
-                pid: process.pid,
-                mappings: before.mappings.clone(),
-                wanted: process.wanted.clone(),
-                unstoppable: before.uninterruptible(),
-            });
-            facts.push(before);
         }
-        self.sampled = Instant::now();
-        let outcome = stop::stop_and_copy(&self.proc, &plans, self.max_pause);
-        let mut image =
-            Image { processes: Vec::new(), gaps: self.gaps.clone(), pause_us: outcome.pause.as_micros() as u64 };
-        for ((process, before), stopped) in self.processes.iter_mut().zip(facts).zip(outcome.processes) {
-            if let (Some(errno), true) = (stopped.refused, stopped.threads.is_empty()) {
-                return Err(refusal(&self.proc, process.pid, errno));
-            }
-            if stopped.threads.is_empty() {
-                image.gaps.push(Gap::new(format!("process {}", process.pid), "it ended during the look"));
+        for pid in ended {
+            self.drop_target(pid, AttachError::Ended { pid })?;
+        }
+        Ok(all)
+    }
+
+    /// Go on without a process, or fail if that is not acceptable.
+    fn drop_target(&mut self, pid: i32, error: AttachError) -> Result<(), AttachError> {
+        let is_descendant = self.targets.iter().any(|target| target.pid == pid && target.is_descendant);
+        if self.targets.len() <= 1 || !(is_descendant || is_gone(&error)) {
+            return Err(error);
+        }
+        self.gaps.push(process_gap(pid, &error));
+        self.targets.retain(|target| target.pid != pid);
+        Ok(())
+    }
+
+    /// Why the kernel refused to let a process be seized.
+    fn refusal(&self, pid: i32, _errno: Errno) -> AttachError {
+        if self.proc_fs.living_thread(pid).is_none() {
+            return AttachError::Ended { pid };
+        }
+        open::traced(&self.proc_fs, pid).unwrap_or_else(|| open::denied(&self.proc_fs, pid))
+    }
+
+    fn stop_and_take(&mut self, facts: &[ProcessFacts]) -> Result<stop::Stopped<TakenOfAll>, StopError> {
+        let pids: Vec<i32> = facts.iter().map(|facts| facts.pid).collect();
+        let (proc_fs, targets) = (&self.proc_fs, &self.targets);
+        let work = |stops: &[ProcessStop], deadline: Instant| take_all(proc_fs, facts, targets, stops, deadline);
+        let stopped = stop::joint_stop(proc_fs, &pids, self.max_pause, work);
+        self.released = Some(Instant::now());
+        let stop::Stopped { result, processes, pause } = stopped?;
+        Ok(stop::Stopped { result: result?, processes, pause })
+    }
+
+    /// Put the image together; everything runs again.
+    fn image(&mut self, facts: Vec<ProcessFacts>, stopped: stop::Stopped<TakenOfAll>) -> Result<Image, AttachError> {
+        let mut image = Image {
+            processes: Vec::new(),
+            gaps: Vec::new(),
+            pause_us: u64::try_from(stopped.pause.as_micros()).unwrap_or(u64::MAX),
+        };
+        for ((facts, outcomes), (mut taken, source)) in facts.into_iter().zip(&stopped.processes).zip(stopped.result) {
+            let pid = facts.pid;
+            let threads: Vec<ThreadImage> = outcomes
+                .iter()
+                .filter_map(|(&tid, outcome)| thread_image(&self.proc_fs, &facts, &taken, tid, outcome))
+                .collect();
+            if threads.iter().all(|thread| thread.state == TaskState::Zombie) {
+                self.drop_target(pid, AttachError::Ended { pid })?;
                 continue;
             }
-            if before.replaced(&self.proc, process.pid) {
-                return Ok(None);
+            if taken.left_out > 0 {
+                image.gaps.push(Gap::new(
+                    format!("{} KiB of the memory of process {pid} at the stop", taken.left_out / 1024),
+                    "it did not fit in the pause limit and is read after the release; raise --max-pause",
+                ));
             }
-            image.processes.push(before.into_image(&self.proc, process, stopped, &mut image.gaps));
-        }
-        if image.processes.is_empty() {
-            return Err(AttachError::Ended(self.processes.first().map_or(0, |p| p.pid)));
-        }
-        // Those that ended are not asked again.
-        self.processes.retain(|p| p.memory.is_some());
-        Ok(Some(image))
-    }
-}
-
-/// What is read of a process before its stop.
-struct ProcessFacts {
-    mappings: Vec<super::Mapping>,
-    exe: Option<PathBuf>,
-    cmdline: Vec<String>,
-    parent: Option<i32>,
-    ns_pid: i32,
-    threads: Vec<ThreadImage>,
-}
-
-impl ProcessFacts {
-    fn read(proc: &Proc, process: &mut Tracked, interval: u64) -> ProcessFacts {
-        let pid = process.pid;
-        let tids = proc.threads(pid);
-        let cpu = cpu_times(proc, pid);
-        let now_ms = if tids.len() <= MOST_SCHED { proc.now_ms() } else { None };
-        let uptime_ms = proc.uptime_ms();
-        let (mut parent, mut ns_pid) = (None, pid);
-        let mut threads = Vec::new();
-        for &tid in &tids {
-            let Some(task) = proc.facts(pid, tid) else { continue };
-            parent = Some(task.parent);
-            ns_pid = task.ns_pid;
-            let used =
-                cpu.get(&tid).zip(process.cpu.get(&tid)).map(|(now, then)| (now.saturating_sub(*then), interval));
-            threads.push(ThreadImage {
-                tid,
-                ns_tid: task.ns_tid,
-                name: task.name,
-                state: task.state,
-                registers: None,
-                syscall: None,
-                wchan: proc.wchan(pid, tid),
-                cpu_used: used,
-                asleep_ms: now_ms
-                    .filter(|_| task.state == TaskState::Sleeping)
-                    .and_then(|now| Some((now - proc.last_ran_ms(pid, tid)?).max(0.0) as u64)),
-                start_ticks: task.start_ticks,
-                age_ms: uptime_ms.zip(task.start_ticks).map(|(now, ticks)| now.saturating_sub(ticks_to_ms(ticks))),
-                switches: task.switches,
-                missing: None,
+            for thread in threads.iter().filter(|thread| thread.state != TaskState::Zombie) {
+                if let Some(why) = &thread.missing {
+                    image.gaps.push(Gap::new(format!("registers of thread {} of process {pid}", thread.tid), why));
+                }
+            }
+            let mappings = taken.mappings.take().unwrap_or(facts.mappings);
+            let memory = Arc::new(LiveMemory::new(source, mappings.clone(), taken.copied));
+            if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
+                target.memory = Some(Arc::clone(&memory));
+            }
+            image.processes.push(ProcessImage {
+                pid,
+                ns_pid: facts.namespace_pid,
+                parent: facts.parent,
+                parent_threads: facts.parent.map(|parent| parent_threads(&self.proc_fs, parent)).unwrap_or_default(),
+                exe: facts.program,
+                cmdline: facts.command_line,
+                threads,
+                mappings,
+                memory,
+                files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread))),
+                tracer: None,
             });
         }
-        process.cpu = cpu;
-        ProcessFacts {
-            mappings: proc.mappings(pid, &tids),
-            exe: proc.link(pid, &tids, "exe"),
-            cmdline: proc.cmdline(pid, &tids),
-            parent: parent.filter(|p| *p > 0),
-            ns_pid,
-            threads,
+        image.gaps.splice(0..0, self.gaps.iter().cloned());
+        Ok(image)
+    }
+}
+
+/// Errors that mean that the process is not there any more.
+fn is_gone(error: &AttachError) -> bool {
+    matches!(error, AttachError::NoSuchProcess { .. } | AttachError::Exited { .. } | AttachError::Ended { .. })
+}
+
+fn process_gap(pid: i32, error: &AttachError) -> Gap {
+    Gap::new(format!("process {pid}"), error.to_string())
+}
+
+/// Everything that is done under the stop.
+fn take_all(
+    proc_fs: &ProcFs,
+    facts: &[ProcessFacts],
+    targets: &[Target],
+    stops: &[ProcessStop],
+    deadline: Instant,
+) -> Result<TakenOfAll, StopError> {
+    let mut all = Vec::with_capacity(facts.len());
+    // Stacks of all processes first, then what earlier looks missed.
+    for (facts, outcomes) in facts.iter().zip(stops) {
+        let living = outcomes.iter().find(|(_, outcome)| !matches!(outcome, Outcome::Ended));
+        let living = living.map_or(facts.living_thread, |(&tid, _)| tid);
+        // An exec that was over before the first interrupt has raised no event.
+        if proc_fs::program(&proc_fs.process(living)) != facts.program {
+            return Err(StopError::Executed(facts.pid));
         }
-    }
-
-    fn uninterruptible(&self) -> BTreeSet<i32> {
-        self.threads.iter().filter(|t| t.state == TaskState::DiskSleep).map(|t| t.tid).collect()
-    }
-
-    /// Whether the process has become another program since: then its map is not the one that was used.
-    fn replaced(&self, proc: &Proc, pid: i32) -> bool {
-        let stack = |maps: &[super::Mapping]| maps.iter().find(|m| m.path.as_deref() == Some("[stack]")).map(|m| m.end);
-        let now = proc.mappings(pid, &proc.threads(pid));
-        !now.is_empty() && stack(&now) != stack(&self.mappings)
-    }
-
-    fn into_image(self, proc: &Proc, process: &mut Tracked, stopped: Stopped, gaps: &mut Vec<Gap>) -> ProcessImage {
-        let pid = process.pid;
-        if stopped.undone > 0 {
-            gaps.push(Gap::new(
-                format!("{} ranges of memory of process {pid}", stopped.undone),
-                "the stop would have lasted longer than --max-pause; they were read while it ran",
-            ));
-        }
-        let mut threads = self.threads;
-        for (tid, registers) in stopped.threads {
-            let position = match threads.iter().position(|t| t.tid == tid) {
-                Some(position) => position,
-                // It was born between the listing and the stop.
-                None => {
-                    threads.push(born_late(proc, pid, tid));
-                    threads.len() - 1
+        let source = Arc::new(Running::new(proc_fs.clone(), facts.pid, living));
+        let mut taken = Taken::default();
+        let mut stopped = Vec::new();
+        for (&tid, outcome) in outcomes {
+            match outcome {
+                Outcome::Stopped(registers) => stopped.push(general(registers)),
+                Outcome::NotStopped { .. } | Outcome::Refused(_) => {
+                    taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
-            };
-            let thread = &mut threads[position];
-            thread.registers = registers;
-            if registers.is_none() {
-                let place = thread.wchan.clone().unwrap_or_else(|| "the kernel".into());
-                let state = if thread.state == TaskState::DiskSleep { "state D, uninterruptible" } else { "no answer" };
-                thread.missing = Some(format!("it did not come to its stop in time ({state}, in {place})"));
-                thread.syscall = proc.syscall(pid, tid);
+                Outcome::Ended => {}
             }
         }
-        // A zombie leader has no registers and is no gap; other threads without any ended meanwhile.
-        threads.retain(|t| t.registers.is_some() || t.missing.is_some() || t.state == TaskState::Zombie);
-        threads.sort_by_key(|t| t.tid);
-        let parent_threads = self.parent.map(|parent| parent_threads(proc, parent)).unwrap_or_default();
-        let memory = Arc::new(LiveMemory::new(pid, self.mappings.clone(), stopped.copied));
-        process.memory = Some(memory.clone());
-        ProcessImage {
-            pid,
-            ns_pid: self.ns_pid,
-            parent: self.parent,
-            parent_threads,
-            exe: self.exe,
-            cmdline: self.cmdline,
-            threads,
-            mappings: self.mappings,
-            memory,
-            files: process.files.clone(),
-            tracer: None,
+        // The map may have changed since; to read it again must not cost too much of the pause, nor wait for a lock
+        // that a thread in state D might hold.
+        let time_left = deadline.saturating_duration_since(Instant::now());
+        let all_stopped = !outcomes.values().any(|outcome| matches!(outcome, Outcome::NotStopped { .. }));
+        if all_stopped && facts.map_time * 4 < time_left {
+            taken.mappings = proc_fs::mappings(&proc_fs.process(living)).ok().filter(|now| *now != facts.mappings);
         }
+        let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
+        let blocked: Vec<Syscall> = taken.calls.values().copied().collect();
+        let spans = plan::of_threads(mappings, &stopped, &blocked);
+        taken.left_out = taken.copied.copy(&*source as &dyn Source, &spans, deadline);
+        all.push((taken, source));
     }
+    for (((taken, source), facts), target) in all.iter_mut().zip(facts).zip(targets) {
+        let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
+        let spans = plan::of_pages(mappings, &target.wanted);
+        taken.left_out += taken.copied.copy(&**source as &dyn Source, &spans, deadline);
+    }
+    Ok(all)
+}
+
+/// The image of one thread; `None` for one that had exited.
+fn thread_image(
+    proc_fs: &ProcFs,
+    process: &ProcessFacts,
+    taken: &Taken,
+    tid: i32,
+    outcome: &Outcome,
+) -> Option<ThreadImage> {
+    let known = process.threads.get(&tid).cloned();
+    // A thread that came into being after the facts were read can be asked for its name still.
+    let facts = known.unwrap_or_else(|| ThreadFacts::read(proc_fs, process.pid, tid));
+    let state = facts.stat.map_or(TaskState::Other, |stat| stat.task_state());
+    let (registers, missing) = match outcome {
+        Outcome::Stopped(registers) => (Some(general(registers)), None),
+        Outcome::NotStopped { state: 'D' } => {
+            let place = facts.wait_channel.clone().or_else(|| proc_fs::wait_channel(&proc_fs.task(process.pid, tid)));
+            let place = place.map(|function| format!(" in {function}")).unwrap_or_default();
+            (None, Some(format!("did not come to its stop (state D{place})")))
+        }
+        Outcome::NotStopped { state } => {
+            (None, Some(format!("did not come to its stop within the pause limit (state {state}); raise --max-pause")))
+        }
+        Outcome::Refused(errno) => (None, Some(format!("the kernel refused to stop it ({errno})"))),
+        // A main thread that has exited stands for its process as long as others live.
+        Outcome::Ended if tid == process.pid && facts.is_dead() => (None, Some("has exited".to_owned())),
+        Outcome::Ended => return None,
+    };
+    Some(ThreadImage {
+        tid,
+        ns_tid: facts.status.innermost_id.unwrap_or(tid),
+        name: facts.name,
+        state,
+        registers,
+        syscall: taken.calls.get(&tid).copied(),
+        wchan: facts.wait_channel,
+        cpu_used: facts.cpu_used,
+        asleep_ms: facts.asleep_ms,
+        start_ticks: facts.stat.map(|stat| stat.start_ticks),
+        age_ms: facts
+            .stat
+            .zip(proc_fs.uptime_ms())
+            .map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
+        switches: facts.status.switches,
+        missing,
+    })
 }
 
 fn ticks_to_ms(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
 }
 
-fn born_late(proc: &Proc, pid: i32, tid: i32) -> ThreadImage {
-    let task = proc.facts(pid, tid);
-    ThreadImage {
-        tid,
-        ns_tid: task.as_ref().map_or(tid, |t| t.ns_tid),
-        name: task.as_ref().map_or_else(String::new, |t| t.name.clone()),
-        state: task.as_ref().map_or(TaskState::Other, |t| t.state),
-        registers: None,
-        syscall: None,
-        wchan: None,
-        cpu_used: None,
-        asleep_ms: None,
-        start_ticks: task.as_ref().and_then(|t| t.start_ticks),
-        age_ms: Some(0),
-        switches: None,
-        missing: None,
-    }
-}
-
-fn parent_threads(proc: &Proc, parent: i32) -> Vec<(i32, String)> {
+/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one.
+fn parent_threads(proc_fs: &ProcFs, parent: i32) -> Vec<(i32, String)> {
     const MOST: usize = 4096;
-    proc.threads(parent)
+    let threads = proc_fs.threads(parent).unwrap_or_default();
+    threads
         .into_iter()
         .take(MOST)
-        .filter_map(|tid| proc.facts(parent, tid).map(|t| (t.ns_tid, t.name)))
+        .map(|tid| {
+            let facts = ThreadFacts::read(proc_fs, parent, tid);
+            (facts.status.innermost_id.unwrap_or(tid), facts.name)
+        })
         .collect()
 }
 
-fn cpu_times(proc: &Proc, pid: i32) -> HashMap<i32, u64> {
-    proc.threads(pid).into_iter().filter_map(|tid| Some((tid, proc.cpu_time(pid, tid)?))).collect()
-}
-
-/// `/proc/PID`, or that of a live thread where the leader is a zombie, whose links lead nowhere.
-fn proc_directory(proc: &Proc, pid: i32) -> PathBuf {
-    let directory = proc.directory(pid);
-    if std::fs::read_link(directory.join("exe")).is_ok() {
-        return directory;
+/// Registers as DWARF numbers them.
+fn general(registers: &user_regs_struct) -> Registers {
+    let values = [
+        registers.rax,
+        registers.rdx,
+        registers.rcx,
+        registers.rbx,
+        registers.rsi,
+        registers.rdi,
+        registers.rbp,
+        registers.rsp,
+        registers.r8,
+        registers.r9,
+        registers.r10,
+        registers.r11,
+        registers.r12,
+        registers.r13,
+        registers.r14,
+        registers.r15,
+        registers.rip,
+    ];
+    let mut general = RegisterSet::default();
+    for (number, value) in (0..).zip(values) {
+        general.set(Register(number), value);
     }
-    proc.threads(pid)
-        .into_iter()
-        .map(|tid| directory.join("task").join(tid.to_string()))
-        .find(|d| std::fs::read_link(d.join("exe")).is_ok())
-        .unwrap_or(directory)
-}
-
-/// Whether a process can be looked at, without touching it.
-fn check(proc: &Proc, pid: i32) -> Result<(), AttachError> {
-    if pid == std::process::id() as i32 {
-        return Err(AttachError::Itself(pid));
-    }
-    let tids = proc.threads(pid);
-    let Some(leader) = proc.facts(pid, pid) else { return Err(AttachError::NoSuchProcess(pid)) };
-    if leader.kernel_thread {
-        return Err(AttachError::KernelThread { pid, name: leader.name });
-    }
-    let tracer = tids.iter().take(64).filter_map(|tid| proc.facts(pid, *tid)).map(|t| t.tracer).find(|t| *t != 0);
-    if let Some(tracer_pid) = tracer {
-        let tracer = proc.name(tracer_pid).unwrap_or_else(|| "a process outside this namespace".into());
-        return Err(AttachError::AlreadyTraced { pid, tracer, tracer_pid });
-    }
-    if leader.state == TaskState::Zombie && tids.len() <= 1 {
-        return Err(AttachError::NoSuchProcess(pid));
-    }
-    match proc.link(pid, &tids, "exe") {
-        None => Err(AttachError::Denied { pid, why: Permission::read(proc.root(), pid).explain() }),
-        Some(_) => architecture(proc, pid),
-    }
-}
-
-/// ELF class and machine of the program.
-fn architecture(proc: &Proc, pid: i32) -> Result<(), AttachError> {
-    use std::io::Read;
-    let mut head = [0u8; 20];
-    let read = std::fs::File::open(proc_directory(proc, pid).join("exe")).and_then(|mut f| f.read_exact(&mut head));
-    if read.is_err() {
-        return Ok(());
-    }
-    let wrong = |what: &str| Err(AttachError::WrongArchitecture { pid, what: what.into() });
-    // e_ident[EI_CLASS] and e_machine (ELF specification, figure 1-3); 62 is EM_X86_64.
-    match (head[4], u16::from_le_bytes([head[18], head[19]])) {
-        _ if head[..4] != *b"\x7fELF" => wrong("not an ELF file"),
-        (1, _) => wrong("a 32-bit program"),
-        (2, 62) => Ok(()),
-        (_, machine) => wrong(&format!("ELF machine {machine}")),
-    }
-}
-
-fn refusal(proc: &Proc, pid: i32, errno: Errno) -> AttachError {
-    match errno {
-        Errno::EPERM | Errno::EACCES => match check(proc, pid) {
-            Err(error) => error,
-            Ok(()) => AttachError::Denied { pid, why: Permission::read(proc.root(), pid).explain() },
-        },
-        Errno::ESRCH => AttachError::Ended(pid),
-        other => AttachError::System { action: "PTRACE_SEIZE", pid, source: other.into() },
-    }
+    Registers { general, orig_rax: registers.orig_rax as i64, fs_base: Addr(registers.fs_base) }
 }

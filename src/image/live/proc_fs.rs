@@ -1,229 +1,313 @@
-//! What /proc says of a process and its threads, as text.
+//! What /proc says of processes and threads, as plain values.
 //!
-//! In: a proc root (`/proc`, or a made-up one in tests) and ids. Out: plain values. It reads files only; nothing
-//! here stops a thread. Files that vanish meanwhile are `None`: threads come and go.
+//! In: a proc root (injectable, so that tests need no live process) and ids. Out: parsed values; a file that is
+//! missing, unreadable or in an unknown form is `None`. Nothing here attaches, reads memory or decides anything.
+//!
+//! `stat` is parsed by the `procfs` crate. Its parsers of `maps` and `status` are not used: the first slices names
+//! such as `/SYSVx` out of bounds and refuses paths that are not UTF-8, the second refuses a file that lacks any of
+//! some thirty fields, as sandboxes' files do.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
-use procfs::process::{MMPermissions, MMapPath, MemoryMaps, Stat, Status};
 
 use crate::image::{Addr, Mapping, Syscall, TaskState};
 
-/// Reads below one root.
+/// The proc file system at some root.
 #[derive(Debug, Clone)]
-pub(crate) struct Proc {
+pub(super) struct ProcFs {
     root: PathBuf,
 }
 
-/// Facts of one thread that are read before the stop.
-#[derive(Debug, Clone)]
-pub(crate) struct TaskFacts {
-    pub(crate) name: String,
-    pub(crate) state: TaskState,
-    pub(crate) ns_tid: i32,
-    pub(crate) ns_pid: i32,
-    pub(crate) tracer: i32,
-    pub(crate) switches: Option<(u64, u64)>,
-    pub(crate) start_ticks: Option<u64>,
-    pub(crate) kernel_thread: bool,
-    pub(crate) parent: i32,
+/// From `status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    /// Process that the task belongs to.
+    pub(super) tgid: Option<i32>,
+    /// Id in the task's innermost PID namespace.
+    pub(super) innermost_id: Option<i32>,
+    /// Tracer, 0 for none.
+    pub(super) tracer: i32,
+    /// Effective user id.
+    pub(super) effective_uid: Option<u32>,
+    /// Effective capabilities.
+    pub(super) effective_capabilities: Option<u64>,
+    /// 0 none, 1 strict, 2 filter.
+    pub(super) seccomp: Option<u32>,
+    /// Voluntary and involuntary context switches.
+    pub(super) switches: Option<(u64, u64)>,
 }
 
-impl Proc {
-    pub(crate) fn new(root: &Path) -> Proc {
-        Proc { root: root.to_path_buf() }
+/// From `stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// State letter.
+    pub(super) state: char,
+    /// Parent process.
+    pub(super) parent: i32,
+    /// Kernel's PF_ flags.
+    pub(super) flags: u32,
+    /// Start time in clock ticks since boot.
+    pub(super) start_ticks: u64,
+    /// CPU that it last ran on.
+    pub(super) processor: Option<i32>,
+}
+
+impl Stat {
+    /// Whether it has exited.
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    /// Whether it is a thread of the kernel (PF_KTHREAD).
+    pub(super) fn is_kernel_thread(&self) -> bool {
+        self.flags & 0x0020_0000 != 0
+    }
+
+    /// The state as the image has it.
+    pub(super) fn task_state(&self) -> TaskState {
+        TaskState::from_letter(self.state)
+    }
+}
+
+impl ProcFs {
+    /// The proc file system mounted at `root`.
+    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+        ProcFs { root: root.into() }
+    }
+
+    /// Its root.
+    pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    pub(crate) fn directory(&self, pid: i32) -> PathBuf {
+    /// Directory of a process, or of any thread: the kernel finds those too, without listing them.
+    pub(super) fn process(&self, pid: i32) -> PathBuf {
         self.root.join(pid.to_string())
     }
 
-    fn task(&self, pid: i32, tid: i32, file: &str) -> PathBuf {
-        self.directory(pid).join("task").join(tid.to_string()).join(file)
+    /// Directory of a thread.
+    pub(super) fn task(&self, pid: i32, tid: i32) -> PathBuf {
+        self.process(pid).join("task").join(tid.to_string())
     }
 
-    /// Thread ids, in order.
-    pub(crate) fn threads(&self, pid: i32) -> Vec<i32> {
-        let mut tids: Vec<i32> = fs::read_dir(self.directory(pid).join("task"))
-            .into_iter()
-            .flatten()
+    /// Thread ids of a process, ascending.
+    pub(super) fn threads(&self, pid: i32) -> io::Result<Vec<i32>> {
+        let mut tids: Vec<i32> = std::fs::read_dir(self.process(pid).join("task"))?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect();
         tids.sort_unstable();
-        tids
+        Ok(tids)
     }
 
-    /// Status and stat of a thread.
-    pub(crate) fn facts(&self, pid: i32, tid: i32) -> Option<TaskFacts> {
-        let stat = Stat::from_read(fs::File::open(self.task(pid, tid, "stat")).ok()?).ok()?;
-        let status = Status::from_read(fs::File::open(self.task(pid, tid, "status")).ok()?).ok()?;
-        const PF_KTHREAD: u32 = 0x0020_0000; // include/linux/sched.h
-        Some(TaskFacts {
-            name: stat.comm,
-            state: TaskState::from_letter(stat.state),
-            ns_tid: status.nspid.as_ref().and_then(|l| l.last().copied()).unwrap_or(tid),
-            ns_pid: status.nstgid.as_ref().and_then(|l| l.last().copied()).unwrap_or(pid),
-            tracer: status.tracerpid,
-            switches: status.voluntary_ctxt_switches.zip(status.nonvoluntary_ctxt_switches),
-            start_ticks: Some(stat.starttime),
-            kernel_thread: stat.flags & PF_KTHREAD != 0,
-            parent: status.ppid,
-        })
+    /// A thread of the process that has not exited: the main one, if it lives. The process's maps, memory and links
+    /// are empty in the directory of a main thread that has exited.
+    pub(super) fn living_thread(&self, pid: i32) -> Option<i32> {
+        let mut tids = self.threads(pid).ok()?;
+        tids.sort_by_key(|&tid| tid != pid);
+        tids.into_iter().find(|&tid| stat(&self.task(pid, tid)).is_some_and(|stat| !stat.is_dead()))
     }
 
-    /// CPU time used by a thread, in nanoseconds (first word of schedstat).
-    pub(crate) fn cpu_time(&self, pid: i32, tid: i32) -> Option<u64> {
-        fs::read_to_string(self.task(pid, tid, "schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    /// Direct children of a process.
+    pub(super) fn children(&self, pid: i32) -> Vec<i32> {
+        let lists: Vec<String> = self
+            .threads(pid)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|tid| std::fs::read_to_string(self.task(pid, tid).join("children")).ok())
+            .collect();
+        if !lists.is_empty() {
+            return lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect();
+        }
+        // A kernel without CONFIG_PROC_CHILDREN: ask every process for its parent.
+        let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|&id: &i32| stat(&self.process(id)).is_some_and(|stat| stat.parent == pid))
+            .collect()
     }
 
     /// Time since boot in milliseconds, by the clock of start times.
-    pub(crate) fn uptime_ms(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.root.join("uptime")).ok()?;
-        let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    pub(super) fn uptime_ms(&self) -> Option<u64> {
+        let seconds: f64 = text(&self.root.join("uptime"))?.split_whitespace().next()?.parse().ok()?;
         Some((seconds * 1e3) as u64)
     }
 
-    /// The kernel function that a thread sleeps in.
-    pub(crate) fn wchan(&self, pid: i32, tid: i32) -> Option<String> {
-        let text = fs::read_to_string(self.task(pid, tid, "wchan")).ok()?;
-        (!text.is_empty() && text != "0").then_some(text)
+    /// Yama's ptrace scope, where the kernel has Yama.
+    pub(super) fn yama_scope(&self) -> Option<i32> {
+        text(&self.root.join("sys/kernel/yama/ptrace_scope"))?.trim().parse().ok()
     }
+}
 
-    /// The system call of a sleeping thread: `nr a1..a6 sp pc`.
-    pub(crate) fn syscall(&self, pid: i32, tid: i32) -> Option<Syscall> {
-        parse_syscall(&fs::read_to_string(self.task(pid, tid, "syscall")).ok()?)
+/// A file's text without the end of line, lossily decoded.
+pub(super) fn text(path: &Path) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
+}
+
+/// The name (comm) of the task whose directory this is.
+pub(super) fn name(directory: &Path) -> Option<String> {
+    text(&directory.join("comm"))
+}
+
+/// Its argument vector.
+pub(super) fn command_line(directory: &Path) -> Vec<String> {
+    let bytes = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return Vec::new();
     }
+    bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+}
 
-    /// When a thread last ran, in milliseconds of the run queues' clock (`se.exec_start`). That clock is none of
-    /// those that clock_gettime knows (5 s off here): compare it with [`Proc::now_ms`] only.
-    pub(crate) fn last_ran_ms(&self, pid: i32, tid: i32) -> Option<f64> {
-        exec_start(&fs::read_to_string(self.task(pid, tid, "sched")).ok()?)
+/// The program's path as the target sees it.
+pub(super) fn program(directory: &Path) -> Option<PathBuf> {
+    let target = std::fs::read_link(directory.join("exe")).ok()?;
+    match target.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(path) => Some(PathBuf::from(path)),
+        None => Some(target),
     }
+}
 
-    /// Now by the same clock: the calling thread is running, so its own last run is now, to within a tick.
-    pub(crate) fn now_ms(&self) -> Option<f64> {
-        exec_start(&fs::read_to_string(self.root.join("thread-self/sched")).ok()?)
-    }
+/// Its `status`.
+pub(super) fn status(directory: &Path) -> Option<Status> {
+    Some(parse_status(&text(&directory.join("status"))?))
+}
 
-    /// The address space's map. A zombie leader's own file is empty; that of any live thread serves as well.
-    pub(crate) fn mappings(&self, pid: i32, tids: &[i32]) -> Vec<Mapping> {
-        std::iter::once(self.directory(pid).join("maps"))
-            .chain(tids.iter().take(64).map(|tid| self.task(pid, *tid, "maps")))
-            .find_map(|path| {
-                let maps = MemoryMaps::from_read(fs::File::open(path).ok()?).ok()?;
-                let list: Vec<Mapping> = maps.into_iter().map(mapping).collect();
-                (!list.is_empty()).then_some(list)
-            })
-            .unwrap_or_default()
-    }
+/// Its `stat`.
+pub(super) fn stat(directory: &Path) -> Option<Stat> {
+    parse_stat(&std::fs::read(directory.join("stat")).ok()?)
+}
 
-    /// A link such as `exe`, through a live thread where the leader is a zombie.
-    pub(crate) fn link(&self, pid: i32, tids: &[i32], name: &str) -> Option<PathBuf> {
-        std::iter::once(self.directory(pid).join(name))
-            .chain(tids.iter().take(64).map(|tid| self.task(pid, *tid, name)))
-            .find_map(|path| fs::read_link(path).ok())
-    }
+/// Its mappings.
+pub(super) fn mappings(directory: &Path) -> io::Result<Vec<Mapping>> {
+    Ok(parse_maps(&std::fs::read(directory.join("maps"))?))
+}
 
-    /// The argument vector.
-    pub(crate) fn cmdline(&self, pid: i32, tids: &[i32]) -> Vec<String> {
-        std::iter::once(self.directory(pid).join("cmdline"))
-            .chain(tids.iter().take(64).map(|tid| self.task(pid, *tid, "cmdline")))
-            .filter_map(|path| fs::read(path).ok())
-            .find(|bytes| !bytes.is_empty())
-            .map(|bytes| {
-                bytes
-                    .strip_suffix(b"\0")
-                    .unwrap_or(&bytes)
-                    .split(|b| *b == 0)
-                    .map(|part| String::from_utf8_lossy(part).into_owned())
-                    .collect()
-            })
-            .unwrap_or_default()
-    }
+/// Kernel function that it sleeps in.
+pub(super) fn wait_channel(directory: &Path) -> Option<String> {
+    text(&directory.join("wchan")).filter(|channel| !channel.is_empty() && channel != "0")
+}
 
-    /// Name of a process.
-    pub(crate) fn name(&self, pid: i32) -> Option<String> {
-        fs::read_to_string(self.directory(pid).join("comm")).ok().map(|s| s.trim_end().to_string())
-    }
+/// CPU time used, in nanoseconds.
+pub(super) fn cpu_time(directory: &Path) -> Option<u64> {
+    text(&directory.join("schedstat"))?.split_whitespace().next()?.parse().ok()
+}
 
-    /// All descendants of `pid`, parents before children, at most `limit`.
-    pub(crate) fn descendants(&self, pid: i32, limit: usize) -> Vec<i32> {
-        let mut found = vec![pid];
-        let mut next = 0;
-        while next < found.len() && found.len() < limit {
-            let parent = found[next];
-            next += 1;
-            for tid in self.threads(parent) {
-                let text = fs::read_to_string(self.task(parent, tid, "children")).unwrap_or_default();
-                for child in text.split_whitespace().filter_map(|c| c.parse().ok()) {
-                    if !found.contains(&child) && found.len() < limit {
-                        found.push(child);
-                    }
-                }
-            }
+/// When it last got a CPU, in milliseconds of the scheduler's clock **of the CPU that it ran on**.
+pub(super) fn last_ran(directory: &Path) -> Option<f64> {
+    parse_last_ran(&text(&directory.join("sched"))?)
+}
+
+/// The system call that it is in.
+pub(super) fn system_call(directory: &Path) -> Option<Syscall> {
+    parse_syscall(&text(&directory.join("syscall"))?)
+}
+
+/// Parse `status`; fields that are absent stay unknown.
+pub(super) fn parse_status(text: &str) -> Status {
+    let mut status = Status::default();
+    let (mut voluntary, mut involuntary) = (None, None);
+    for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let value = value.trim();
+        match key {
+            "Tgid" => status.tgid = value.parse().ok(),
+            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
+            "NSpid" => status.innermost_id = value.split_whitespace().last().and_then(|id| id.parse().ok()),
+            "Uid" => status.effective_uid = value.split_whitespace().nth(1).and_then(|id| id.parse().ok()),
+            "CapEff" => status.effective_capabilities = u64::from_str_radix(value, 16).ok(),
+            "Seccomp" => status.seccomp = value.parse().ok(),
+            "voluntary_ctxt_switches" => voluntary = value.parse().ok(),
+            "nonvoluntary_ctxt_switches" => involuntary = value.parse().ok(),
+            _ => {}
         }
-        found.remove(0);
-        found
     }
+    status.switches = voluntary.zip(involuntary);
+    status
 }
 
-fn mapping(map: procfs::process::MemoryMap) -> Mapping {
-    let permission = |bit| map.perms.contains(bit);
-    let name = match &map.pathname {
-        MMapPath::Path(path) => Some(path.to_string_lossy().into_owned()),
-        MMapPath::Heap => Some("[heap]".into()),
-        MMapPath::Stack => Some("[stack]".into()),
-        MMapPath::Vdso => Some("[vdso]".into()),
-        MMapPath::Vvar => Some("[vvar]".into()),
-        MMapPath::Vsyscall => Some("[vsyscall]".into()),
-        MMapPath::Other(other) => Some(format!("[{other}]")),
-        _ => None,
+/// Parse `stat`.
+pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    // The crate's parser takes the parentheses for granted.
+    let open = bytes.iter().position(|&byte| byte == b'(')?;
+    let close = bytes.iter().rposition(|&byte| byte == b')')?;
+    let well_formed = bytes[0].is_ascii_digit()
+        && open >= 2
+        && bytes[open - 1] == b' '
+        && open < close
+        && bytes.get(close + 1) == Some(&b' ')
+        && bytes.get(close + 2).is_some_and(u8::is_ascii_alphabetic);
+    if !well_formed {
+        return None;
+    }
+    let stat = procfs::process::Stat::from_read(bytes).ok()?;
+    Some(Stat {
+        state: stat.state,
+        parent: stat.ppid,
+        flags: stat.flags,
+        start_ticks: stat.starttime,
+        processor: stat.processor,
+    })
+}
+
+/// Parse `maps`; lines in another form are left out.
+pub(super) fn parse_maps(bytes: &[u8]) -> Vec<Mapping> {
+    bytes.split(|&byte| byte == b'\n').filter_map(|line| parse_mapping(&String::from_utf8_lossy(line))).collect()
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?.as_bytes();
+    let offset = fields.next()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let inode = fields.next()?;
+    let path = fields.next().map(|path| path.trim_start_matches(' ')).unwrap_or("");
+    let (path, deleted) = match path.strip_suffix(" (deleted)") {
+        Some(path) => (path, true),
+        None => (path, false),
     };
-    let (path, deleted) = match name {
-        Some(name) => match name.strip_suffix(" (deleted)") {
-            Some(stripped) => (Some(stripped.to_string()), true),
-            None => (Some(name), false),
-        },
-        None => (None, false),
-    };
-    Mapping {
-        start: Addr(map.address.0),
-        end: Addr(map.address.1),
-        read: permission(MMPermissions::READ),
-        write: permission(MMPermissions::WRITE),
-        execute: permission(MMPermissions::EXECUTE),
-        shared: permission(MMPermissions::SHARED),
-        offset: map.offset,
-        device: map.dev,
-        inode: map.inode,
-        path,
+    let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    let flag = |index: usize, letter: u8| permissions.get(index) == Some(&letter);
+    (start < end).then_some(())?;
+    Some(Mapping {
+        start: Addr(start),
+        end: Addr(end),
+        read: flag(0, b'r'),
+        write: flag(1, b'w'),
+        execute: flag(2, b'x'),
+        shared: flag(3, b's'),
+        offset: hex(offset)?,
+        device: (i32::from_str_radix(major, 16).ok()?, i32::from_str_radix(minor, 16).ok()?),
+        inode: inode.parse().ok()?,
+        // The kernel escapes the end of line, and nothing else, in this file.
+        path: (!path.is_empty()).then(|| path.replace("\\012", "\n")),
         deleted,
-    }
+    })
 }
 
-fn exec_start(text: &str) -> Option<f64> {
-    text.lines().find(|l| l.starts_with("se.exec_start"))?.rsplit(':').next()?.trim().parse().ok()
-}
-
-/// `nr a1 .. a6 sp pc`; "running" and damaged text are `None`.
-fn parse_syscall(text: &str) -> Option<Syscall> {
-    let mut words = text.split_whitespace();
-    let number: i64 = words.next()?.parse().ok()?;
-    let hex: Vec<u64> =
-        words.map(|w| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok()).collect::<Option<Vec<u64>>>()?;
-    if number < 0 || hex.len() != 8 {
+/// Parse `syscall`: `nr a1 a2 a3 a4 a5 a6 sp pc`, or `running`, or `-1 sp pc` outside a system call.
+pub(super) fn parse_syscall(text: &str) -> Option<Syscall> {
+    let mut fields = text.split_whitespace();
+    let number: i64 = fields.next()?.parse().ok()?;
+    let mut words = fields.map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    let mut word = || words.next().flatten();
+    if number < 0 {
         return None;
     }
     let mut arguments = [0; 6];
-    arguments.copy_from_slice(&hex[..6]);
-    // Asleep in the call: the result that a restartable call shows at a stop.
-    Some(Syscall { number, arguments, result: -512, sp: Addr(hex[6]), pc: Addr(hex[7]) })
+    for argument in &mut arguments {
+        *argument = word()?;
+    }
+    Some(Syscall { number, arguments, result: 0, sp: Addr(word()?), pc: Addr(word()?) })
+}
+
+/// Parse `se.exec_start` out of `sched`.
+pub(super) fn parse_last_ran(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
+    line.split_once(':')?.1.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -231,24 +315,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_syscall_line_is_read() {
-        let call =
-            parse_syscall("202 0x33b84088 0x189 0x3 0x0 0x0 0xffffffff 0x7ffc074a2758 0x7f9086898d17\n").unwrap();
-        assert_eq!((call.number, call.arguments[0], call.sp), (202, 0x33b8_4088, Addr(0x7ffc_074a_2758)));
-        for damaged in ["running", "", "-1 0x0 0x0", "202 0x1", "x 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1"] {
-            assert_eq!(parse_syscall(damaged), None, "{damaged}");
+    fn maps_with_every_kind_of_path() {
+        let text = b"00400000-00401000 r-xp 00000000 fe:01 77                         /opt/my prog (deleted)\n\
+            7f00-8000 rw-s 00001000 00:05 3 /dev/nvidia0\n\
+            8000-9000 ---p 00000000 00:00 0 \n\
+            9000-a000 rw-s 00000000 00:01 0 /SYSVx (deleted)\n\
+            a000-b000 r--p 00000000 fe:01 9 /a\\012b\xff\n\
+            7fff0000-7fff1000 rw-p 00000000 00:00 0                          [stack]\n\
+            nonsense\nb000-a000 r--p 00000000 00:00 0\n";
+        let maps = parse_maps(text);
+        assert_eq!(maps.len(), 6);
+        assert_eq!(maps[0].path.as_deref(), Some("/opt/my prog"));
+        assert!(maps[0].deleted && maps[0].execute && !maps[0].write && maps[0].is_file());
+        assert_eq!((maps[0].device, maps[0].inode), ((0xfe, 1), 77));
+        assert!(maps[1].shared && maps[1].write);
+        assert_eq!(maps[2].path, None);
+        assert!(!maps[2].read);
+        assert_eq!(maps[4].path.as_deref(), Some("/a\nb\u{fffd}"));
+        assert_eq!(maps[5].path.as_deref(), Some("[stack]"));
+    }
+
+    #[test]
+    fn status_takes_the_innermost_id_and_lives_without_fields() {
+        let status = parse_status(
+            "Name:\tx\nTgid:\t7\nTracerPid:\t11\nUid:\t1\t2\t3\t4\nNSpid:\t700\t41\t7\nCapEff:\t0000000000080000\n\
+             Seccomp:\t2\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
+        );
+        assert_eq!(status.innermost_id, Some(7));
+        assert_eq!((status.tgid, status.tracer, status.effective_uid), (Some(7), 11, Some(2)));
+        assert_eq!((status.seccomp, status.switches), (Some(2), Some((5, 6))));
+        assert_eq!(status.effective_capabilities, Some(1 << 19));
+        assert_eq!(parse_status("rubbish"), Status::default());
+    }
+
+    #[test]
+    fn stat_with_parentheses_in_the_name_and_damaged_ones() {
+        let mut line = b"12 (a) b) S 3 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 4711 ".to_vec();
+        line.extend_from_slice("0 ".repeat(30).as_bytes());
+        let stat = parse_stat(&line);
+        assert_eq!(stat.map(|s| (s.state, s.parent, s.start_ticks)), Some(('S', 3, 4711)));
+        for damaged in [&b""[..], b"(", b")(", b"12 (x)", b"1 (x) ", b"12 (x) S", b"( ) S 1", b"  (x) S 1", b"1 (x)  "]
+        {
+            assert_eq!(parse_stat(damaged), None);
         }
     }
 
     #[test]
-    fn own_threads_and_maps_are_read() {
-        let proc = Proc::new(Path::new("/proc"));
-        let pid = std::process::id() as i32;
-        let tids = proc.threads(pid);
-        assert!(tids.contains(&pid));
-        assert_eq!(proc.facts(pid, pid).unwrap().ns_tid, nix::unistd::getpid().as_raw());
-        let maps = proc.mappings(pid, &tids);
-        assert!(maps.iter().any(|m| m.path.as_deref() == Some("[stack]")));
-        assert!(maps.windows(2).all(|w| w[0].end <= w[1].start));
+    fn system_calls() {
+        let call = parse_syscall("202 0x7f01 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd10 0x7f9e1c");
+        assert_eq!(call.map(|c| (c.number, c.arguments[1], c.sp)), Some((202, 0x189, Addr(0x7ffd10))));
+        assert_eq!(parse_syscall("running"), None);
+        assert_eq!(parse_syscall("-1 0x7ffd10 0x7f9e1c"), None);
+        assert_eq!(parse_syscall("202 0x1"), None);
+    }
+
+    #[test]
+    fn last_ran_and_command_line() {
+        assert_eq!(parse_last_ran("x (1)\n---\nse.exec_start   :   12.5\n"), Some(12.5));
+        assert_eq!(parse_last_ran("se.exec_start"), None);
+        let directory = tempfile::tempdir().expect("temporary directory");
+        std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
+        assert_eq!(command_line(directory.path()), ["a", "", "b c"]);
+        assert!(command_line(Path::new("/nonexistent")).is_empty());
     }
 }

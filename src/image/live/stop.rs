@@ -1,259 +1,323 @@
-//! The stop: every thread of every target stopped, read, and released.
+//! The joint stop: all threads of some processes stand still, something is done, all go on.
 //!
-//! In: the processes and the pages wanted of each. Out: registers and copied memory. All ptrace calls are made on one
-//! short-lived thread that ends at the release: a thread of the target that never came to its stop (state D) cannot
-//! be detached, and only the end of its tracer frees it for good. No signal is sent, no stop outlives the tracer.
-//! Nothing is written into the target but the restart of a system call that this stop interrupted.
+//! In: process ids, a time budget, and the work to do meanwhile. Out: each thread's registers or why there are none,
+//! the work's result, and how long the stop lasted. It reads no memory and decodes nothing.
+//!
+//! All ptrace calls are made on one thread that ends with the release: PTRACE_DETACH fails on a thread that never
+//! came to its stop (state D), and only its tracer's exit frees such a one. Threads are seized and interrupted, never
+//! attached to, so that no signal is sent and a group-stop is kept; and without EXITKILL, so that the target lives on
+//! whatever happens to lockscope.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::memory::{Copied, PAGE, copy, may_read, page_of, ranges};
-use super::proc_fs::Proc;
-use crate::image::{Addr, Mapping, Register, RegisterSet, Registers};
+use super::proc_fs::{self, ProcFs};
+use super::sys;
 
-/// What to stop and copy of one process.
-#[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) pid: i32,
-    pub(crate) mappings: Vec<Mapping>,
-    /// Pages to copy beside stacks and registers' targets.
-    pub(crate) wanted: BTreeSet<u64>,
-    /// Threads that were asleep uninterruptibly before: they are asked to stop, but not waited for.
-    pub(crate) unstoppable: BTreeSet<i32>,
+/// How one thread fared.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "nearly all threads are of the large variant")]
+pub(super) enum Outcome {
+    /// It stood still, with these registers; restartable calls show the restart that they were given.
+    Stopped(user_regs_struct),
+    /// It was asked to stop and did not.
+    NotStopped {
+        /// Its state letter when the waiting ended.
+        state: char,
+    },
+    /// The kernel refused.
+    Refused(Errno),
+    /// It had exited, or did so before its stop.
+    Ended,
 }
 
-/// What one stop yielded of one process.
-#[derive(Debug, Default)]
-pub(crate) struct Stopped {
-    /// Every thread that was found; without registers if it did not stop in time.
-    pub(crate) threads: BTreeMap<i32, Option<Registers>>,
-    pub(crate) copied: Vec<Copied>,
-    /// Ranges that the time did not suffice for.
-    pub(crate) undone: usize,
-    /// Why not a single thread could be seized.
-    pub(crate) refused: Option<Errno>,
-}
+/// All threads of a process at the stop, by thread id.
+pub(super) type ProcessStop = BTreeMap<i32, Outcome>;
 
-/// The result of one joint stop.
+/// What a joint stop gave.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) processes: Vec<Stopped>,
+pub(super) struct Stopped<T> {
+    /// The work's result.
+    pub(super) result: T,
+    /// The processes, in the order asked for.
+    pub(super) processes: Vec<ProcessStop>,
     /// From the first interrupt to the last detach.
-    pub(crate) pause: Duration,
+    pub(super) pause: Duration,
 }
 
-/// PTRACE_EVENT_STOP: the stop that PTRACE_INTERRUPT makes, and a group-stop of a seized thread.
-const EVENT_STOP: i32 = 128;
-
-/// Results of system calls that the kernel keeps to itself (include/linux/errno.h).
-const ERESTARTNOHAND: i64 = 514;
-
-/// How long stragglers are waited for once all others have stopped.
-const STRAGGLERS: Duration = Duration::from_millis(2);
-
-/// Stop all processes jointly, copy, release. Runs on a thread of its own, which has ended when this returns.
-pub(crate) fn stop_and_copy(proc: &Proc, plans: &[Plan], most: Duration) -> Outcome {
-    std::thread::scope(|scope| {
-        let tracer = std::thread::Builder::new().name("tracer".into()).spawn_scoped(scope, || run(proc, plans, most));
-        tracer.ok().and_then(|t| t.join().ok()).unwrap_or(Outcome { processes: Vec::new(), pause: Duration::ZERO })
-    })
+/// Why there was no joint stop.
+#[derive(Debug)]
+pub(super) enum StopError {
+    /// The process replaced its program meanwhile.
+    Executed(i32),
+    /// No thread of the process could be seized.
+    Denied(i32, Errno),
+    /// The tracer thread could not be started, or failed.
+    Tracer(io::Error),
 }
 
-/// One thread under our hands.
-struct Tracee {
-    process: usize,
-    stopped: bool,
-    gone: bool,
-    /// A signal that was about to be delivered when it stopped: handed on at the release.
-    signal: Option<Signal>,
-    unstoppable: bool,
-}
+/// Threads in state D are waited for this long after the last other one stopped.
+const GRACE: Duration = Duration::from_millis(3);
+/// How often the threads are listed again to find new ones.
+const MAX_ROUNDS: usize = 16;
 
-fn run(proc: &Proc, plans: &[Plan], most: Duration) -> Outcome {
-    let mut processes: Vec<Stopped> = plans.iter().map(|_| Stopped::default()).collect();
-    let mut buffers: Vec<Vec<u8>> = plans.iter().map(|plan| prepared_buffer(proc, plan)).collect();
-    let mut tracees: HashMap<i32, Tracee> = HashMap::new();
-    let mut order: Vec<i32> = Vec::new();
-    let started = Instant::now();
-    // New threads are found by listing again until nothing is new: a stopped thread makes no others.
-    for _ in 0..16 {
-        let before = order.len();
-        for (process, plan) in plans.iter().enumerate() {
-            for tid in proc.threads(plan.pid) {
-                if tracees.contains_key(&tid) {
-                    continue;
-                }
-                let pid = Pid::from_raw(tid);
-                match ptrace::seize(pid, ptrace::Options::empty()) {
-                    Ok(()) => {
-                        let _ = ptrace::interrupt(pid);
-                        let unstoppable = plan.unstoppable.contains(&tid);
-                        tracees.insert(tid, Tracee { process, stopped: false, gone: false, signal: None, unstoppable });
-                        order.push(tid);
-                    }
-                    // It ended between the listing and now, or is a zombie.
-                    Err(Errno::ESRCH) => {}
-                    Err(error) => {
-                        processes[process].refused.get_or_insert(error);
-                    }
-                }
-            }
-        }
-        if order.len() == before {
-            break;
-        }
-        wait_for_stops(&mut tracees, &order, started + most / 2);
-    }
-    let in_time = || started.elapsed() < most;
-    let mut registers: Vec<BTreeMap<i32, Option<Registers>>> = plans.iter().map(|_| BTreeMap::new()).collect();
-    for tid in &order {
-        let tracee = &tracees[tid];
-        if !tracee.gone {
-            let read = if tracee.stopped { read_registers(*tid) } else { None };
-            registers[tracee.process].insert(*tid, read);
-        }
-    }
-    for (process, plan) in plans.iter().enumerate() {
-        let pages = pages_of(plan, &registers[process]);
-        let wanted = ranges(&pages, &plan.mappings);
-        let (copied, undone) = copy(plan.pid, &wanted, std::mem::take(&mut buffers[process]), in_time);
-        processes[process].copied = copied;
-        processes[process].undone = undone;
-        processes[process].threads = std::mem::take(&mut registers[process]);
-    }
-    for tid in &order {
-        let tracee = &tracees[tid];
-        if tracee.stopped && !tracee.gone {
-            let _ = ptrace::detach(Pid::from_raw(*tid), tracee.signal);
-        }
-    }
-    Outcome { processes, pause: started.elapsed() }
-}
-
-/// Wait until all have stopped or the deadline has passed; stragglers get less.
-fn wait_for_stops(tracees: &mut HashMap<i32, Tracee>, order: &[i32], deadline: Instant) {
-    let mut only_unstoppable_since = None;
-    let mut pending: Vec<i32> =
-        order.iter().copied().filter(|tid| !tracees[tid].stopped && !tracees[tid].gone).collect();
-    let mut round = 0u32;
-    while !pending.is_empty() {
-        pending.retain(|tid| {
-            let Some(tracee) = tracees.get_mut(tid) else { return false };
-            let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
-            match waitpid(Pid::from_raw(*tid), Some(flags)) {
-                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => return true,
-                Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => tracee.stopped = true,
-                Ok(WaitStatus::Stopped(_, signal)) => {
-                    tracee.stopped = true;
-                    tracee.signal = Some(signal);
-                }
-                Ok(WaitStatus::PtraceEvent(..) | WaitStatus::PtraceSyscall(_)) => tracee.stopped = true,
-                _ => tracee.gone = true,
-            }
-            false
+/// Stop all threads of `pids`, do `work`, release them. `work` gets the threads and the instant to be done by.
+pub(super) fn joint_stop<T: Send>(
+    proc_fs: &ProcFs,
+    pids: &[i32],
+    max_pause: Duration,
+    work: impl FnOnce(&[ProcessStop], Instant) -> T + Send,
+) -> Result<Stopped<T>, StopError> {
+    let mut tracer_id = 0;
+    let outcome = std::thread::scope(|scope| {
+        let id = &mut tracer_id;
+        let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn_scoped(scope, move || {
+            *id = nix::unistd::gettid().as_raw();
+            Tracer::new(proc_fs, pids).run(max_pause, work)
         });
-        let now = Instant::now();
-        if now >= deadline {
-            return;
+        match tracer {
+            Ok(handle) => {
+                handle.join().unwrap_or_else(|_| Err(StopError::Tracer(io::Error::other("the tracer thread failed"))))
+            }
+            Err(error) => Err(StopError::Tracer(error)),
         }
-        if pending.iter().all(|tid| tracees[tid].unstoppable) {
-            let since = *only_unstoppable_since.get_or_insert(now);
-            if now - since >= STRAGGLERS {
-                return;
+    });
+    await_exit(proc_fs, tracer_id);
+    outcome
+}
+
+/// A joined thread may still be on its way out of the kernel, and frees what it did not detach only there.
+fn await_exit(proc_fs: &ProcFs, tracer_id: i32) {
+    let directory = proc_fs.root().join("self/task").join(tracer_id.to_string());
+    let begin = Instant::now();
+    while tracer_id != 0 && directory.exists() && begin.elapsed() < Duration::from_millis(200) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// A thread on its way into the stop.
+#[derive(Debug, Clone, Copy)]
+enum Progress {
+    /// Seized and interrupted.
+    Awaited,
+    /// Stands still; its signal is to be handed on at the detach.
+    Stands { registers: user_regs_struct, undelivered: i32 },
+    /// There will be no stop.
+    Final(Outcome),
+}
+
+#[derive(Debug)]
+struct Tracer<'a> {
+    proc_fs: &'a ProcFs,
+    pids: &'a [i32],
+    threads: Vec<BTreeMap<i32, Progress>>,
+    first_interrupt: Option<Instant>,
+}
+
+impl<'a> Tracer<'a> {
+    fn new(proc_fs: &'a ProcFs, pids: &'a [i32]) -> Self {
+        Tracer { proc_fs, pids, threads: vec![BTreeMap::new(); pids.len()], first_interrupt: None }
+    }
+
+    fn run<T>(
+        mut self,
+        max_pause: Duration,
+        work: impl FnOnce(&[ProcessStop], Instant) -> T,
+    ) -> Result<Stopped<T>, StopError> {
+        let begin = Instant::now();
+        // A quarter of the budget stays for the copying.
+        let stopped = self.stop_all(begin + max_pause * 3 / 4);
+        let processes = self.outcomes();
+        let result = stopped.map(|()| work(&processes, begin + max_pause));
+        let pause = self.release();
+        Ok(Stopped { result: result?, processes, pause })
+    }
+
+    fn stop_all(&mut self, deadline: Instant) -> Result<(), StopError> {
+        for _ in 0..MAX_ROUNDS {
+            let mut found_new = false;
+            for index in 0..self.pids.len() {
+                found_new |= self.seize_new(index, deadline)?;
+            }
+            if !found_new {
+                break;
+            }
+            self.await_stops(deadline)?;
+            if Instant::now() >= deadline {
+                break;
             }
         }
-        round += 1;
-        if round < 64 {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
+        Ok(())
+    }
+
+    /// Seize and interrupt the threads of a process that are not yet known; whether there were any.
+    fn seize_new(&mut self, index: usize, deadline: Instant) -> Result<bool, StopError> {
+        let pid = self.pids[index];
+        let mut found_new = false;
+        let mut refused = None;
+        for tid in self.proc_fs.threads(pid).unwrap_or_default() {
+            if self.threads[index].contains_key(&tid) || Instant::now() >= deadline {
+                continue;
+            }
+            found_new = true;
+            let id = Pid::from_raw(tid);
+            // An exec is reported, since it makes all that was read before worthless.
+            let seized = ptrace::seize(id, ptrace::Options::PTRACE_O_TRACEEXEC).and_then(|()| {
+                self.first_interrupt.get_or_insert_with(Instant::now);
+                ptrace::interrupt(id)
+            });
+            let progress = match seized {
+                Ok(()) => Progress::Awaited,
+                Err(Errno::ESRCH) => Progress::Final(Outcome::Ended),
+                // Threads that have exited are refused with EPERM as well.
+                Err(_) if self.state(pid, tid).is_none() => Progress::Final(Outcome::Ended),
+                Err(errno) => {
+                    refused = Some(errno);
+                    Progress::Final(Outcome::Refused(errno))
+                }
+            };
+            self.threads[index].insert(tid, progress);
+        }
+        let any_seized = self.threads[index]
+            .values()
+            .any(|progress| matches!(progress, Progress::Awaited | Progress::Stands { .. }));
+        match refused {
+            Some(errno) if !any_seized => Err(StopError::Denied(pid, errno)),
+            _ => Ok(found_new),
         }
     }
-}
 
-/// Registers of a stopped thread. A call that ended with EINTR because of this very stop is made to go on: the
-/// kernel restarts it when no signal came, and interrupts it when one did (measured: setting rip back by hand loses
-/// such a signal).
-fn read_registers(tid: i32) -> Option<Registers> {
-    let pid = Pid::from_raw(tid);
-    let mut raw = ptrace::getregs(pid).ok()?;
-    if raw.rax as i64 == -i64::from(libc::EINTR) && raw.orig_rax as i64 >= 0 {
-        raw.rax = (-ERESTARTNOHAND) as u64;
-        let _ = ptrace::setregs(pid, raw);
-    }
-    Some(from_raw(&raw))
-}
-
-fn from_raw(raw: &libc::user_regs_struct) -> Registers {
-    let mut general = RegisterSet::default();
-    let values = [
-        raw.rax, raw.rdx, raw.rcx, raw.rbx, raw.rsi, raw.rdi, raw.rbp, raw.rsp, raw.r8, raw.r9, raw.r10, raw.r11,
-        raw.r12, raw.r13, raw.r14, raw.r15, raw.rip,
-    ];
-    for (number, value) in values.into_iter().enumerate() {
-        general.set(Register(number as u16), value);
-    }
-    Registers { general, orig_rax: raw.orig_rax as i64, fs_base: Addr(raw.fs_base) }
-}
-
-/// How much of each stack is copied, in bytes: what 20 Python frames use, several times over where threads are few.
-fn stack_share(threads: usize) -> u64 {
-    if threads <= 32 { 64 << 10 } else { 16 << 10 }
-}
-
-/// The pages to copy: what was asked for, the used part of each stack, the words around what the registers point
-/// to (the futex word among them) and the head of `struct pthread`.
-fn pages_of(plan: &Plan, threads: &BTreeMap<i32, Option<Registers>>) -> BTreeSet<u64> {
-    let mut pages = plan.wanted.clone();
-    let share = stack_share(threads.len());
-    let mapping = |address: Addr| {
-        let after = plan.mappings.partition_point(|m| m.start <= address);
-        plan.mappings[..after].last().filter(|m| m.contains(address) && m.write && may_read(m))
-    };
-    for registers in threads.values().flatten() {
-        if let Some(sp) = registers.general.sp()
-            && let Some(stack) = mapping(sp)
-        {
-            // 128 bytes below the stack pointer belong to leaf functions (System V ABI, red zone).
-            let first = page_of(sp - 128).max(stack.start.0);
-            let last = (sp.0 + share).min(stack.end.0);
-            pages.extend((first..last).step_by(PAGE as usize));
+    /// Wait until each thread stands still, has exited, or is not going to stop.
+    fn await_stops(&mut self, deadline: Instant) -> Result<(), StopError> {
+        let mut nap = Duration::from_micros(20);
+        let mut last_arrival = Instant::now();
+        loop {
+            let mut awaited = 0;
+            for index in 0..self.pids.len() {
+                let waiting: Vec<i32> = self.awaited(index).collect();
+                for tid in waiting {
+                    match sys::poll_stop(tid) {
+                        Ok(None) => awaited += 1,
+                        Ok(Some(stop)) if stop.is_exec() => return Err(StopError::Executed(self.pids[index])),
+                        Ok(Some(stop)) => {
+                            let arrived = arrive(tid, stop);
+                            self.threads[index].insert(tid, arrived);
+                            last_arrival = Instant::now();
+                        }
+                        Err(_) => {
+                            self.threads[index].insert(tid, Progress::Final(Outcome::Ended));
+                        }
+                    }
+                }
+            }
+            if awaited == 0 || Instant::now() >= deadline {
+                return Ok(());
+            }
+            if last_arrival.elapsed() >= GRACE && self.only_unstoppable_left() {
+                return Ok(());
+            }
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(Duration::from_micros(500));
         }
-        let pointers =
-            [Register::RDI, Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
-        for value in pointers.into_iter().filter_map(|r| registers.general.get(r)).map(Addr) {
-            if mapping(value).is_some() {
-                pages.insert(page_of(value - 64));
-                pages.insert(page_of(value + 64));
+    }
+
+    /// Whether all threads still awaited are in state D; takes note of those that have exited.
+    fn only_unstoppable_left(&mut self) -> bool {
+        let mut only = true;
+        for index in 0..self.pids.len() {
+            let waiting: Vec<i32> = self.awaited(index).collect();
+            for tid in waiting {
+                match self.state(self.pids[index], tid) {
+                    None => {
+                        self.threads[index].insert(tid, Progress::Final(Outcome::Ended));
+                    }
+                    Some(state) => only &= state == 'D',
+                }
             }
         }
-        let pthread = registers.fs_base;
-        if mapping(pthread).is_some() {
-            // 0x700 bytes: as far as `joinstate` of glibc 2.43 (facts: pd + 0x628).
-            pages.insert(page_of(pthread));
-            pages.insert(page_of(pthread + 0x700));
-        }
+        only
     }
-    pages
+
+    fn awaited(&self, index: usize) -> impl Iterator<Item = i32> + '_ {
+        self.threads[index].iter().filter(|(_, progress)| matches!(progress, Progress::Awaited)).map(|(&tid, _)| tid)
+    }
+
+    /// State letter of a thread that has not exited.
+    fn state(&self, pid: i32, tid: i32) -> Option<char> {
+        proc_fs::stat(&self.proc_fs.task(pid, tid)).filter(|stat| !stat.is_dead()).map(|stat| stat.state)
+    }
+
+    fn outcomes(&self) -> Vec<ProcessStop> {
+        let outcome = |pid: i32, tid: i32, progress: &Progress| match *progress {
+            Progress::Stands { registers, .. } => Outcome::Stopped(registers),
+            Progress::Final(outcome) => outcome,
+            Progress::Awaited => match self.state(pid, tid) {
+                Some(state) => Outcome::NotStopped { state },
+                None => Outcome::Ended,
+            },
+        };
+        self.pids
+            .iter()
+            .zip(&self.threads)
+            .map(|(&pid, threads)| threads.iter().map(|(&tid, progress)| (tid, outcome(pid, tid, progress))).collect())
+            .collect()
+    }
+
+    /// Let all go; how long the stop lasted. Those that did not stop go free with this thread's exit.
+    fn release(self) -> Duration {
+        for (tid, progress) in self.threads.into_iter().flatten() {
+            match progress {
+                Progress::Stands { undelivered, .. } => {
+                    // Fails only for a thread that was killed in its stop.
+                    let _ = sys::detach(tid, undelivered);
+                }
+                Progress::Awaited => {
+                    // It may have come to its stop since; its registers were not looked at, so its call is repaired now.
+                    if let Ok(Some(stop)) = sys::poll_stop(tid) {
+                        if let Progress::Stands { undelivered, .. } = arrive(tid, stop) {
+                            let _ = sys::detach(tid, undelivered);
+                        }
+                    } else {
+                        let _ = sys::detach(tid, 0);
+                    }
+                }
+                Progress::Final(_) => {}
+            }
+        }
+        self.first_interrupt.map_or(Duration::ZERO, |begin| begin.elapsed())
+    }
 }
 
-/// A buffer large enough for what the stop will likely copy, its pages touched before the stop begins.
-fn prepared_buffer(proc: &Proc, plan: &Plan) -> Vec<u8> {
-    const LARGEST: u64 = 256 << 20;
-    let threads = proc.threads(plan.pid).len();
-    let size = (plan.wanted.len() as u64 + threads as u64 * 12) * PAGE + threads as u64 * stack_share(threads) / 2;
-    let mut buffer = vec![0u8; size.min(LARGEST) as usize];
-    for byte in buffer.iter_mut().step_by(PAGE as usize) {
-        // A volatile-free write that the optimiser keeps, because the buffer is handed on.
-        *byte = 1;
+/// Read the registers of a thread that has come to its stop, and have the kernel restart the call that the stop broke.
+fn arrive(tid: i32, stop: sys::Stop) -> Progress {
+    let id = Pid::from_raw(tid);
+    let Ok(mut registers) = ptrace::getregs(id) else { return Progress::Final(Outcome::Ended) };
+    if let Some(restart) = restarted(&registers)
+        && !stop.is_group_stop()
+        && !stop.is_exec()
+    {
+        // If it fails the call returns EINTR, as after any debugger's stop.
+        if ptrace::setregs(id, restart).is_ok() {
+            registers = restart;
+        }
     }
-    buffer
+    Progress::Stands { registers, undelivered: stop.undelivered() }
+}
+
+/// Calls such as epoll_wait, sigtimedwait and semop return EINTR after any stop. With ERESTARTNOHAND instead, the
+/// kernel restarts the call, or lets it return EINTR if a signal did come meanwhile. Decided by the result and not by
+/// a list of calls. (A group-stop breaks these calls by itself, so there nothing is changed.)
+fn restarted(registers: &user_regs_struct) -> Option<user_regs_struct> {
+    const EINTR: i64 = -4;
+    const ERESTARTNOHAND: i64 = -514;
+    if registers.rax as i64 != EINTR || (registers.orig_rax as i64) < 0 {
+        return None;
+    }
+    Some(user_regs_struct { rax: ERESTARTNOHAND as u64, ..*registers })
 }

@@ -1,18 +1,101 @@
-//! All the `unsafe` of the crate: mapping a file, and the pthread mutex of the demonstration.
+//! All the `unsafe` of lockscope: system calls that no safe wrapper offers in the form needed here.
+//!
+//! In: plain numbers and slices. Out: plain results. `nix` does the rest of the ptrace calls; its `waitpid` and
+//! `detach` know no real-time signals, and losing one of the target's signals is not an option. No policy lives here.
 
-#![allow(unsafe_code, reason = "the one file that may")]
+#![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::fs::File;
-use std::io;
+use std::io::IoSliceMut;
 
 use memmap2::Mmap;
+use nix::errno::Errno;
 use nix::libc;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
 
-/// Map a file for reading.
-pub(crate) fn map_file(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the mapping is private and only read. A file that is truncated meanwhile raises SIGBUS; the files
-    // mapped here are programs and libraries, which package managers replace by renaming, not by truncation.
+/// A piece of the target's memory: first address and length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Span {
+    /// First address.
+    pub(super) start: u64,
+    /// Length in bytes.
+    pub(super) length: usize,
+}
+
+/// As many spans as one call takes (IOV_MAX).
+pub(super) const SPANS_PER_CALL: usize = 1024;
+
+/// A ptrace stop that a tracee has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// The signal of the stop.
+    pub(super) signal: i32,
+    /// The PTRACE_EVENT_ number; 0 in a signal-delivery stop.
+    pub(super) event: i32,
+}
+
+impl Stop {
+    /// The signal that has to be handed on at the detach, since the stop took it out of the queue.
+    pub(super) fn undelivered(self) -> i32 {
+        if self.event == 0 { self.signal } else { 0 }
+    }
+
+    /// Whether the thread stands in a group-stop (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU): it must stay there.
+    pub(super) fn is_group_stop(self) -> bool {
+        self.event == libc::PTRACE_EVENT_STOP && self.signal != libc::SIGTRAP
+    }
+
+    /// Whether the process has just replaced its program.
+    pub(super) fn is_exec(self) -> bool {
+        self.event == libc::PTRACE_EVENT_EXEC
+    }
+}
+
+/// Whether the tracee `tid` of this very thread has come to a stop; does not wait, and never takes an exit status.
+pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
+    let id = libc::id_t::try_from(tid).map_err(|_| Errno::ESRCH)?;
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a valid siginfo_t for the kernel to fill, and outlives the call.
+    let result = unsafe { libc::waitid(libc::P_PID, id, &mut info, options) };
+    Errno::result(result)?;
+    // SAFETY: waitid succeeded, so the fields of a SIGCHLD are filled in, or are zero when nothing was there.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    Ok((pid != 0).then_some(Stop { signal: status & 0xff, event: status >> 8 }))
+}
+
+/// Let the tracee `tid` go, and hand on `signal` (0 for none).
+pub(super) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: PTRACE_DETACH ignores the address and takes the signal's number as data; no memory is touched.
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_DETACH,
+            tid,
+            std::ptr::null_mut::<libc::c_void>(),
+            std::ptr::without_provenance_mut::<libc::c_void>(signal as usize),
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+/// Read `spans` (at most [`SPANS_PER_CALL`]) of the process of task `tid`, one after the other, into `buffer`; the
+/// number of bytes before the first that faults.
+pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, Errno> {
+    let remote: Vec<RemoteIoVec> = spans
+        .iter()
+        .take(SPANS_PER_CALL)
+        .map(|span| RemoteIoVec { base: span.start as usize, len: span.length })
+        .collect();
+    process_vm_readv(Pid::from_raw(tid), &mut [IoSliceMut::new(buffer)], &remote)
+}
+
+/// Map a regular file for reading.
+pub(super) fn map_file(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, a read raises SIGBUS;
+    // programs and libraries in use are replaced by rename, not rewritten in place.
     unsafe { Mmap::map(file) }
 }
 

@@ -1,0 +1,192 @@
+//! What is asked of the kernel before the stop, since a stop changes the answers: states, names, counters, CPU time.
+//!
+//! In: a process id. Out: [`ProcessFacts`]. Nothing is stopped and no memory is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::proc_fs::{self, ProcFs, Stat, Status};
+use crate::image::Mapping;
+
+/// Shortest time between two samples of CPU time: several scheduler ticks.
+pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// The kernel's `sched` file is long and slow; with more threads than this it is not read.
+const MAX_SCHED_FILES: usize = 64;
+
+/// CPU times of a process's threads at one moment, by thread id and start time.
+#[derive(Debug, Clone)]
+pub(super) struct CpuSample {
+    at: Instant,
+    used: BTreeMap<(i32, u64), u64>,
+}
+
+impl CpuSample {
+    /// Take one.
+    pub(super) fn take(proc_fs: &ProcFs, pid: i32) -> Self {
+        let at = Instant::now();
+        let used = proc_fs.threads(pid).unwrap_or_default().into_iter().filter_map(|tid| {
+            let directory = proc_fs.task(pid, tid);
+            Some(((tid, proc_fs::stat(&directory)?.start_ticks), proc_fs::cpu_time(&directory)?))
+        });
+        CpuSample { at, used: used.collect() }
+    }
+
+    /// What is missing to the shortest interval.
+    pub(super) fn time_to_wait(&self) -> Duration {
+        SAMPLE_INTERVAL.saturating_sub(self.at.elapsed())
+    }
+
+    /// What the thread used between `earlier` and this one, and the time between them, in nanoseconds.
+    fn used_since(&self, earlier: &CpuSample, tid: i32, start_ticks: u64) -> Option<(u64, u64)> {
+        let key = (tid, start_ticks);
+        let used = self.used.get(&key)?.saturating_sub(*earlier.used.get(&key)?);
+        Some((used, u64::try_from(self.at.duration_since(earlier.at).as_nanos()).ok()?))
+    }
+}
+
+/// What the kernel says of one thread before the stop.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ThreadFacts {
+    /// Its name.
+    pub(super) name: String,
+    /// Its stat.
+    pub(super) stat: Option<Stat>,
+    /// Its status.
+    pub(super) status: Status,
+    /// The kernel function that it sleeps in.
+    pub(super) wait_channel: Option<String>,
+    /// CPU time used in an interval.
+    pub(super) cpu_used: Option<(u64, u64)>,
+    /// How long it has slept.
+    pub(super) asleep_ms: Option<u64>,
+}
+
+impl ThreadFacts {
+    /// Ask for those that a stop does not change.
+    pub(super) fn read(proc_fs: &ProcFs, pid: i32, tid: i32) -> Self {
+        let directory = proc_fs.task(pid, tid);
+        ThreadFacts {
+            name: proc_fs::name(&directory).unwrap_or_default(),
+            stat: proc_fs::stat(&directory),
+            status: proc_fs::status(&directory).unwrap_or_default(),
+            wait_channel: proc_fs::wait_channel(&directory),
+            cpu_used: None,
+            asleep_ms: None,
+        }
+    }
+
+    /// Whether it has exited.
+    pub(super) fn is_dead(&self) -> bool {
+        self.stat.is_none_or(|stat| stat.is_dead())
+    }
+}
+
+/// What the kernel says of one process before the stop.
+#[derive(Debug)]
+pub(super) struct ProcessFacts {
+    /// Its id.
+    pub(super) pid: i32,
+    /// A thread of it that lives.
+    pub(super) living_thread: i32,
+    /// Its parent.
+    pub(super) parent: Option<i32>,
+    /// Its id in the innermost namespace.
+    pub(super) namespace_pid: i32,
+    /// Its program.
+    pub(super) program: Option<PathBuf>,
+    /// Its arguments.
+    pub(super) command_line: Vec<String>,
+    /// Its map, and how long it took to read.
+    pub(super) mappings: Vec<Mapping>,
+    /// How long the map took to read.
+    pub(super) map_time: Duration,
+    /// Its threads.
+    pub(super) threads: BTreeMap<i32, ThreadFacts>,
+}
+
+impl ProcessFacts {
+    /// Ask for all of them; `None` if the process is gone. `earlier` gives the first sample of CPU time, `released`
+    /// when lockscope last woke all its threads.
+    pub(super) fn read(
+        proc_fs: &ProcFs,
+        pid: i32,
+        earlier: &CpuSample,
+        now: &CpuSample,
+        released: Option<Instant>,
+    ) -> Option<Self> {
+        let living_thread = proc_fs.living_thread(pid)?;
+        let directory = proc_fs.process(living_thread);
+        let begin = Instant::now();
+        let mappings = proc_fs::mappings(&directory).ok()?;
+        let map_time = begin.elapsed();
+        let mut threads: BTreeMap<i32, ThreadFacts> = proc_fs
+            .threads(pid)
+            .ok()?
+            .into_iter()
+            .map(|tid| {
+                let mut facts = ThreadFacts::read(proc_fs, pid, tid);
+                facts.cpu_used = facts.stat.and_then(|stat| now.used_since(earlier, tid, stat.start_ticks));
+                (tid, facts)
+            })
+            .collect();
+        if threads.len() <= MAX_SCHED_FILES {
+            tell_sleeps(proc_fs, pid, &mut threads, released);
+        }
+        let main = threads.get(&pid);
+        Some(ProcessFacts {
+            pid,
+            living_thread,
+            parent: main.and_then(|main| main.stat).map(|stat| stat.parent).filter(|&parent| parent > 0),
+            namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
+            program: proc_fs::program(&directory),
+            command_line: proc_fs::command_line(&directory),
+            mappings,
+            map_time,
+            threads,
+        })
+    }
+}
+
+/// Say of each sleeping thread how long it has slept.
+///
+/// The kernel notes when a thread last ran by the clock of the CPU it ran on, and these clocks differ from each other
+/// and from every clock of user space (by seconds, measured on a virtual machine). So a thread of lockscope's asks
+/// on each such CPU for the present reading: its own.
+fn tell_sleeps(proc_fs: &ProcFs, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
+    let sleeper = |facts: &ThreadFacts| {
+        facts.stat.filter(|stat| matches!(stat.state, 'S' | 'D')).and_then(|stat| usize::try_from(stat.processor?).ok())
+    };
+    let processors: BTreeSet<usize> = threads.values().filter_map(sleeper).collect();
+    let clocks = processor_clocks(proc_fs, &processors);
+    for (&tid, facts) in threads.iter_mut() {
+        let Some(&now) = sleeper(facts).and_then(|processor| clocks.get(&processor)) else { continue };
+        let Some(last) = proc_fs::last_ran(&proc_fs.task(pid, tid)) else { continue };
+        let asleep = (now - last).max(0.0) as u64;
+        // If its last run was for an earlier look of ours, its sleep began before that: unknown.
+        let ours = released.is_some_and(|instant| asleep + 10 >= instant.elapsed().as_millis() as u64);
+        facts.asleep_ms = (!ours).then_some(asleep);
+    }
+}
+
+/// The scheduler's clock on each of the processors, in milliseconds.
+fn processor_clocks(proc_fs: &ProcFs, processors: &BTreeSet<usize>) -> BTreeMap<usize, f64> {
+    let own = proc_fs.root().join("thread-self");
+    let ask = || {
+        let clock = |&processor: &usize| {
+            let mut set = CpuSet::new();
+            set.set(processor).ok()?;
+            // This thread alone, which ends thereafter.
+            sched_setaffinity(Pid::from_raw(0), &set).ok()?;
+            Some((processor, proc_fs::last_ran(&own)?))
+        };
+        processors.iter().filter_map(clock).collect()
+    };
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("clocks".to_owned());
+        builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok()).unwrap_or_default()
+    })
+}

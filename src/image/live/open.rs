@@ -1,0 +1,137 @@
+//! Whether a process can be looked at, asked before anything is done to it.
+//!
+//! In: ids. Out: nothing, or the [`AttachError`] to show. Nothing is stopped, and nothing of the process is changed.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+
+use super::error::{AttachError, DenialFacts, explain_denied};
+use super::proc_fs::{self, ProcFs};
+
+/// Refuse what cannot be looked at; the start time of what can.
+pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
+    if u32::try_from(pid) == Ok(std::process::id()) {
+        return Err(AttachError::OwnProcess { pid });
+    }
+    let directory = proc_fs.process(pid);
+    let stat = proc_fs::stat(&directory).filter(|_| pid > 0).ok_or(AttachError::NoSuchProcess { pid })?;
+    let status = proc_fs::status(&directory).unwrap_or_default();
+    if let Some(process) = status.tgid.filter(|&process| process != pid) {
+        return Err(AttachError::IsThread { tid: pid, pid: process });
+    }
+    let Some(living) = proc_fs.living_thread(pid) else {
+        return Err(AttachError::Exited { pid, parent: stat.parent });
+    };
+    let name = || proc_fs::name(&directory).unwrap_or_default();
+    if stat.is_kernel_thread() {
+        return Err(AttachError::KernelThread { pid, name: name() });
+    }
+    if let Some(error) = traced(proc_fs, pid) {
+        return Err(error);
+    }
+    // To open this file takes the same permission as ptrace, and has no effect.
+    if let Err(error) = File::open(proc_fs.process(living).join("mem")) {
+        return Err(match error.raw_os_error() {
+            Some(nix::libc::ESRCH | nix::libc::ENOENT) => AttachError::Ended { pid },
+            _ => denied(proc_fs, pid),
+        });
+    }
+    check_program(proc_fs, pid, living)?;
+    Ok(stat.start_ticks)
+}
+
+/// The error for a process that has a tracer already, in any of its threads.
+pub(super) fn traced(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
+    let tids = proc_fs.threads(pid).unwrap_or_default();
+    let tracer = tids.into_iter().find_map(|tid| {
+        proc_fs::status(&proc_fs.task(pid, tid)).map(|status| status.tracer).filter(|&tracer| tracer != 0)
+    })?;
+    let name = proc_fs::name(&proc_fs.process(tracer)).unwrap_or_else(|| "a process that is not visible here".into());
+    Some(AttachError::AlreadyTraced { pid, tracer, name })
+}
+
+/// The error for a process that the kernel refuses.
+pub(super) fn denied(proc_fs: &ProcFs, pid: i32) -> AttachError {
+    AttachError::Denied { pid, explanation: explain_denied(&DenialFacts::read(proc_fs, pid)) }
+}
+
+/// Only 64-bit x86 programs can be decoded.
+fn check_program(proc_fs: &ProcFs, pid: i32, living: i32) -> Result<(), AttachError> {
+    const ELF_CLASS_64: u8 = 2;
+    const MACHINE_X86_64: [u8; 2] = [62, 0];
+    let directory = proc_fs.process(living);
+    let mut header = [0; 20];
+    let read = File::open(directory.join("exe")).and_then(|mut file| file.read_exact(&mut header));
+    if read.is_err() || !header.starts_with(b"\x7fELF") {
+        // A program that cannot be read says nothing against it.
+        return Ok(());
+    }
+    let program = || proc_fs::program(&directory).map(|path| path.display().to_string()).unwrap_or_default();
+    if header[4] != ELF_CLASS_64 {
+        return Err(AttachError::ThirtyTwoBit { pid, program: program() });
+    }
+    if header[18..20] != MACHINE_X86_64 {
+        return Err(AttachError::OtherProcessor { pid, program: program() });
+    }
+    Ok(())
+}
+
+/// All descendants of a process, parents before children.
+pub(super) fn descendants(proc_fs: &ProcFs, pid: i32) -> Vec<i32> {
+    let mut seen = BTreeSet::from([pid]);
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        found.extend(proc_fs.children(parent).into_iter().filter(|&child| seen.insert(child)));
+    }
+    found.remove(0);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &std::path::Path, pid: i32, flags: u32, status: &str) {
+        for directory in [root.join(pid.to_string()), root.join(format!("{pid}/task/{pid}"))] {
+            std::fs::create_dir_all(&directory).expect("directory");
+            let stat = format!("{pid} (it) S 1 1 1 0 -1 {flags} {}", "0 ".repeat(43));
+            std::fs::write(directory.join("stat"), stat).expect("stat");
+            std::fs::write(directory.join("status"), status).expect("status");
+            std::fs::write(directory.join("comm"), "it\n").expect("comm");
+            std::fs::write(directory.join("mem"), "").expect("mem");
+        }
+    }
+
+    fn elf(class: u8, machine: u8) -> Vec<u8> {
+        let mut bytes = b"\x7fELF".to_vec();
+        bytes.extend([class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, machine, 0]);
+        bytes
+    }
+
+    #[test]
+    fn refusals() {
+        let root = tempfile::tempdir().expect("temporary directory");
+        let proc_fs = ProcFs::new(root.path());
+        put(root.path(), 2, 0x20_0000, "Tgid:\t2\n");
+        put(root.path(), 11, 0, "Tgid:\t11\n");
+        put(root.path(), 12, 0, "Tgid:\t12\nTracerPid:\t11\n");
+        put(root.path(), 13, 0, "Tgid:\t12\n");
+        for (pid, class, machine) in [(14, 1, 3), (15, 2, 183), (16, 2, 62)] {
+            put(root.path(), pid, 0, &format!("Tgid:\t{pid}\n"));
+            std::fs::write(root.path().join(format!("{pid}/exe")), elf(class, machine)).expect("exe");
+        }
+        let said = |pid| check(&proc_fs, pid).map_err(|error| error.to_string());
+        assert!(said(99).is_err_and(|text| text.contains("no process 99")));
+        assert!(said(2).is_err_and(|text| text.contains("thread of the kernel")));
+        assert!(said(12).is_err_and(|text| text.contains("already traced by it (pid 11)")));
+        assert!(said(13).is_err_and(|text| text.contains("thread of process 12")));
+        assert!(said(14).is_err_and(|text| text.contains("32-bit")));
+        assert!(said(15).is_err_and(|text| text.contains("another processor")));
+        assert!(said(16).is_ok() && said(11).is_ok());
+        assert!(said(std::process::id() as i32).is_err_and(|text| text.contains("lockscope itself")));
+        assert!(said(-1).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! What is copied under the stop: stacks, what registers and system call arguments point at, and the pages that an
+//! earlier look asked for.
+//!
+//! In: registers, the map, wanted pages. Out: spans of pages, clipped to memory that can change. It reads nothing.
+
+use std::collections::BTreeSet;
+
+use super::memory::{PAGE, is_changeable, is_readable, page_spans};
+use super::sys::Span;
+use crate::image::{Addr, Mapping, Register, Registers, Syscall};
+
+/// Bytes below the stack pointer: the red zone, and some to spare.
+const BELOW_STACK_POINTER: u64 = 256;
+/// Most bytes of each stack, with few threads and with many.
+const STACK_OF_FEW: u64 = 256 << 10;
+const STACK_OF_MANY: u64 = 64 << 10;
+const FEW_THREADS: usize = 32;
+/// From the thread pointer on: the part of `struct pthread` that decoders read.
+const THREAD_DESCRIPTOR: u64 = 0x700;
+
+/// The spans for the threads of a process, of which `blocked` did not stop but told their system call.
+pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &[Syscall]) -> Vec<Span> {
+    let count = stopped.len() + blocked.len();
+    let stack = if count <= FEW_THREADS { STACK_OF_FEW } else { STACK_OF_MANY };
+    let mut ranges = Vec::new();
+    let mut around = |address: u64, before: u64, after: u64| {
+        clip(mappings, address.saturating_sub(before), address.saturating_add(after), &mut ranges);
+    };
+    for registers in stopped {
+        for register in Register::CALLEE_SAVED {
+            around(registers.general.get(register).unwrap_or(0), 64, 256);
+        }
+        around(registers.fs_base.0, 0, THREAD_DESCRIPTOR);
+    }
+    let calls = stopped.iter().filter_map(Registers::syscall).chain(blocked.iter().copied());
+    for argument in calls.flat_map(|call| call.arguments) {
+        around(argument, 64, 128);
+    }
+    let pointers = stopped.iter().filter_map(|registers| registers.general.sp()).chain(blocked.iter().map(|c| c.sp));
+    for pointer in pointers {
+        // Up to the end of its own mapping: what follows is not its stack.
+        if let Some(mapping) = mapping(mappings, pointer) {
+            let end = mapping.end.0.min(pointer.0.saturating_add(stack));
+            clip(mappings, pointer.0.saturating_sub(BELOW_STACK_POINTER).max(mapping.start.0), end, &mut ranges);
+        }
+    }
+    page_spans(ranges)
+}
+
+/// The spans of single pages.
+pub(super) fn of_pages(mappings: &[Mapping], pages: &BTreeSet<u64>) -> Vec<Span> {
+    let mut ranges = Vec::new();
+    for &page in pages {
+        clip(mappings, page, page.saturating_add(PAGE), &mut ranges);
+    }
+    page_spans(ranges)
+}
+
+fn mapping(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
+    let after = mappings.partition_point(|mapping| mapping.start <= address);
+    mappings[..after].last().filter(|mapping| mapping.contains(address))
+}
+
+/// Add the parts of `[start, end)` that can be read and can change.
+fn clip(mappings: &[Mapping], start: u64, end: u64, ranges: &mut Vec<(u64, u64)>) {
+    let first = mappings.partition_point(|mapping| mapping.end.0 <= start);
+    for mapping in mappings[first..].iter().take_while(|mapping| mapping.start.0 < end) {
+        if is_readable(mapping) && is_changeable(mapping) {
+            ranges.push((start.max(mapping.start.0), end.min(mapping.end.0)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::RegisterSet;
+    use crate::image::live::proc_fs::parse_maps;
+
+    const MAPS: &[u8] = b"10000-14000 r-xp 00000000 fe:01 7 /bin/x\n\
+        20000-30000 rw-p 00000000 00:00 0 [heap]\n\
+        40000-41000 ---p 00000000 00:00 0 \n\
+        41000-4a000 rw-p 00000000 00:00 0 \n\
+        50000-60000 rw-s 00000000 00:05 9 /dev/nvidia0\n";
+
+    #[test]
+    fn stack_arguments_and_descriptor() {
+        let mut general = RegisterSet::default();
+        general.set(Register::RSP, 0x46f10);
+        general.set(Register::RDI, 0x2fff0);
+        general.set(Register::RSI, 0x50000);
+        general.set(Register::RBX, 0x10010);
+        let registers = Registers { general, orig_rax: 202, fs_base: Addr(0x41f00) };
+        let spans = of_threads(&parse_maps(MAPS), &[registers], &[]);
+        assert_eq!(
+            spans,
+            [
+                Span { start: 0x2f000, length: 0x1000 },
+                Span { start: 0x41000, length: 0x2000 },
+                Span { start: 0x46000, length: 0x4000 },
+            ]
+        );
+    }
+
+    #[test]
+    fn wanted_pages_that_are_mapped_still() {
+        let pages = BTreeSet::from([0x10000, 0x20000, 0x21000, 0x50000, 0x90000, !0xfff]);
+        assert_eq!(of_pages(&parse_maps(MAPS), &pages), [Span { start: 0x20000, length: 0x2000 }]);
+    }
+}

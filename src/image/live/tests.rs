@@ -1,0 +1,267 @@
+//! Looks at real processes, all of them children of these tests.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::proc_fs::{ProcFs, stat, status, system_call};
+use super::*;
+use crate::image::{Fault, MemoryExt};
+
+/// A child that ends with its test.
+struct Target {
+    child: Child,
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl Target {
+    fn start(command: &mut Command) -> Self {
+        let child = command.stdout(Stdio::piped()).spawn().expect("child");
+        Target { child, _directory: None }
+    }
+
+    /// Compile and start a program.
+    fn compile(source: &str) -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let file = directory.path().join("program.c");
+        let program = directory.path().join("program");
+        std::fs::write(&file, source).expect("source");
+        let compiled = Command::new("cc").arg("-pthread").arg("-o").args([&program, &file]).status();
+        assert!(compiled.expect("a C compiler").success());
+        let mut target = Target::start(&mut Command::new(program));
+        target._directory = Some(directory);
+        target
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn open(&self) -> LiveTarget {
+        open(&[self.pid()]).expect("open")
+    }
+
+    fn state(&self) -> Option<char> {
+        stat(&proc_fs().process(self.pid())).map(|stat| stat.state)
+    }
+
+    fn tracer(&self) -> Option<i32> {
+        status(&proc_fs().process(self.pid())).map(|status| status.tracer)
+    }
+
+    fn until_in_call(&self, number: i64) {
+        until("the call", || system_call(&proc_fs().process(self.pid())).is_some_and(|call| call.number == number));
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn proc_fs() -> ProcFs {
+    ProcFs::new("/proc")
+}
+
+fn open(pids: &[i32]) -> Result<LiveTarget, AttachError> {
+    // The machines that run tests may be loaded.
+    LiveTarget::open(Options { pids: pids.to_vec(), max_pause: Duration::from_secs(2), ..Options::default() })
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+const CLOCK_NANOSLEEP: i64 = 230;
+
+#[test]
+fn a_sleeping_process() {
+    let target = Target::start(Command::new("sleep").arg("60"));
+    target.until_in_call(CLOCK_NANOSLEEP);
+    let begin = Instant::now();
+    let mut live = target.open();
+    std::thread::sleep(Duration::from_millis(300));
+    let slept = begin.elapsed().as_millis() as u64;
+    let image = live.look().expect("look");
+    assert_eq!(target.tracer(), Some(0));
+    until("its sleep", || target.state() == Some('S'));
+
+    let process = &image.processes[0];
+    assert!(image.gaps.is_empty(), "{:?}", image.gaps);
+    assert!(image.pause_us > 0);
+    assert_eq!(process.cmdline, ["sleep", "60"]);
+    assert_eq!(process.parent, Some(std::process::id() as i32));
+    assert!(process.exe.as_deref().is_some_and(Path::is_absolute));
+    let [thread] = process.threads.as_slice() else { panic!("one thread") };
+    assert_eq!((thread.name.as_str(), thread.state), ("sleep", TaskState::Sleeping));
+    let call = thread.registers.as_ref().and_then(Registers::syscall).expect("a system call");
+    assert_eq!((call.number, call.result), (CLOCK_NANOSLEEP, -516));
+    assert_eq!(thread.wchan.as_deref(), Some("hrtimer_nanosleep"));
+    assert!(thread.cpu_used.is_some_and(|(used, interval)| used < interval && interval >= 20_000_000));
+    if let Some(asleep) = thread.asleep_ms {
+        assert!(asleep + 50 >= slept && asleep < slept + 5_000, "{asleep} ms, slept {slept} ms");
+    }
+
+    // The stack was copied, libc's text is that of the file, the heap is read late and copied the next time.
+    assert!(process.memory.u64(call.sp).is_ok());
+    let text = process.mapping(call.pc).expect("text");
+    let file = process.files.mapped(text).expect("libc");
+    let at = (call.pc - text.start + text.offset) as usize;
+    assert_eq!(process.memory.bytes(call.pc, 16).expect("text"), file[at..at + 16]);
+    assert_eq!(file[at - 2..at], [0x0f, 0x05]);
+    assert_eq!(process.memory.u8(Addr(1)), Err(Fault::Unmapped(Addr(1))));
+    assert_eq!(live.late_reads(), 0);
+    let heap = process.mappings.iter().find(|m| m.path.as_deref() == Some("[heap]")).expect("heap").start;
+    let word = process.memory.u64(heap + 8).expect("heap");
+    assert_eq!(live.late_reads(), 1);
+
+    let image = live.look().expect("second look");
+    assert_eq!(image.processes[0].memory.u64(heap + 8), Ok(word));
+    assert_eq!(live.late_reads(), 0);
+    assert_eq!(image.processes[0].threads[0].asleep_ms, None, "the first look woke it");
+    let call = image.processes[0].threads[0].registers.as_ref().and_then(Registers::syscall).expect("a call");
+    assert_eq!(call.number, 219, "restarted");
+}
+
+#[test]
+fn calls_go_on_unbroken() {
+    let mut target = Target::compile(include_str!("testdata/harmless.c"));
+    until("its threads", || {
+        let tids = proc_fs().threads(target.pid()).unwrap_or_default();
+        tids.len() == 7 && tids.iter().all(|&tid| system_call(&proc_fs().task(target.pid(), tid)).is_some())
+    });
+    let mut live = target.open();
+    let mut repaired = 0;
+    for _ in 0..20 {
+        let image = live.look().expect("look");
+        let calls = image.processes[0].threads.iter().filter_map(|thread| thread.registers?.syscall());
+        repaired += calls.filter(|call| call.result == -514).count();
+        assert!(image.processes[0].threads.iter().all(|thread| thread.missing.is_none()));
+    }
+    assert!(repaired >= 20, "{repaired}");
+    let mut said = String::new();
+    let mut output = target.child.stdout.take().expect("stdout");
+    std::io::Read::read_to_string(&mut output, &mut said).expect("output");
+    assert!(target.child.wait().expect("exit").success(), "{said}");
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let target = Target::start(Command::new("sleep").arg("60"));
+    target.until_in_call(CLOCK_NANOSLEEP);
+    kill(Pid::from_raw(target.pid()), Signal::SIGSTOP).expect("stop");
+    until("the stop", || target.state() == Some('T'));
+    let mut live = target.open();
+    for _ in 0..2 {
+        let image = live.look().expect("look");
+        let thread = &image.processes[0].threads[0];
+        assert_eq!(thread.state, TaskState::Stopped);
+        assert!(thread.registers.is_some());
+        until("the stop again", || target.state() == Some('T') && target.tracer() == Some(0));
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(target.state(), Some('T'));
+    kill(Pid::from_raw(target.pid()), Signal::SIGCONT).expect("continue");
+    until("its sleep", || target.state() == Some('S'));
+}
+
+#[test]
+fn a_thread_that_cannot_stop() {
+    let target = Target::compile(include_str!("testdata/vfork.c"));
+    until("vfork", || target.state() == Some('D'));
+    let begin = Instant::now();
+    let image = target.open().look().expect("look");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    let thread = &image.processes[0].threads[0];
+    assert!(thread.registers.is_none());
+    let why = thread.missing.as_deref().unwrap_or_default();
+    assert!(why.starts_with("did not come to its stop (state D"), "{why}");
+    assert!(thread.syscall.is_some_and(|call| call.number == 58), "vfork");
+    assert_eq!(image.gaps.len(), 1);
+    assert_eq!(target.tracer(), Some(0), "free, though it was not detached");
+    // When vfork ends, it is not caught by a stop of ours.
+    until("the child's end", || target.state() == Some('S'));
+    assert_eq!(target.tracer(), Some(0));
+}
+
+#[test]
+fn a_process_without_its_main_thread() {
+    let target = Target::compile(include_str!("testdata/leaderless.c"));
+    until("the main thread's end", || target.state() == Some('Z'));
+    let image = target.open().look().expect("look");
+    let process = &image.processes[0];
+    assert_eq!(process.threads.len(), 2);
+    assert_eq!(process.threads[0].state, TaskState::Zombie);
+    let registers = process.threads[1].registers.as_ref().expect("registers");
+    let pointer = registers.general.sp().expect("stack pointer");
+    assert!(process.memory.u64(pointer).is_ok());
+    assert!(process.exe.is_some() && !process.cmdline.is_empty());
+    let text = registers.general.pc().and_then(|pc| process.mapping(pc)).expect("text");
+    assert!(process.files.mapped(text).is_some());
+}
+
+#[test]
+fn a_traced_process_is_refused_and_left_alone() {
+    let target = Target::start(Command::new("sleep").arg("60"));
+    target.until_in_call(CLOCK_NANOSLEEP);
+    let pid = target.pid();
+    std::thread::scope(|scope| {
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            ptrace::seize(Pid::from_raw(pid), ptrace::Options::empty()).expect("seize");
+            tell.send(()).expect("tell");
+            let _ = asked.recv();
+        });
+        told.recv().expect("seized");
+        let refused = open(&[pid]).expect_err("refused");
+        assert!(matches!(refused, AttachError::AlreadyTraced { .. }), "{refused}");
+        drop(ask);
+    });
+    until("its sleep", || target.state() == Some('S') && target.tracer() == Some(0));
+}
+
+#[test]
+fn several_processes_of_which_one_is_gone() {
+    let first = Target::start(Command::new("sleep").arg("60"));
+    let second = Target::start(Command::new("sleep").arg("60"));
+    let gone = {
+        let mut child = Command::new("true").spawn().expect("child");
+        child.wait().expect("exit");
+        child.id() as i32
+    };
+    assert!(matches!(open(&[gone]), Err(AttachError::NoSuchProcess { .. })));
+    let mut live = open(&[first.pid(), gone, second.pid(), first.pid()]).expect("open");
+    let image = live.look().expect("look");
+    let pids: Vec<i32> = image.processes.iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [first.pid(), second.pid()]);
+    assert_eq!(image.gaps.len(), 1);
+    drop(second);
+    let image = live.look().expect("look without the second");
+    assert_eq!((image.processes.len(), image.gaps.len()), (1, 2));
+    drop(first);
+    assert!(matches!(live.look(), Err(AttachError::Ended { .. })));
+}
+
+#[test]
+fn descendants_belong_to_the_tree() {
+    let target = Target::start(Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]));
+    let pid = target.pid();
+    until("the grandchild", || proc_fs().children(pid).len() == 1);
+    let grandchild = proc_fs().children(pid)[0];
+    until("its sleep", || system_call(&proc_fs().process(grandchild)).is_some_and(|call| call.number == 230));
+    let options = Options { pids: vec![pid], tree: true, max_pause: Duration::from_secs(2), ..Options::default() };
+    let image = LiveTarget::open(options).expect("open").look().expect("look");
+    assert_eq!(image.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid, grandchild]);
+    kill(Pid::from_raw(grandchild), Signal::SIGKILL).expect("end the grandchild");
+}
