@@ -3,7 +3,7 @@
 //! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`]. The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
-use super::facts::Process;
+use super::facts::{Process, ThreadFacts};
 use super::family::{Found, Look, exact_hold};
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
 use crate::image::{Addr, Gap};
@@ -96,6 +96,12 @@ fn live(process: &Process<'_>, position: usize, found: &Found, owner: &Owner) ->
         frame = thread.merged(mention.native);
         evidence.push(format!("{} has the lock's address: {}", thread.image.tid, mention.place));
     } else {
+        // A driver keeps its locks behind pointers that leave no trace in its callers' frames: when both threads are
+        // in driver calls, the owner's call is where the lock was taken.
+        if let (Some(_), Some((native, name))) = (driver_call(waiter), driver_call(thread)) {
+            frame = thread.merged(native);
+            evidence.push(format!("{} is in the driver call {name}", thread.image.tid));
+        }
         // Without a trace of the lock on the owner, a thread younger than the waiter may have got the id of an
         // owner that died (reproduced, libc.md section 3). A blocked one is accepted: it cannot be unlocking.
         let younger = match (thread.image.start_ticks, waiter.image.start_ticks) {
@@ -114,6 +120,15 @@ fn live(process: &Process<'_>, position: usize, found: &Found, owner: &Owner) ->
         }
     }
     Hold { frame, certainty, ..exact_hold(&found.decoded.resource.key, holder, owner.mode, evidence) }
+}
+
+/// The outermost call of the CUDA driver or runtime on a thread's stack.
+fn driver_call<'t>(thread: &'t ThreadFacts<'_>) -> Option<(usize, &'t str)> {
+    let exported = |name: &str| {
+        let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    thread.names(usize::MAX).filter(|(_, name)| exported(name)).last()
 }
 
 /// A hold by a thread of another captured process that maps the same file.
