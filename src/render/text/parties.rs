@@ -283,7 +283,10 @@ fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&
     let mut evidence: Vec<&str> = Vec::new();
     let said = wait.iter().flat_map(|wait| &wait.evidence).chain(hold.iter().flat_map(|hold| &hold.evidence));
     for sentence in said {
-        if !evidence.contains(&sentence.as_str()) {
+        // What another sentence says as well, as its beginning, is said once: the longer way.
+        if let Some(shorter) = evidence.iter_mut().find(|known| sentence.starts_with(**known)) {
+            *shorter = sentence;
+        } else if !evidence.iter().any(|known| known.starts_with(sentence.as_str())) {
             evidence.push(sentence);
         }
     }
@@ -291,7 +294,7 @@ fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&
     if evidence.is_empty() {
         evidence.push_str("no evidence recorded");
     }
-    if let Some(since) = wait.and_then(|wait| wait.since_ms) {
+    if let Some(since) = wait.and_then(|wait| wait.since_ms).filter(|since| *since >= 1000) {
         evidence.push_str(&format!("; asleep for {:.1} s", since as f64 / 1000.0));
     }
     let sure = [wait.map(|wait| wait.certainty), hold.map(|hold| hold.certainty)];
