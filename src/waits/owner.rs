@@ -53,6 +53,16 @@ pub fn resolve(look: &Look<'_>, found: &Found, owner: Owner, out: &mut Observati
         out.holds.push(live(process, position, found, &owner));
         return;
     }
+    // The kernel gives no task a greater id (PID_MAX_LIMIT): such a word is of another kind, or damaged, and names
+    // nobody who could have gone.
+    const GREATEST_ID: i32 = 1 << 22;
+    if !(1..=GREATEST_ID).contains(&owner.tid) {
+        out.gaps.push(Gap::new(
+            format!("owner of {}", resource.label),
+            format!("{}: that is no thread's id", owner.evidence.join("; ")),
+        ));
+        return;
+    }
     match &resource.key.scope {
         Scope::Shared(device, inode, _) => {
             if let Some(hold) = elsewhere(look, found, &owner, (*device, *inode)) {

@@ -197,6 +197,9 @@ fn parked_on_a_priority_inheriting_mutex() {
     for (word, gone) in [(10u32, None), (W | 99, Some(Gone::Exited))] {
         let mut made = process();
         made.u32(LOCK, word);
+        made.u32(LOCK + 4, 1);
+        made.u32(LOCK + 8, word & !W);
+        made.u32(LOCK + 12, 1);
         made.u32(LOCK + 16, 0x20);
         made.futex(0, Made::sp(0) + 8, 0x80, 0);
         made.u64(Made::sp(0) + 0x30, LOCK);

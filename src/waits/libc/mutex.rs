@@ -57,6 +57,12 @@ pub fn paused(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) 
     refused(&Case { process, thread, below, futex })
 }
 
+/// The kernel gives no task a greater id (PID_MAX_LIMIT).
+const MOST_TASKS: i32 = 1 << 22;
+
+/// Nesting and users of a mutex beyond this mean that it is none.
+const MOST_USERS: u32 = 1 << 16;
+
 /// Find the mutex that the kernel refused among registers and stack words.
 fn refused(case: &Case<'_, '_>) -> Option<Decoded> {
     let registers = case.thread.registers(PARKED_FRAMES).into_iter().map(|(_, _, value)| value);
@@ -65,7 +71,22 @@ fn refused(case: &Case<'_, '_>) -> Option<Decoded> {
     let is_one = |base: Addr| {
         let kind = case.word(base, layout::KIND)?;
         let tid = (case.word(base, 0)? & TID_MASK) as i32;
-        let shaped = base.0.is_multiple_of(8) && kind & !layout::KIND_BITS == 0 && kind & layout::INHERIT != 0;
+        let shaped = base.0.is_multiple_of(8)
+            && kind & !layout::KIND_BITS == 0
+            && kind & layout::INHERIT != 0
+            // Lock elision is not for this protocol.
+            && kind & layout::ELISION == 0
+            && (1..=MOST_TASKS).contains(&tid);
+        if !shaped {
+            return None;
+        }
+        // Stack words of all sorts are tried: every field has to be one of such a mutex (libc.md, values of `__lock`
+        // and friends), or the semaphore that CPython 3.13 keeps on the stack passes for one now and then (seen).
+        let (count, owner, users) =
+            (case.word(base, layout::COUNT)?, case.word(base, layout::OWNER)?, case.word(base, layout::USERS)?);
+        let shaped = (1..=MOST_USERS).contains(&count)
+            && (owner == tid as u32 || matches!(owner, 0x7fff_ffff | 0x7fff_fffe))
+            && (1..=MOST_USERS).contains(&users);
         // Refused means: the waiter has it itself (EDEADLK), or its owner is no task any more (ESRCH).
         (shaped && tid != 0 && (tid == own || case.process.libc_tid(tid).is_none())).then_some(base)
     };
