@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use crate::graph::{Cycle, Root, WaitGraph};
-use crate::image::{Gap, Image, TaskState};
+use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Verdict};
 use crate::threads::Thread;
@@ -24,7 +24,10 @@ use names::Names;
 
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
 /// a driver's event thread every 100 ms to look at a word: that costs well under 1 %, and is no progress.
-const BUSY_PERCENT: u64 = 5;
+const BUSY_PERMILLE: u64 = 50;
+
+/// A thread that used less than this share does not count towards what all of them used together: idle timers.
+const AWAKE_PERMILLE: u64 = 10;
 
 /// Everything known of one look.
 #[derive(Debug, Clone, Copy)]
@@ -159,16 +162,16 @@ fn busy_threads(look: &Look<'_>, process: usize) -> Vec<i32> {
     let Some(image) = look.image.processes.get(process) else { return Vec::new() };
     let spinning: BTreeSet<&Party> =
         look.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
-    image
-        .threads
-        .iter()
+    let share = |thread: &ThreadImage| thread.cpu_used.map_or(0, |(used, elapsed)| used * 1000 / elapsed.max(1));
+    let candidates = || image.threads.iter().filter(|t| !spinning.contains(&Party::Thread(process, t.tid)));
+    // Threads that take turns at a lock work little each and much together.
+    let together: u64 = candidates().map(share).filter(|share| *share >= AWAKE_PERMILLE).sum();
+    candidates()
         .filter(|thread| {
             let on_cpu = thread.state == TaskState::Running
                 && thread.registers.is_some_and(|registers| registers.orig_rax == -1);
-            let used = thread.cpu_used.is_some_and(|(used, elapsed)| {
-                elapsed > 0 && u128::from(used) * 100 >= u128::from(elapsed) * u128::from(BUSY_PERCENT)
-            });
-            (on_cpu || used) && !spinning.contains(&Party::Thread(process, thread.tid))
+            let share = share(thread);
+            on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })
         .map(|thread| thread.tid)
         .collect()
