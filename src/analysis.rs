@@ -170,11 +170,19 @@ fn observe(image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>], pyth
     waits::observe(&contexts)
 }
 
-/// Let py-spy add what the own walk could not name, then merge and decode again with the better names.
+/// Name threads, let py-spy add what the own walk could not say, then merge and decode again with the better names.
 fn name_frames(image: &Image, symbols: &[Symbols<'_>], analysis: &mut Analysis, locals: bool) {
     for (position, process) in image.processes.iter().enumerate() {
-        let Some(python) = analysis.python[position].as_mut() else { continue };
-        python::pyspy::enrich(process.pid, python, locals);
+        let known = &mut analysis.python[position];
+        if known.is_none() {
+            *known = python::pyspy::threads_of_3_6(process);
+        } else if let Some(python) = known {
+            python::name_threads(process, python);
+            if locals || python.is_incomplete() {
+                python::pyspy::enrich(process.pid, python, locals);
+            }
+        }
+        let Some(python) = known else { continue };
         let stacks = analysis.threads[position].iter().map(|t| t.native.clone()).collect();
         analysis.threads[position] = threads::merge(process, &symbols[position], stacks, Some(python));
     }

@@ -30,6 +30,28 @@ pub(crate) enum LineTable {
     Locations,
 }
 
+/// Where an instance of a class written in Python has its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attributes {
+    /// A dictionary at `tp_dictoffset` (up to 3.10).
+    DictOffset,
+    /// Values pointed to from 32 bytes before the object, or a dictionary from 24 bytes before (3.11).
+    ValuesBefore,
+    /// One word 24 bytes before: the lowest bit set, values at the word plus one; else a dictionary (3.12).
+    TaggedBefore,
+    /// A dictionary from 24 bytes before; without one, values behind the object (3.13 on).
+    InlineAfter,
+}
+
+/// How `PyDictKeysObject` says its sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DictKeys {
+    /// `dk_size` slots; entries have a hash (up to 3.10).
+    Size,
+    /// Logarithms of the sizes and a kind; only general tables have hashes (3.11 on).
+    Logarithm,
+}
+
 /// Offsets of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -72,6 +94,14 @@ pub(crate) struct Layout {
     /// Size of PyASCIIObject and of PyCompactUnicodeObject: where the characters begin.
     pub(crate) unicode_ascii: u64,
     pub(crate) unicode_compact: u64,
+    pub(crate) attributes: Attributes,
+    pub(crate) dict_keys: DictKeys,
+    /// Bytes before the first of split values.
+    pub(crate) dict_values_header: u64,
+    /// `PyHeapTypeObject.ht_cached_keys`.
+    pub(crate) heap_type_keys: u64,
+    /// `lv_tag` instead of `ob_size` in integers.
+    pub(crate) tagged_integers: bool,
 }
 
 /// `struct _gil_runtime_state`, the same from 3.7 to 3.15 [DWARF and live].
@@ -122,6 +152,11 @@ const V3_7: Layout = Layout {
     code_instructions: 40,
     unicode_ascii: 48,
     unicode_compact: 72,
+    attributes: Attributes::DictOffset,
+    dict_keys: DictKeys::Size,
+    dict_values_header: 0,
+    heap_type_keys: 856,
+    tagged_integers: false,
 };
 
 /// 3.8.18 [DWARF, live].
@@ -179,6 +214,9 @@ const V3_11: Layout = Layout {
     code_first_line: 72,
     code_line_table: 136,
     code_instructions: 184,
+    attributes: Attributes::ValuesBefore,
+    dict_keys: DictKeys::Logarithm,
+    heap_type_keys: 872,
     ..V3_10
 };
 
@@ -203,6 +241,9 @@ const V3_12: Layout = Layout {
     code_instructions: 192,
     unicode_ascii: 40,
     unicode_compact: 56,
+    attributes: Attributes::TaggedBefore,
+    heap_type_keys: 880,
+    tagged_integers: true,
     ..V3_11
 };
 
@@ -281,6 +322,10 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         code_line_table: table[words.code + 4],
         code_first_line: table[words.code + 5],
         code_instructions: table[words.code + 9],
+        attributes: Attributes::InlineAfter,
+        dict_values_header: 8,
+        // Include/cpython/object.h: 3.15 has a word more before it.
+        heap_type_keys: if version.1 >= 15 { 888 } else { 880 },
         ..V3_12
     };
     Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: sane(&layout).then_some(layout) }))

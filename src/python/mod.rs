@@ -8,14 +8,23 @@ mod layout;
 mod lines;
 mod merge;
 mod names;
+mod objects;
 pub mod pyspy;
 mod runtime;
 mod walk;
 
-use crate::image::{Addr, Gap, ProcessImage};
+use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::symbols::Symbols;
 
 pub use merge::merge;
+
+impl Python {
+    /// Whether some frame could not be named or has no line.
+    pub fn is_incomplete(&self) -> bool {
+        let mut frames = self.threads.iter().flat_map(|t| &t.entries).flat_map(|e| &e.frames);
+        frames.any(|frame| frame.line.is_none() || frame.file.is_empty())
+    }
+}
 
 /// The CPython runtime of a process.
 #[derive(Debug, Clone)]
@@ -36,6 +45,8 @@ pub struct Python {
     pub gaps: Vec<Gap>,
     /// Interpreters, as the runtime lists them: what py-spy must be pointed to, one after the other.
     pub interpreters: Vec<Interpreter>,
+    /// How this build lays out its structures, if it is known.
+    pub(crate) layout: Option<layout::Layout>,
 }
 
 /// One interpreter.
@@ -129,6 +140,7 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
         threads: Vec::new(),
         gaps: Vec::new(),
         interpreters: Vec::new(),
+        layout: None,
     };
     let what = format!("Python frames and locks of process {}", image.pid);
     let layout = match (found.free_threaded, found.layout) {
@@ -143,7 +155,7 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
         }
         (false, Ok(layout)) => layout,
     };
-    use crate::image::MemoryExt;
+    python.layout = Some(layout);
     let memory = &*image.memory;
     let interpreters = walk::interpreters(memory, found.runtime, &layout);
     python.finalizing = memory.pointer(found.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
@@ -164,4 +176,31 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
         }
     }
     Some(python)
+}
+
+/// Names of threads as `threading` knows them, and the third number of the version. Not part of [`find`], because no
+/// decoding needs them, and the fewer pages a look reads the shorter the target stands still.
+pub fn name_threads(image: &ProcessImage, python: &mut Python) {
+    let Some(layout) = &python.layout else { return };
+    let memory = &*image.memory;
+    let objects = objects::Objects::new(memory, layout);
+    for interpreter in &python.interpreters {
+        let Ok(modules) = memory.pointer(interpreter.modules_field) else { continue };
+        if interpreter.id == 0
+            && let Some(hex) = objects.global(modules, "sys", "hexversion").and_then(|o| objects.unsigned(o))
+            && hex >> 16 == u64::from(python.version.0) << 8 | u64::from(python.version.1)
+        {
+            python.version.2 = (hex >> 8) as u8;
+        }
+        let active = objects.global(modules, "threading", "_active").and_then(|dict| objects.items(dict));
+        for (ident, thread) in active.unwrap_or_default() {
+            let (Some(ident), Some(name)) = (objects.unsigned(ident), objects.attribute(thread, "_name")) else {
+                continue;
+            };
+            let own = python.threads.iter_mut().find(|t| t.interpreter == interpreter.id && t.ident == ident);
+            if let Some(own) = own {
+                own.name = objects.text(name);
+            }
+        }
+    }
 }

@@ -3,15 +3,17 @@
 //! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
 //! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
 //! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It looks at the
-//! running process and runs after the release, never under the stop; what a failure costs is names.
+//! running process and runs after the release, never under the stop; what a failure costs is names. It is asked
+//! only for what the own walk cannot do: local variables, frames without a line, CPython 3.6.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
-use super::{Python, PythonThread};
-use crate::image::Gap;
+use super::walk::kernel_thread;
+use super::{EvalEntry, Python, PythonFrame, PythonThread};
+use crate::image::{Addr, Gap, ProcessImage};
 
 /// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
 const DEEPEST: usize = 4096;
@@ -32,6 +34,66 @@ pub fn enrich(pid: i32, python: &mut Python, locals: bool) {
             format!("thread names{} of process {pid}", if locals { " and local variables" } else { "" }),
             format!("py-spy could not read them: {error}"),
         ));
+    }
+}
+
+/// CPython 3.6, which has no `_PyRuntime` to start from: threads and frames are those of py-spy, its GIL stays a gap.
+pub fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
+    let named = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.starts_with("libpython3.6") || name.starts_with("python3.6")
+    };
+    let exe = image.exe.as_ref().and_then(|exe| exe.to_str());
+    let mut files = image.mappings.iter().filter_map(|mapping| mapping.path.as_deref()).chain(exe);
+    if !files.any(named) {
+        return None;
+    }
+    let mut python = Python {
+        version: (3, 6, 0),
+        free_threaded: false,
+        runtime: Addr(0),
+        finalizing: None,
+        gils: Vec::new(),
+        threads: Vec::new(),
+        gaps: vec![Gap::new(
+            format!("the GIL of process {}", image.pid),
+            "CPython 3.6 keeps it in static variables without a name; who holds it is not decoded",
+        )],
+        interpreters: Vec::new(),
+        layout: None,
+    };
+    let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
+    let traces = quietly(|| {
+        let mut spy = PythonSpy::new(image.pid, &config).map_err(|e| format!("{e:#}"))?;
+        python.version.2 = u8::try_from(spy.version.patch).unwrap_or(0);
+        spy.get_stack_traces().map_err(|e| format!("{e:#}"))
+    });
+    match traces.unwrap_or_else(|| Err("it panicked".into())) {
+        Ok(traces) => python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect(),
+        Err(error) => python.gaps.push(Gap::new(
+            format!("Python frames of process {}", image.pid),
+            format!("py-spy could not read them: {error}"),
+        )),
+    }
+    Some(python)
+}
+
+/// One activation of the eval loop for each frame, as up to 3.9.
+fn thread_of_trace(image: &ProcessImage, trace: &StackTrace) -> PythonThread {
+    let entry = |frame: &py_spy::Frame| {
+        let line = u32::try_from(frame.line).ok().filter(|line| *line > 0);
+        let (function, file) = (frame.name.clone(), frame.filename.clone());
+        let frame = PythonFrame { address: Addr(0), code: Addr(0), function, file, line, locals: Vec::new() };
+        EvalEntry { anchor: None, frames: vec![frame] }
+    };
+    PythonThread {
+        tstate: Addr(0),
+        interpreter: 0,
+        ident: trace.thread_id,
+        tid: kernel_thread(image, trace.thread_id, None),
+        name: trace.thread_name.clone(),
+        entries: trace.frames.iter().map(entry).collect(),
+        gap: None,
     }
 }
 

@@ -446,6 +446,7 @@ fn python(locked: i32) -> Made {
     };
     made.python = Some(Python {
         interpreters: Vec::new(),
+        layout: None,
         version: (3, 12, 1),
         free_threaded: false,
         runtime: Addr(0x100),

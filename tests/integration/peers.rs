@@ -30,8 +30,22 @@ end
 ";
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), SCRIPT).expect("written");
+    // Also for a process with a root file system of its own: else gdb takes the files of this one, and the frames are
+    // plausible and wrong.
+    let sysroot = format!("set sysroot /proc/{pid}/root");
     let output = Command::new("gdb")
-        .args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", &pid.to_string(), "-x"])
+        .args([
+            "-q",
+            "-nx",
+            "-batch",
+            "-iex",
+            "set debuginfod enabled off",
+            "-iex",
+            &sysroot,
+            "-p",
+            &pid.to_string(),
+            "-x",
+        ])
         .arg(file.path())
         .stdin(Stdio::null())
         .output()
@@ -86,8 +100,8 @@ fn frames_equal_those_of_gdb() {
         targets.push((case.to_string(), Target::start(Command::new(program).arg(case)).settle(asleep)));
     }
     for (version, python) in pythons() {
-        let mut command = Command::new(&python);
-        command.arg(testdata("fakecuda/occupancy.py")).arg(&library).arg("cuLaunchKernel");
+        let mut command = python.command();
+        command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg("cuLaunchKernel");
         println!("Python {version}");
         targets.push((format!("Python {version}"), Target::start(&mut command).settle(3)));
     }

@@ -1,35 +1,75 @@
 //! Python: the deadlock of 2019 on every interpreter at hand.
 //!
-//! Interpreters are those on the PATH and those in the folders of LOCKSCOPE_PYTHONS (separated by colons). At least
-//! one must be there: the test command installs it.
+//! Interpreters are those on the PATH, those in the folders of LOCKSCOPE_PYTHONS, and those of the root file systems
+//! of LOCKSCOPE_ROOTS (both separated by colons). At least one must be there: the test command installs it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Target, attach, compile, testdata};
 
+/// An interpreter of this machine, or of a root file system inside it.
+pub(crate) struct Python {
+    program: PathBuf,
+    root: Option<PathBuf>,
+}
+
+impl Python {
+    /// Start it with these arguments.
+    pub(crate) fn command(&self) -> Command {
+        match &self.root {
+            None => Command::new(&self.program),
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg(&self.program);
+                command
+            }
+        }
+    }
+
+    /// A file as this interpreter finds it: copied into its root file system, if it has one.
+    pub(crate) fn sees(&self, file: &Path) -> PathBuf {
+        let Some(root) = &self.root else { return file.to_path_buf() };
+        let name = file.file_name().expect("a file");
+        // Written aside and renamed: another test may be running the old one.
+        let aside = root.join("tmp").join(format!("{}.{}", name.display(), std::process::id()));
+        std::fs::copy(file, &aside).expect("copied");
+        std::fs::rename(&aside, root.join("tmp").join(name)).expect("renamed");
+        Path::new("/tmp").join(name)
+    }
+
+    /// Version and path, as it says itself. A shim of a version manager is a script that starts another program.
+    fn asked(mut self) -> Option<(String, Python)> {
+        let ask = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.executable)";
+        let answer = self.command().args(["-c", ask]).output().ok()?;
+        let text = String::from_utf8(answer.stdout).ok()?;
+        let (version, program) = text.trim().split_once('\n')?;
+        self.program = PathBuf::from(program);
+        Some((version.to_string(), self))
+    }
+}
+
 /// Version -> interpreter, 3.7 and newer.
-pub(crate) fn pythons() -> BTreeMap<String, PathBuf> {
+pub(crate) fn pythons() -> BTreeMap<String, Python> {
+    let list = |name| std::env::var(name).unwrap_or_default();
     let mut found = BTreeMap::new();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let more = std::env::var("LOCKSCOPE_PYTHONS").unwrap_or_default();
-    for folder in more.split(':').chain(path.split(':')).filter(|f| !f.is_empty()) {
-        for name in ["python3"].map(String::from).into_iter().chain((7..=15).map(|n| format!("python3.{n}"))) {
-            let program = PathBuf::from(folder).join(name);
-            if !program.exists() {
+    let own = [list("LOCKSCOPE_PYTHONS"), list("PATH")].join(":");
+    let roots = list("LOCKSCOPE_ROOTS");
+    let folders = own.split(':').map(|folder| (None, PathBuf::from(folder)));
+    let folders = folders.chain(roots.split(':').map(|root| (Some(PathBuf::from(root)), PathBuf::from("/usr/bin"))));
+    for (root, folder) in folders.filter(|(root, folder)| !folder.as_os_str().is_empty() && root != &Some("".into())) {
+        for name in ["python3".to_string()].into_iter().chain((7..=15).map(|minor| format!("python3.{minor}"))) {
+            let program = folder.join(name);
+            let outside =
+                root.as_ref().map_or(program.clone(), |root| root.join(program.strip_prefix("/").expect("/")));
+            if !outside.exists() {
                 continue;
             }
-            // A shim of a version manager is a shell script that starts another program: ask for the real one.
-            let ask = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.executable)";
-            let Ok(answer) = Command::new(&program).args(["-c", ask]).output() else { continue };
-            let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-            let mut lines = text.lines();
-            if let (Some(version), Some(real)) = (lines.next(), lines.next()) {
-                let minor: u32 = version.split('.').nth(1).and_then(|m| m.parse().ok()).unwrap_or(0);
-                if version.starts_with("3.") && minor >= 7 {
-                    found.entry(version.to_string()).or_insert_with(|| PathBuf::from(real));
-                }
+            let Some((version, python)) = (Python { program, root: root.clone() }).asked() else { continue };
+            let minor: u32 = version.split('.').nth(1).and_then(|m| m.parse().ok()).unwrap_or(0);
+            if version.starts_with("3.") && minor >= 7 {
+                found.entry(version).or_insert(python);
             }
         }
     }
@@ -42,8 +82,8 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
     let library = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
     for (version, python) in pythons() {
         for call in ["cuLaunchKernel", "cuMemAlloc_v2", "cuStreamAddCallback", "cuEventRecord"] {
-            let mut command = Command::new(&python);
-            command.arg(testdata("fakecuda/occupancy.py")).arg(&library).arg(call);
+            let mut command = python.command();
+            command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg(call);
             let target = Target::start(&mut command).settle(3);
             let look = attach(&target.pids, &[]);
             let place = format!("Python {version}, {call}:\n{}", look.text);
@@ -68,8 +108,6 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
                 })
             };
             assert!(exact("waits") && exact("holds"), "{place}");
-            let shown = look.json["processes"][0]["python"]["version"].as_str().unwrap_or("");
-            assert!(version.starts_with(shown.rsplit_once('.').map_or(shown, |v| v.0)), "{shown} is not {version}");
         }
     }
 }
@@ -92,7 +130,7 @@ time.sleep(100)
 #[test]
 fn a_thread_of_5000_frames_is_shown_whole() {
     for (version, python) in pythons() {
-        let target = Target::start(Command::new(&python).args(["-c", DEEP]));
+        let target = Target::start(python.command().args(["-c", DEEP]));
         let look = attach(&target.pids, &[]);
         let threads = look.json["processes"][0]["threads"].as_array().expect("a list");
         let deepest = threads
@@ -101,5 +139,39 @@ fn a_thread_of_5000_frames_is_shown_whole() {
             .max();
         assert_eq!(deepest, Some(5001), "Python {version}");
         assert_eq!(look.code, 0, "Python {version}");
+    }
+}
+
+const NAMES: &str = r"
+import os, signal, threading, time
+signal.alarm(120)
+gate = threading.Event()
+class Many(threading.Thread):
+    def __init__(self, name):
+        super().__init__(name=name, daemon=True)
+        for i in range(40): setattr(self, 'attribute_%d' % i, i)
+    def run(self): gate.wait()
+def start(**more):
+    thread = threading.Thread(target=gate.wait, daemon=True, **more)
+    thread.start()
+    return thread
+start(name='plain')
+Many('w\u00fcrfel-\u03bb').start()
+start().name = 'renamed-\U0001f600'
+start(name='with-dictionary').__dict__
+print('READY pids=%d' % os.getpid(), flush=True)
+gate.wait()
+";
+
+#[test]
+fn threads_have_the_names_that_threading_gave_them() {
+    for (version, python) in pythons() {
+        let target = Target::start(python.command().args(["-c", NAMES]));
+        let look = attach(&target.pids, &[]);
+        let threads = look.json["processes"][0]["threads"].as_array().expect("a list");
+        let names: Vec<_> = threads.iter().filter_map(|t| t["name"].as_str()).collect();
+        assert_eq!(names, ["MainThread", "plain", "würfel-λ", "renamed-😀", "with-dictionary"], "Python {version}");
+        let shown = look.json["processes"][0]["python"]["version"].as_str();
+        assert_eq!(shown, Some(version.as_str()));
     }
 }
