@@ -258,10 +258,14 @@ fn running_blocked_and_stopped() {
 
 #[test]
 fn a_reader_behind_a_writer_is_a_note() {
-    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
-    scene.wait(1, "pthread_rwlock", Some("read"));
+    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
+    // The place in the queue of the lock at 0x1000: a resource of its own (waits::libc::rwlock).
+    let queue = ResourceKey { address: Addr(0x1004), ..key("pthread_rwlock") };
+    scene.wait(1, "pthread_rwlock", Some("read")).resource = queue.clone();
     scene.wait(2, "pthread_rwlock", Some("write"));
     let hold = scene.hold(Party::Thread(0, 2), "pthread_rwlock");
+    (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue);
+    let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
     (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
     scene.seen.resources.push(Resource {
         key: key("pthread_rwlock"),

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
+use crate::waits::Wait;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -23,27 +24,30 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
+    let rwlock = |wait: &&Wait, mode| wait.resource.kind == "pthread_rwlock" && wait.mode == Some(mode);
     let mut drafts: Vec<Draft> = Vec::new();
-    for reader in seen.waits.iter().filter(|w| w.resource.kind == "pthread_rwlock" && w.mode == Some("read")) {
-        let writer = seen.waits.iter().find(|w| w.resource == reader.resource && w.mode == Some("write"));
-        let mut holds = seen.holds.iter().filter(|hold| hold.resource == reader.resource).peekable();
-        let read_only = holds.peek().is_some() && holds.all(|hold| hold.mode == Some("read"));
-        if let (Some(writer), true) = (writer, read_only) {
-            if drafts.iter().any(|draft| draft.resources.contains(&reader.resource)) {
-                continue;
-            }
-            drafts.push(Draft {
-                message: format!(
-                    "{} wants to read {}, which is held for reading only, but {} waits to write and goes first.",
-                    context.names.party(&reader.waiter),
-                    context.names.resource(&reader.resource),
-                    context.names.party(&writer.waiter)
-                ),
-                parties: vec![reader.waiter.clone(), writer.waiter.clone()],
-                resources: vec![reader.resource.clone()],
-                ..Draft::default()
-            });
+    for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {
+        // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock.
+        let behind = seen.holds.iter().filter(|hold| hold.resource == reader.resource && hold.mode == Some("write"));
+        let writer = behind.into_iter().find_map(|hold| {
+            let lock = seen.waits.iter().find(|wait| rwlock(wait, "write") && wait.waiter == hold.holder)?;
+            (lock.resource != reader.resource).then_some(lock)
+        });
+        let Some(writer) = writer else { continue };
+        if drafts.iter().any(|draft| draft.resources.contains(&writer.resource)) {
+            continue;
         }
+        drafts.push(Draft {
+            message: format!(
+                "{} wants to read {}, which is held for reading only, but {} waits to write and goes first.",
+                context.names.party(&reader.waiter),
+                context.names.resource(&writer.resource),
+                context.names.party(&writer.waiter)
+            ),
+            parties: vec![reader.waiter.clone(), writer.waiter.clone()],
+            resources: vec![writer.resource.clone()],
+            ..Draft::default()
+        });
     }
     drafts
 }
