@@ -27,7 +27,9 @@ pub fn merge(
             let states =
                 || python.iter().flat_map(|p| p.threads.iter().enumerate()).filter(|(_, t)| t.tid == Some(thread.tid));
             let entries: Vec<&EvalEntry> = states().flat_map(|(_, t)| &t.entries).collect();
-            let name = states().find_map(|(_, t)| t.name.clone());
+            // A sub-interpreter calls whoever first came to it its MainThread.
+            let named = states().map(|(_, state)| state).filter(|state| state.name.is_some());
+            let name = named.min_by_key(|state| state.interpreter).and_then(|state| state.name.clone());
             Thread {
                 tid: thread.tid,
                 name: name.unwrap_or_else(|| thread.name.clone()),

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil};
 use super::names::Codes;
 use super::{EvalEntry, Gil, PythonFrame, PythonThread};
-use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage};
+use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage};
 
 /// More interpreters than anybody starts.
 const MOST_INTERPRETERS: usize = 1024;
@@ -97,7 +97,7 @@ pub(crate) fn threads(
             tstate,
             interpreter: interpreter.id,
             ident,
-            tid: kernel_thread(image, ident, native),
+            tid: on_stack(image, &entries).or_else(|| kernel_thread(image, ident, native)),
             name: None,
             entries,
             gap,
@@ -105,6 +105,17 @@ pub(crate) fn threads(
         next = memory.pointer(tstate + layout.thread_next);
     }
     list
+}
+
+/// The thread on whose stack the state's frames stand. Until 3.12 a sub-interpreter comes with a thread state of the
+/// thread that created it, and whoever runs code there later uses that very state: its ident is another thread's.
+fn on_stack(image: &ProcessImage, entries: &[EvalEntry]) -> Option<i32> {
+    let anchor = entries.iter().find_map(|entry| entry.anchor)?;
+    let stack = image.mapping(anchor)?;
+    let top = |thread: &&ThreadImage| {
+        thread.registers.and_then(|r| r.general.sp()).filter(|sp| stack.contains(*sp) && *sp <= anchor)
+    };
+    image.threads.iter().filter(|thread| top(thread).is_some()).max_by_key(top).map(|thread| thread.tid)
 }
 
 /// The kernel's thread of a thread state. pthread_self is the thread pointer on glibc, which no PID namespace

@@ -241,7 +241,7 @@ pub(super) fn function_name(frame: &Frame) -> String {
             Some((name, version)) if !name.is_empty() && version.trim_start_matches('@').starts_with("GLIBC") => {
                 name.to_string()
             }
-            _ => function.clone(),
+            _ => shortened(function),
         },
         (None, Some(module)) => {
             let module = base_name(module);
@@ -276,6 +276,35 @@ pub(super) fn keep_together(name: &str) -> String {
 }
 
 /// `train.py:56 step`.
+/// A function's name with the arguments of its templates or generics left out where they make it long: what is inside
+/// `<...>` behind a word becomes `…`.
+fn shortened(name: &str) -> String {
+    const LONG: usize = 72;
+    if name.chars().count() <= LONG {
+        return name.to_string();
+    }
+    let mut short = String::new();
+    let mut depth = 0u32;
+    let mut before = ' ';
+    for letter in name.chars() {
+        // Not the comparison operators of C++, the arrow, or the `<T as Trait>` that a path of Rust begins with.
+        let behind_word = before.is_alphanumeric() || "_:}".contains(before);
+        match letter {
+            '<' if depth > 0 || (behind_word && !short.ends_with("operator")) => {
+                if depth == 0 {
+                    short.push_str("<…>");
+                }
+                depth += 1;
+            }
+            '>' if depth > 0 && before != '-' => depth -= 1,
+            _ if depth == 0 => short.push(letter),
+            _ => {}
+        }
+        before = letter;
+    }
+    short
+}
+
 fn line_and_function(frame: &Frame) -> String {
     match place(frame) {
         Some(place) => format!("{place} {}", function_name(frame)),
@@ -322,5 +351,22 @@ mod tests {
         assert_eq!(short_path("/usr/lib/python3.12/concurrent/futures/thread.py"), "concurrent/futures/thread.py");
         assert_eq!(short_path("/home/me/train.py"), "train.py");
         assert_eq!(short_path("<string>"), "<string>");
+    }
+
+    #[test]
+    fn long_names_lose_what_templates_are_made_of() {
+        let long = "std::_Function_handler<void (int), main::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)";
+        assert_eq!(shortened(long), "std::_Function_handler<…>::_M_invoke(std::_Any_data const&, int&&)");
+        let long = "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once";
+        assert_eq!(
+            shortened(long),
+            "<core::panic::unwind_safe::AssertUnwindSafe<…> as core::ops::function::FnOnce<…>>::call_once"
+        );
+        let long =
+            "Kernel::operator<(std::vector<int, std::allocator<int>> const&, std::map<int, int, std::less<int>>)";
+        assert_eq!(shortened(long), "Kernel::operator<(std::vector<…> const&, std::map<…>)");
+        let long = "do_call<(), spawn::{closure#1}::{closure_env#0}<demo::{closure#0}::{closure_env#0}, fn() -> ()>>";
+        assert_eq!(shortened(long), "do_call<…>");
+        assert_eq!(shortened("std::vector<int>::push_back"), "std::vector<int>::push_back");
     }
 }

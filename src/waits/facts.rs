@@ -201,9 +201,11 @@ impl ThreadFacts<'_> {
     /// Where in frames `from..` this thread has an address in `[start, start + size)`.
     pub fn mention(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Mention> {
         let hit = |value: u64| Addr(value).within(start, size);
-        if let Some((native, register, value)) =
-            self.registers(FRAMES_LIMIT).into_iter().find(|&(n, _, v)| n >= from && hit(v))
-        {
+        let registers = self.registers(FRAMES_LIMIT);
+        if let Some(&(first, register, value)) = registers.iter().find(|&&(n, _, v)| n >= from && hit(v)) {
+            // A callee-saved register keeps its value through the calls below the function that set it.
+            let kept = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
+            let native = (first..FRAMES_LIMIT).take_while(|&frame| kept(frame)).last().unwrap_or(first);
             let place = format!("{} = {:#x} in frame {native}", register.name(), value);
             return Some(Mention { place, native });
         }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Target, attach, compile, lockscope, status_field, threads, wait_until};
+use crate::harness::{Target, attach, compile, lockscope, signal_process, status_field, threads, wait_until};
 
 fn start() -> Target {
     let target = Target::start(&mut Command::new(compile("native/harmless.c", "harmless", &[])));
@@ -28,11 +28,12 @@ fn sixty_looks_end_no_call_early() {
 }
 
 #[test]
-fn forty_looks_that_are_killed_leave_nothing_stopped() {
+fn looks_that_are_ended_leave_nothing_stopped() {
     let target = start();
     let pid = target.pid();
     let mut random = 0x2545_f491_4f6c_dd1du64;
-    for _ in 0..40 {
+    // Forty times by SIGKILL, the others as a user or a scheduler does it.
+    for signal in ["KILL", "KILL", "INT", "TERM"].repeat(20) {
         let mut look = lockscope()
             .args(["attach", &pid.to_string()])
             .stdout(Stdio::null())
@@ -44,7 +45,7 @@ fn forty_looks_that_are_killed_leave_nothing_stopped() {
         random ^= random >> 7;
         random ^= random << 17;
         std::thread::park_timeout(Duration::from_micros(random % 45_000));
-        let _ = look.kill();
+        signal_process(look.id() as i32, signal);
         look.wait().expect("reaped");
         wait_until("every thread runs on untraced", || {
             threads(pid).iter().all(|tid| {

@@ -66,6 +66,11 @@ impl Target {
         Target { child, output, pids }
     }
 
+    /// The process that was started, which may be another's parent.
+    pub(crate) fn child_id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn pid(&self) -> i32 {
         self.pids[0]
     }

@@ -184,3 +184,39 @@ fn healthy_programs_are_left_in_peace() {
         }
     }
 }
+
+#[test]
+fn a_process_in_a_namespace_of_its_own() {
+    if nix::unistd::geteuid().is_root() {
+        let program = compile("native/deadlocks.c", "deadlocks", &[]);
+        let mut command = Command::new("unshare");
+        let mut target = Target::start(command.args(["--pid", "--fork", "--mount-proc"]).arg(program).arg("abba"));
+        // It says that it is process 1; outside it is the child of unshare.
+        assert_eq!(target.pids, [1]);
+        let unshare = target.child_id();
+        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).expect("readable");
+        target.pids = vec![children.trim().parse().expect("one child")];
+        let target = target.settle(3);
+        let look = attach(&target.pids, &[]);
+        assert_eq!(look.verdict(), "deadlock", "{}", look.text);
+        assert_eq!(look.cycles(), [["reader", "writer"]]);
+        assert!(look.text.contains("ledger_lock"), "{}", look.text);
+    } else {
+        println!("skipped: a PID namespace needs root");
+    }
+}
+
+#[test]
+fn a_program_whose_file_is_gone() {
+    let program = compile("native/deadlocks.c", "deadlocks", &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("gone");
+    std::fs::copy(program, &copy).expect("copied");
+    let target = Target::start(Command::new(&copy).arg("rwlocks")).settle(3);
+    std::fs::remove_file(&copy).expect("removed");
+    // Another file has its name now.
+    std::fs::write(&copy, "#!/bin/sh\n").expect("written");
+    let look = attach(&target.pids, &[]);
+    assert_eq!(look.verdict(), "deadlock", "{}", look.text);
+    assert!(look.text.contains("scene_lock"), "{}", look.text);
+}

@@ -175,3 +175,43 @@ fn threads_have_the_names_that_threading_gave_them() {
         assert_eq!(shown, Some(version.as_str()));
     }
 }
+
+const SUB_INTERPRETER: &str = "
+import os, signal, threading, time
+signal.alarm(120)
+try: import _interpreters as interpreters
+except ImportError: import _xxsubinterpreters as interpreters
+there, ready = os.pipe()
+sub = interpreters.create()
+code = '''
+import os, time
+def inside():
+    os.write(%d, b'x')
+    time.sleep(100)
+inside()
+''' % ready
+def host():
+    interpreters.run_string(sub, code)
+threading.Thread(target=host, daemon=True, name='host').start()
+os.read(there, 1)
+print('READY pids=%d' % os.getpid(), flush=True)
+time.sleep(100)
+";
+
+#[test]
+fn frames_of_a_sub_interpreter_stand_on_the_stack_that_runs_them() {
+    for (version, python) in pythons() {
+        // Up to 3.9 nothing ties Python frames to the C stack, and the state's ident is that of its creator.
+        let minor: u32 = version.split('.').nth(1).and_then(|minor| minor.parse().ok()).expect("a version");
+        if minor < 10 {
+            continue;
+        }
+        let target = Target::start(python.command().args(["-c", SUB_INTERPRETER]));
+        let look = attach(&target.pids, &[]);
+        let threads = look.json["processes"][0]["threads"].as_array().expect("a list");
+        let host = threads.iter().find(|t| t["name"] == "host").unwrap_or_else(|| panic!("{version}: {}", look.text));
+        let frames = host["frames"].as_array().expect("a list").iter().filter(|f| f["kind"] == "python");
+        let functions: Vec<_> = frames.filter_map(|f| f["function"].as_str()).collect();
+        assert_eq!(functions[..3], ["inside", "<module>", "host"], "Python {version}");
+    }
+}
