@@ -32,7 +32,7 @@ end
     std::fs::write(file.path(), SCRIPT).expect("written");
     // Also for a process with a root file system of its own: else gdb takes the files of this one, and the frames are
     // plausible and wrong.
-    let sysroot = format!("set sysroot /proc/{pid}/root");
+    let (sysroot, program) = (format!("set sysroot /proc/{pid}/root"), format!("/proc/{pid}/exe"));
     let output = Command::new("gdb")
         .args([
             "-q",
@@ -42,6 +42,7 @@ end
             "set debuginfod enabled off",
             "-iex",
             &sysroot,
+            &program,
             "-p",
             &pid.to_string(),
             "-x",
