@@ -29,11 +29,15 @@
 
 pub mod analysis;
 pub mod cli;
+pub mod code;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod graph;
 pub mod image;
 pub mod python;
 pub mod render;
 pub mod report;
+pub(crate) mod snapshot;
 pub mod symbols;
 pub mod threads;
 pub mod unwind;

@@ -1,16 +1,19 @@
 //! `lockscope attach`: look at running processes.
 
-use super::{AttachArguments, CliError};
-use crate::analysis::{self, AttachOptions};
-use crate::report::Report;
+use std::process::ExitCode;
 
-/// Look at the processes that `arguments` name.
-pub(super) fn run(arguments: &AttachArguments) -> Result<Report, CliError> {
+use super::{AttachArguments, CliError, output};
+use crate::analysis::{self, AttachOptions};
+
+/// Look at the processes that `arguments` name and write the report.
+pub(super) fn run(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
+    // Before the target is touched: a mistyped file name must not cost a stop.
+    let destinations = output::destinations(&arguments.output)?;
     let options = AttachOptions {
         pids: arguments.pids.clone(),
         tree: arguments.tree,
         max_pause: arguments.max_pause,
         locals: arguments.locals,
     };
-    Ok(analysis::attach(options)?)
+    output::write(&analysis::attach(&options, output::keep(&destinations))?, &destinations)
 }

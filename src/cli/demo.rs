@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 
 use super::{CliError, output};
-use crate::analysis::{self, AttachOptions};
+use crate::analysis::{self, AttachOptions, Keep};
 use crate::render::{self, Format, Style};
 use crate::report::Verdict;
 
@@ -48,7 +48,7 @@ fn demonstrate(command: Command) -> Result<bool, CliError> {
     target.wait_until_asleep();
     let options =
         AttachOptions { pids: vec![target.pid()], tree: false, max_pause: Duration::from_millis(50), locals: false };
-    let report = analysis::attach(options)?;
+    let report = analysis::attach(&options, Keep::Nothing)?.report;
     let mut text = Vec::new();
     render::render(&report, Format::Text, &Style::for_stdout(), &mut text)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;

@@ -5,18 +5,20 @@
 
 mod args;
 mod attach;
+mod core;
 mod demo;
 mod demo_target;
 mod explain;
 mod output;
 mod schema;
+mod snapshot;
 
 use std::fmt;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use args::{AttachArguments, OutputArguments};
+pub use args::{AttachArguments, CoreArguments, OutputArguments, SnapshotArguments};
 
 /// Could not look: usage, permission, no such process.
 const EXIT_FAILURE: u8 = 2;
@@ -67,7 +69,9 @@ pub fn run() -> ExitCode {
     // clap itself ends the process on wrong usage, with 2.
     let arguments = args::Arguments::parse();
     let done = match arguments.command {
-        args::Command::Attach(arguments) => look(&arguments),
+        args::Command::Attach(arguments) => attach::run(&arguments),
+        args::Command::Core(arguments) => core::run(&arguments),
+        args::Command::Snapshot(arguments) => snapshot::run(&arguments),
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
         args::Command::Demo => demo::run(),
@@ -77,13 +81,4 @@ pub fn run() -> ExitCode {
         output::say(&error.to_string());
         ExitCode::from(EXIT_FAILURE)
     })
-}
-
-/// Look at running processes and write the report.
-fn look(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
-    // Before the target is touched: a mistyped file name must not cost a stop.
-    let destinations = output::destinations(&arguments.output)?;
-    let report = attach::run(arguments)?;
-    output::write(&report, &destinations)?;
-    Ok(ExitCode::from(report.verdict.exit_code()))
 }

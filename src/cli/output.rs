@@ -7,10 +7,11 @@ use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use super::{CliError, OutputArguments};
+use crate::analysis::{Keep, Outcome};
 use crate::render::{self, Format, Style};
-use crate::report::Report;
 
 /// One place to write a report to.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(super) enum Destination {
     Stdout(Format),
     /// A file.
     File(PathBuf, Format),
+    /// A file with a snapshot, whatever its ending.
+    Snapshot(PathBuf),
 }
 
 /// What the user asked for, checked before any process is looked at.
@@ -30,17 +33,33 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         if path == Path::new("-") {
             return Ok(Destination::Stdout(arguments.format.unwrap_or(Format::Text)));
         }
+        if is_snapshot(path) {
+            return Ok(Destination::Snapshot(path.clone()));
+        }
         match Format::from_path(path).or(arguments.format) {
             Some(format) => Ok(Destination::File(path.clone(), format)),
             None => Err(CliError::new(format!("the ending of `{}` names no format", path.display()))
-                .hint("use .txt, .json, .dot or .gv, or say --format")),
+                .hint("use .txt, .json, .dot, .gv or .snapshot, or say --format")),
         }
     };
     arguments.files.iter().map(file).collect()
 }
 
-/// Write `report` to each destination.
-pub(super) fn write(report: &Report, destinations: &[Destination]) -> Result<(), CliError> {
+/// Whether a name says that a snapshot is wanted.
+fn is_snapshot(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.strip_suffix(".zst").unwrap_or(&name).ends_with(".snapshot")
+}
+
+/// What must be kept for these destinations.
+pub(super) fn keep(destinations: &[Destination]) -> Keep {
+    let wanted = destinations.iter().any(|destination| matches!(destination, Destination::Snapshot(_)));
+    if wanted { Keep::Snapshot { redact: false } } else { Keep::Nothing }
+}
+
+/// Write what was found to each destination; the exit status that the verdict asks for.
+pub(super) fn write(outcome: &Outcome, destinations: &[Destination]) -> Result<ExitCode, CliError> {
+    let report = &outcome.report;
     let mut files = Vec::new();
     let mut stdout = false;
     for destination in destinations {
@@ -48,6 +67,11 @@ pub(super) fn write(report: &Report, destinations: &[Destination]) -> Result<(),
         let (format, style) = match destination {
             Destination::Stdout(format) => (*format, Style::for_stdout()),
             Destination::File(_, format) => (*format, Style::plain()),
+            Destination::Snapshot(path) => {
+                snapshot(path, outcome)?;
+                files.push(path.display().to_string());
+                continue;
+            }
         };
         render::render(report, format, &style, &mut bytes)
             .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
@@ -56,9 +80,8 @@ pub(super) fn write(report: &Report, destinations: &[Destination]) -> Result<(),
                 stdout = true;
                 to_stdout(&bytes)?;
             }
-            Destination::File(path, _) => {
-                to_file(path, &bytes)
-                    .map_err(|error| CliError::new(format!("cannot write `{}`: {error}", path.display())))?;
+            Destination::File(path, _) | Destination::Snapshot(path) => {
+                named(path, &bytes)?;
                 files.push(path.display().to_string());
             }
         }
@@ -68,7 +91,21 @@ pub(super) fn write(report: &Report, destinations: &[Destination]) -> Result<(),
         let line = format!("{}{title}; written to {}", report.verdict.as_str(), files.join(", "));
         say(&render::escape(&line));
     }
-    Ok(())
+    Ok(ExitCode::from(report.verdict.exit_code()))
+}
+
+/// Write a snapshot, compressed where its name says so; its size in bytes.
+pub(super) fn snapshot(path: &Path, outcome: &Outcome) -> Result<usize, CliError> {
+    let bytes = outcome.snapshot.as_deref().unwrap_or_default();
+    let is_packed = path.extension().is_some_and(|ending| ending == "zst");
+    let packed = is_packed.then(|| crate::snapshot::packed(bytes));
+    let bytes = packed.as_deref().unwrap_or(bytes);
+    named(path, bytes)?;
+    Ok(bytes.len())
+}
+
+fn named(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    to_file(path, bytes).map_err(|error| CliError::new(format!("cannot write `{}`: {error}", path.display())))
 }
 
 /// Write to standard output; a closed pipe means that the reader has what it wanted.

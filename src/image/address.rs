@@ -5,7 +5,7 @@ use std::ops::{Add, Sub};
 
 /// An address in the target's address space. Arithmetic wraps: foreign words may hold anything, and the read
 /// that follows is checked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Addr(pub u64);
 
 impl Addr {

@@ -4,6 +4,8 @@
 //! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
 
 pub mod address;
+pub mod core;
+mod disk;
 pub mod live;
 pub mod memory;
 pub mod registers;
@@ -68,10 +70,12 @@ pub struct ProcessImage {
     pub files: Arc<dyn Files>,
     /// `Some(comm)` of a tracer that is attached already.
     pub tracer: Option<(i32, String)>,
+    /// The auxiliary vector as the kernel wrote it, pairs of 8 bytes; empty where unknown.
+    pub auxiliary: Vec<u8>,
 }
 
 /// One thread: registers and what the kernel says of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct ThreadImage {
     /// Thread id in lockscope's own PID namespace.
     pub tid: i32,
@@ -102,7 +106,7 @@ pub struct ThreadImage {
 }
 
 /// State letter of a task, from /proc.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum TaskState {
     /// R: on a CPU or in the run queue.
     Running,
@@ -149,7 +153,7 @@ impl TaskState {
 }
 
 /// One line of /proc/PID/maps, or one PT_LOAD of a core.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Mapping {
     /// First address.
     pub start: Addr,

@@ -57,8 +57,10 @@ impl Register {
     }
 }
 
-/// Values of the registers that are known; the others are marked unknown, never zero.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+/// Values of the registers that are known; the others are marked unknown, never zero. Saved as pairs of number and
+/// value.
+#[derive(Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(from = "Vec<(u16, u64)>", into = "Vec<(u16, u64)>")]
 pub struct RegisterSet {
     known: u32,
     values: [u64; 17],
@@ -102,6 +104,20 @@ impl RegisterSet {
     }
 }
 
+impl From<Vec<(u16, u64)>> for RegisterSet {
+    fn from(pairs: Vec<(u16, u64)>) -> RegisterSet {
+        let mut set = RegisterSet::default();
+        pairs.into_iter().for_each(|(number, value)| set.set(Register(number), value));
+        set
+    }
+}
+
+impl From<RegisterSet> for Vec<(u16, u64)> {
+    fn from(set: RegisterSet) -> Vec<(u16, u64)> {
+        set.iter().map(|(register, value)| (register.0, value)).collect()
+    }
+}
+
 impl std::fmt::Debug for RegisterSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter().map(|(r, v)| (r.name(), Addr(v)))).finish()
@@ -109,7 +125,7 @@ impl std::fmt::Debug for RegisterSet {
 }
 
 /// Registers of a stopped thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Registers {
     /// General registers and the instruction pointer: all known.
     pub general: RegisterSet,
@@ -120,7 +136,7 @@ pub struct Registers {
 }
 
 /// A system call as the registers or /proc/PID/task/TID/syscall give it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Syscall {
     /// Number; 219 (restart_syscall) hides the real one after an earlier stop.
     pub number: i64,
@@ -135,6 +151,14 @@ pub struct Syscall {
 }
 
 impl Registers {
+    /// The system call that the thread slept in when it was stopped: the result register says that it did not finish.
+    pub fn asleep(&self) -> Option<Syscall> {
+        // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and EINTR of the calls that are not
+        // restarted (measured on Linux 6.18).
+        const ASLEEP: [i64; 5] = [-512, -513, -514, -516, -4];
+        self.syscall().filter(|call| ASLEEP.contains(&call.result))
+    }
+
     /// The system call that the thread is in, if it is in one.
     pub fn syscall(&self) -> Option<Syscall> {
         if self.orig_rax < 0 {

@@ -8,7 +8,7 @@
 use super::{EvalEntry, Python};
 use crate::image::{ProcessImage, TaskState};
 use crate::symbols::Symbols;
-use crate::threads::{Frame, FrameKind, Thread};
+use crate::threads::{Frame, FrameKind, Thread, missing_names};
 use crate::unwind::{NativeFrame, NativeStack};
 
 /// Merge the stacks of all threads.
@@ -18,6 +18,7 @@ pub fn merge(
     stacks: Vec<NativeStack>,
     python: Option<&Python>,
 ) -> Vec<Thread> {
+    let names = missing_names(image, symbols, &stacks);
     image
         .threads
         .iter()
@@ -32,7 +33,7 @@ pub fn merge(
             let name = named.min_by_key(|state| state.interpreter).and_then(|state| state.name.clone());
             Thread {
                 tid: thread.tid,
-                name: name.unwrap_or_else(|| thread.name.clone()),
+                name: name.or_else(|| names.get(&thread.tid).cloned()).unwrap_or_else(|| thread.name.clone()),
                 python: states().map(|(position, _)| position).next(),
                 frames: merge_one(symbols, &native, &entries),
                 native,

@@ -19,6 +19,21 @@ use crate::symbols::Symbols;
 pub use merge::merge;
 
 impl Python {
+    /// A runtime whose structures were not read.
+    pub(crate) fn unreadable(version: (u8, u8, u8)) -> Python {
+        Python {
+            version,
+            free_threaded: false,
+            runtime: Addr(0),
+            finalizing: None,
+            gils: Vec::new(),
+            threads: Vec::new(),
+            gaps: Vec::new(),
+            interpreters: Vec::new(),
+            layout: None,
+        }
+    }
+
     /// Whether some frame could not be named or has no line.
     pub fn is_incomplete(&self) -> bool {
         let mut frames = self.threads.iter().flat_map(|t| &t.entries).flat_map(|e| &e.frames);
@@ -84,7 +99,7 @@ pub struct Gil {
 }
 
 /// One `PyThreadState`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct PythonThread {
     /// Its address.
     pub tstate: Addr,
@@ -103,7 +118,7 @@ pub struct PythonThread {
 }
 
 /// One activation of the C eval loop.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct EvalEntry {
     /// An address inside the C stack frame of this activation (`_PyCFrame` or shim frame); `None` up to 3.9.
     pub anchor: Option<Addr>,
@@ -112,7 +127,7 @@ pub struct EvalEntry {
 }
 
 /// One Python frame.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct PythonFrame {
     /// `PyFrameObject` or `_PyInterpreterFrame`.
     pub address: Addr,
@@ -155,14 +170,26 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
         }
         (false, Ok(layout)) => layout,
     };
-    python.layout = Some(layout);
+    walk_all(image, &mut python, &layout);
+    for thread in &python.threads {
+        if let (Some(tid), Some(why)) = (thread.tid, &thread.gap) {
+            python.gaps.push(Gap::new(format!("Python frames of thread {tid}"), why.clone()));
+        }
+    }
+    Some(python)
+}
+
+/// Interpreters, GILs and threads by the layout.
+fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) {
+    python.layout = Some(*layout);
     let memory = &*image.memory;
-    let interpreters = walk::interpreters(memory, found.runtime, &layout);
-    python.finalizing = memory.pointer(found.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
-    python.gils = walk::gils(memory, found.runtime, &layout, &interpreters);
-    let mut codes = names::Codes::new(memory, &layout);
+    let interpreters = walk::interpreters(memory, python.runtime, layout);
+    python.finalizing = memory.pointer(python.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
+    python.gils = walk::gils(memory, python.runtime, layout, &interpreters);
+    let mut codes = names::Codes::new(memory, layout);
+    let mut left = walk::MOST_MEMORY;
     for interpreter in interpreters {
-        python.threads.extend(walk::threads(image, &layout, interpreter, &mut codes));
+        python.threads.extend(walk::threads(image, layout, interpreter, &mut codes, &mut left));
         python.interpreters.push(Interpreter {
             address: interpreter.address,
             id: interpreter.id,
@@ -170,12 +197,16 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
             gil: layout.interpreter_gil.and_then(|offset| memory.pointer(interpreter.address + offset).ok()),
         });
     }
-    for thread in &python.threads {
-        if let (Some(tid), Some(why)) = (thread.tid, &thread.gap) {
-            python.gaps.push(Gap::new(format!("Python frames of thread {tid}"), why.clone()));
-        }
-    }
-    Some(python)
+}
+
+/// Walk whatever stands at `runtime` by the layout of one of the known versions: for the fuzzers.
+pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) {
+    let (number, layout) = layout::FIXED[version % layout::FIXED.len()];
+    let mut python = Python::unreadable((number.0, number.1, 0));
+    python.runtime = runtime;
+    walk_all(image, &mut python, layout);
+    name_threads(image, &mut python);
+    let _ = layout::self_description(&*image.memory, runtime);
 }
 
 /// Names of threads as `threading` knows them, and the third number of the version. Not part of [`find`], because no

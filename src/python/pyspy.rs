@@ -48,20 +48,11 @@ pub fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
     if !files.any(named) {
         return None;
     }
-    let mut python = Python {
-        version: (3, 6, 0),
-        free_threaded: false,
-        runtime: Addr(0),
-        finalizing: None,
-        gils: Vec::new(),
-        threads: Vec::new(),
-        gaps: vec![Gap::new(
-            format!("the GIL of process {}", image.pid),
-            "CPython 3.6 keeps it in static variables without a name; who holds it is not decoded",
-        )],
-        interpreters: Vec::new(),
-        layout: None,
-    };
+    let mut python = Python::unreadable((3, 6, 0));
+    python.gaps.push(Gap::new(
+        format!("the GIL of process {}", image.pid),
+        "CPython 3.6 keeps it in static variables without a name; who holds it is not decoded",
+    ));
     let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
     let traces = quietly(|| {
         let mut spy = PythonSpy::new(image.pid, &config).map_err(|e| format!("{e:#}"))?;

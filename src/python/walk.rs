@@ -17,6 +17,9 @@ const MOST_THREADS: usize = 100_000;
 /// More frames than any recursion limit in use.
 const MOST_FRAMES: usize = 100_000;
 
+/// What frames of all threads may take together, in bytes: damaged lists share their frames a thousand times over.
+pub(crate) const MOST_MEMORY: usize = 256 << 20;
+
 /// One interpreter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interpreter {
@@ -81,6 +84,7 @@ pub(crate) fn threads(
     layout: &Layout,
     interpreter: Interpreter,
     codes: &mut Codes<'_>,
+    left: &mut usize,
 ) -> Vec<PythonThread> {
     let memory = &*image.memory;
     let mut list = Vec::new();
@@ -92,7 +96,7 @@ pub(crate) fn threads(
         }
         let ident = memory.u64(tstate + layout.thread_ident).unwrap_or(0);
         let native = layout.thread_native_id.and_then(|offset| memory.u64(tstate + offset).ok());
-        let (entries, gap) = frames(memory, layout, tstate, codes);
+        let (entries, gap) = frames(memory, layout, tstate, codes, left);
         list.push(PythonThread {
             tstate,
             interpreter: interpreter.id,
@@ -144,12 +148,15 @@ fn frames(
     layout: &Layout,
     tstate: Addr,
     codes: &mut Codes<'_>,
+    left: &mut usize,
 ) -> (Vec<EvalEntry>, Option<String>) {
-    let (list, gap) = raw_frames(memory, layout, tstate);
+    let (list, mut gap) = raw_frames(memory, layout, tstate, *left / size_of::<PythonFrame>());
     let anchors = match layout.anchors {
         Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate),
         _ => Vec::new(),
     };
+    // Shims and anchors become no frames and are work all the same.
+    *left = left.saturating_sub((list.len() + anchors.len()) * size_of::<Raw>());
     let mut anchors = anchors.into_iter();
     let mut entries = Vec::new();
     let mut run: Vec<PythonFrame> = Vec::new();
@@ -167,7 +174,14 @@ fn frames(
             }
             continue;
         }
-        run.push(python_frame(layout, &raw, codes));
+        let frame = python_frame(layout, &raw, codes);
+        let size = size_of::<PythonFrame>() + frame.function.len() + frame.file.len();
+        let Some(rest) = left.checked_sub(size) else {
+            gap = Some("frames of all threads take more memory than a real process's could".into());
+            break;
+        };
+        *left = rest;
+        run.push(frame);
         if ends {
             entries.push(EvalEntry { anchor: anchors.next(), frames: std::mem::take(&mut run) });
         }
@@ -193,7 +207,7 @@ fn python_frame(layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFram
 }
 
 /// Frames from the innermost on, shims included.
-fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> (Vec<Raw>, Option<String>) {
+fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -> (Vec<Raw>, Option<String>) {
     /// Bytes of a frame that are read at once: all offsets of interest lie below.
     const HEAD: usize = 128;
     let first = match (layout.thread_cframe, layout.cframe_frame) {
@@ -210,8 +224,9 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> (Vec<Raw>, 
         if !seen.insert(next) {
             return (list, Some(format!("its list of frames runs in a circle at {next}")));
         }
-        if list.len() >= MOST_FRAMES {
-            return (list, Some(format!("it has more than {MOST_FRAMES} frames")));
+        let most = most.min(MOST_FRAMES);
+        if list.len() >= most {
+            return (list, Some(format!("it has more than {most} frames")));
         }
         let mut head = [0u8; HEAD];
         // The last frame of a chunk of memory may end before HEAD bytes: read what there is.

@@ -4,10 +4,14 @@
 //! [`Files`](crate::image::Files). Out: a name only where the symbol's size covers the address; otherwise the
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
+mod answers;
 mod demangle;
 pub(crate) mod lines;
 pub(crate) mod table;
 
+use std::cell::RefCell;
+
+pub use answers::Answers;
 use lines::Lines;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
@@ -17,7 +21,7 @@ use crate::image::{Addr, FileBytes, ProcessImage};
 use crate::unwind::{Module, Modules};
 
 /// A function or object that covers an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Symbol {
     /// Demangled name.
     pub name: String,
@@ -28,7 +32,7 @@ pub struct Symbol {
 }
 
 /// One source position; an address in inlined code has several, innermost first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourceFrame {
     /// Demangled function name, from debug information.
     pub function: Option<String>,
@@ -41,16 +45,28 @@ pub struct SourceFrame {
 }
 
 /// Looks names up, module by module, parsing each symbol table and each debug file at the first question only.
+/// Answers are kept: most questions come more than once, and a snapshot takes them along.
 #[derive(Debug)]
 pub struct Symbols<'a> {
     modules: &'a Modules,
     image: &'a ProcessImage,
+    answers: RefCell<Answers>,
 }
 
 impl<'a> Symbols<'a> {
     /// A symboliser over these modules.
     pub fn new(modules: &'a Modules, image: &'a ProcessImage) -> Self {
-        Symbols { modules, image }
+        Symbols::with_answers(modules, image, Answers::default())
+    }
+
+    /// The same, with what is known already.
+    pub fn with_answers(modules: &'a Modules, image: &'a ProcessImage, answers: Answers) -> Self {
+        Symbols { modules, image, answers: RefCell::new(answers) }
+    }
+
+    /// All answers so far.
+    pub fn answers(&self) -> Answers {
+        self.answers.borrow().clone()
     }
 
     /// The modules it names.
@@ -60,16 +76,62 @@ impl<'a> Symbols<'a> {
 
     /// The function that covers `address` (.symtab, .dynsym, .gnu_debugdata, separate debug file).
     pub fn function(&self, address: Addr) -> Option<Symbol> {
-        self.covering(address, Table::function)
+        let known = self.answers.borrow().functions.get(&address).cloned();
+        known.unwrap_or_else(|| {
+            let found = self.covering(address, Table::function);
+            self.answers.borrow_mut().functions.insert(address, found.clone());
+            found
+        })
     }
 
     /// The data object (global or static variable) that covers `address`.
     pub fn object(&self, address: Addr) -> Option<Symbol> {
-        self.covering(address, Table::object)
+        let known = self.answers.borrow().objects.get(&address).cloned();
+        known.unwrap_or_else(|| {
+            let found = self.covering(address, Table::object);
+            self.answers.borrow_mut().objects.insert(address, found.clone());
+            found
+        })
+    }
+
+    /// The first address of the function that covers `address`: by its symbol, or in stripped code by its frame
+    /// description.
+    pub fn function_start(&self, address: Addr) -> Option<Addr> {
+        if let Some(symbol) = self.function(address) {
+            return Some(symbol.address);
+        }
+        let known = self.answers.borrow().starts.get(&address).copied();
+        known.unwrap_or_else(|| {
+            let module = self.modules.at(address).and_then(|module| self.modules.list.get(module));
+            let found = module.and_then(|module| crate::unwind::function_start(module, address));
+            self.answers.borrow_mut().starts.insert(address, found);
+            found
+        })
+    }
+
+    /// The name of the function that the linker's slot at `address` is for, also before it was called first.
+    pub fn slot(&self, address: Addr) -> Option<String> {
+        let known = self.answers.borrow().slots.get(&address).cloned();
+        known.unwrap_or_else(|| {
+            let module = self.modules.at(address).and_then(|module| self.modules.list.get(module));
+            let found =
+                module.and_then(|module| table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias)));
+            self.answers.borrow_mut().slots.insert(address, found.clone());
+            found
+        })
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.
     pub fn find(&self, module: usize, name: &str) -> Option<Symbol> {
+        let known = self.answers.borrow().named.get(&module).and_then(|of| of.get(name).cloned());
+        known.unwrap_or_else(|| {
+            let found = self.search(module, name);
+            self.answers.borrow_mut().named.entry(module).or_default().insert(name.to_owned(), found.clone());
+            found
+        })
+    }
+
+    fn search(&self, module: usize, name: &str) -> Option<Symbol> {
         let module = self.modules.list.get(module)?;
         // Most names that are asked for are exported: no table is made for them.
         if module.symbols.get().is_none()
@@ -82,6 +144,15 @@ impl<'a> Symbols<'a> {
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
     pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
+        let known = self.answers.borrow().sources.get(&address).cloned();
+        known.unwrap_or_else(|| {
+            let found = self.lines_of(address);
+            self.answers.borrow_mut().sources.insert(address, found.clone());
+            found
+        })
+    }
+
+    fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
         let Some(module) = self.modules.at(address).map(|m| &self.modules.list[m]) else { return Vec::new() };
         let lines = module.lines.get_or_init(|| {
             let own = module.file.as_ref().and_then(Lines::load);
@@ -117,4 +188,10 @@ impl<'a> Symbols<'a> {
 
 fn in_process(symbol: Symbol, module: &Module) -> Symbol {
     Symbol { address: symbol.address + module.bias, ..symbol }
+}
+
+/// A C function's name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
+/// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
+pub fn plain_name(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
 }

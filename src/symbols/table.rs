@@ -4,7 +4,7 @@
 //! are asked for are copied and demangled.
 
 use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SymbolKind};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
 
 use super::Symbol;
 use super::demangle::demangle;
@@ -139,6 +139,15 @@ pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
         .take(MOST_SYMBOLS)
         .find(|s| !s.is_undefined() && s.name_bytes().is_ok_and(|n| n == name.as_bytes()))
         .map(|s| (s.address(), s.size()))
+}
+
+/// The function whose address the dynamic linker writes to `address`.
+pub(crate) fn slot(bytes: &[u8], address: u64) -> Option<String> {
+    let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
+    let (_, relocation) = file.dynamic_relocations()?.take(MOST_SYMBOLS).find(|(offset, _)| *offset == address)?;
+    let RelocationTarget::Symbol(index) = relocation.target() else { return None };
+    let name = file.dynamic_symbol_table()?.symbol_by_index(index).ok()?.name().ok()?.to_owned();
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Public names before private ones: `pthread_mutex_lock` stands beside `__pthread_mutex_lock` at one address.

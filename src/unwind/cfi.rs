@@ -117,14 +117,7 @@ fn find_row(module: &Module, address: u64, context: &mut UnwindContext<usize>) -
     {
         return Some(row);
     }
-    let index = module.index.get_or_init(|| super::index::FrameIndex {
-        // With a search table, only .debug_frame is left to index: the table covers all of .eh_frame.
-        eh_frame: match eh_frame(module) {
-            Some(section) if module.frames.eh_frame_hdr.is_none() => index::index(&section, &bases),
-            _ => Vec::new(),
-        },
-        debug_frame: debug_frame(module).map(|s| index::index(&s, &bases)).unwrap_or_default(),
-    });
+    let index = own_index(module, &bases);
     if let (Some(section), Some(offset)) = (eh_frame(module), index::find(&index.eh_frame, address)) {
         let fde = section.fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset).ok()?;
         return row_of(&section, &fde, &bases, address, context, false);
@@ -134,6 +127,45 @@ fn find_row(module: &Module, address: u64, context: &mut UnwindContext<usize>) -
     row_of(&section, &fde, &bases, address, context, true)
 }
 
+/// Where the function that covers an address begins, by its frame description.
+pub(crate) fn function_start(module: &Module, address: Addr) -> Option<Addr> {
+    let bases = bases(module);
+    let place = address.0.wrapping_sub(module.bias);
+    let by_header = || {
+        let fde = fde_by_header(module, &eh_frame(module)?, &bases, place)?;
+        fde.contains(place).then(|| fde.initial_address())
+    };
+    let start = by_header().or_else(|| {
+        let index = own_index(module, &bases);
+        index::start(&index.eh_frame, place).or_else(|| index::start(&index.debug_frame, place))
+    })?;
+    Some(Addr(start.wrapping_add(module.bias)))
+}
+
+/// The index that stands in for a search table.
+fn own_index<'m>(module: &'m Module, bases: &BaseAddresses) -> &'m index::FrameIndex {
+    module.index.get_or_init(|| index::FrameIndex {
+        // With a search table, only .debug_frame is left to index: the table covers all of .eh_frame.
+        eh_frame: match eh_frame(module) {
+            Some(section) if module.frames.eh_frame_hdr.is_none() => index::index(&section, bases),
+            _ => Vec::new(),
+        },
+        debug_frame: debug_frame(module).map(|s| index::index(&s, bases)).unwrap_or_default(),
+    })
+}
+
+fn fde_by_header<'m>(
+    module: &'m Module,
+    section: &EhFrame<Slice<'m>>,
+    bases: &BaseAddresses,
+    address: u64,
+) -> Option<gimli::FrameDescriptionEntry<Slice<'m>>> {
+    let hdr = module.frames.eh_frame_hdr.as_ref()?;
+    let bytes = module.file.as_ref()?.get(hdr.range.clone())?;
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(bases, 8).ok()?;
+    parsed.table()?.fde_for_address(section, bases, address, EhFrame::cie_from_offset).ok()
+}
+
 fn row_by_header(
     module: &Module,
     section: &EhFrame<Slice<'_>>,
@@ -141,10 +173,7 @@ fn row_by_header(
     address: u64,
     context: &mut UnwindContext<usize>,
 ) -> Option<Row> {
-    let hdr = module.frames.eh_frame_hdr.as_ref()?;
-    let bytes = module.file.as_ref()?.get(hdr.range.clone())?;
-    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(bases, 8).ok()?;
-    let fde = parsed.table()?.fde_for_address(section, bases, address, EhFrame::cie_from_offset).ok()?;
+    let fde = fde_by_header(module, section, bases, address)?;
     row_of(section, &fde, bases, address, context, false)
 }
 

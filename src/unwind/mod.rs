@@ -10,11 +10,12 @@ mod index;
 pub mod modules;
 
 use crate::image::{Addr, ProcessImage, Register, RegisterSet, ThreadImage};
+pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
-pub use modules::{Module, Modules};
+pub use modules::{Module, Modules, RecordedModule};
 
 /// One native frame, innermost first in its stack.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NativeFrame {
     /// Instruction pointer: of the thread in frame 0 and behind a signal frame, else a return address.
     pub pc: Addr,
@@ -35,7 +36,7 @@ pub struct NativeFrame {
 }
 
 /// How a frame was found, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Trust {
     /// The registers of the thread itself.
     Context,
@@ -59,7 +60,7 @@ impl Trust {
 }
 
 /// Why a stack ends where it ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum StackEnd {
     /// CFI says that the return address is undefined, or it is zero: the thread's first function.
     Bottom,
@@ -89,12 +90,19 @@ impl std::fmt::Display for StackEnd {
 }
 
 /// The native stack of a thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NativeStack {
     /// Frames, innermost first.
     pub frames: Vec<NativeFrame>,
     /// Why there are no more.
     pub end: StackEnd,
+}
+
+impl NativeStack {
+    /// The stack of a thread without registers.
+    pub fn unknown() -> NativeStack {
+        NativeStack { frames: Vec::new(), end: StackEnd::NoRegisters }
+    }
 }
 
 /// The most frames of one stack. 5,000 Python calls make some 15,000 native frames up to CPython 3.10.

@@ -68,6 +68,23 @@ pub struct Modules {
     made_from: Vec<(Addr, u64)>,
 }
 
+/// What a snapshot keeps of a module; its file may not be at hand.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RecordedModule {
+    /// As in [`Module`].
+    pub name: String,
+    /// As in [`Module`].
+    pub path: String,
+    /// As in [`Module`].
+    pub bias: u64,
+    /// As in [`Module`].
+    pub start: Addr,
+    /// As in [`Module`].
+    pub end: Addr,
+    /// As in [`Module`].
+    pub build_id: Option<Vec<u8>>,
+}
+
 /// Program and section headers are refused above this number: no real file comes near.
 const MOST_HEADERS: usize = 65_536;
 
@@ -96,6 +113,37 @@ impl Modules {
         Modules { list, made_from: executables(image) }
     }
 
+    /// The modules as they were found before, with their files where `image` still has these.
+    pub fn recorded(list: &[RecordedModule], image: &ProcessImage) -> Modules {
+        let module = |recorded: &RecordedModule| {
+            let mapping = image.mappings.iter().find(|mapping| mapping.path.as_deref() == Some(&recorded.path));
+            let file = mapping.and_then(|mapping| image.files.mapped(mapping));
+            let mut module =
+                file.and_then(|bytes| parse(bytes, recorded.path.clone())).unwrap_or_else(Module::without_file);
+            module.name.clone_from(&recorded.name);
+            module.path.clone_from(&recorded.path);
+            module.build_id.clone_from(&recorded.build_id);
+            (module.bias, module.start, module.end) = (recorded.bias, recorded.start, recorded.end);
+            module
+        };
+        let mut list: Vec<Module> = list.iter().map(module).collect();
+        list.sort_by_key(|module| module.start);
+        Modules { list, made_from: executables(image) }
+    }
+
+    /// What to keep of these modules.
+    pub fn record(&self) -> Vec<RecordedModule> {
+        let record = |module: &Module| RecordedModule {
+            name: module.name.clone(),
+            path: module.path.clone(),
+            bias: module.bias,
+            start: module.start,
+            end: module.end,
+            build_id: module.build_id.clone(),
+        };
+        self.list.iter().map(record).collect()
+    }
+
     /// Whether these are still the modules of `image`: nothing executable was mapped or unmapped.
     pub fn still_fit(&self, image: &ProcessImage) -> bool {
         self.made_from == executables(image)
@@ -105,6 +153,24 @@ impl Modules {
     pub fn at(&self, address: Addr) -> Option<usize> {
         let after = self.list.partition_point(|m| m.start <= address);
         (after > 0 && address < self.list[after - 1].end).then(|| after - 1)
+    }
+}
+
+impl Module {
+    fn without_file() -> Module {
+        Module {
+            name: String::new(),
+            path: String::new(),
+            bias: 0,
+            start: Addr(0),
+            end: Addr(0),
+            build_id: None,
+            file: None,
+            frames: FrameSections::default(),
+            symbols: OnceCell::new(),
+            lines: OnceCell::new(),
+            index: OnceCell::new(),
+        }
     }
 }
 
@@ -229,19 +295,7 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
         frames.eh_frame = frames.eh_frame_hdr.as_ref().and_then(|hdr| behind_header(&bytes, hdr));
     }
     let name = path.rsplit('/').next().unwrap_or(&path).to_string();
-    Some(Module {
-        name,
-        path,
-        bias: 0,
-        start: Addr(0),
-        end: Addr(0),
-        build_id,
-        file: Some(bytes),
-        frames,
-        symbols: OnceCell::new(),
-        lines: OnceCell::new(),
-        index: OnceCell::new(),
-    })
+    Some(Module { name, path, build_id, file: Some(bytes), frames, ..Module::without_file() })
 }
 
 fn section_of_header(bytes: &[u8], section: &elf::SectionHeader64<LittleEndian>) -> Option<Section> {

@@ -68,6 +68,7 @@ impl Scene {
             memory: Arc::new(Nothing),
             files: Arc::new(Nothing),
             tracer: None,
+            auxiliary: Vec::new(),
         };
         let merged = threads.iter().map(|(tid, name, frames)| Thread {
             tid: *tid,

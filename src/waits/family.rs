@@ -13,6 +13,7 @@ use super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, 
 use crate::image::{Addr, Gap, Image, ProcessImage};
 use crate::python::Python;
 use crate::symbols::Symbols;
+pub use crate::symbols::plain_name;
 use crate::threads::Thread;
 
 /// What the families may look at in one process.
@@ -283,10 +284,4 @@ fn frame(thread: &ThreadFacts<'_>, api: &[&str]) -> Option<usize> {
     };
     let end = frames.len().min(4 * API_FRAMES);
     Some((0..end).rev().find(named).unwrap_or(0))
-}
-
-/// A C function's name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
-/// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
-pub fn plain_name(name: &str) -> &str {
-    name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
 }

@@ -6,7 +6,7 @@
 use super::facts::{Process, ThreadFacts};
 use super::family::{Found, Look, exact_hold};
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
-use crate::image::{Addr, Gap};
+use crate::image::{Addr, Gap, ProcessImage};
 
 /// Generations of parents asked for an owner that fork left behind.
 const GENERATIONS: usize = 16;
@@ -190,8 +190,36 @@ fn gone(look: &Look<'_>, process: &Process<'_>, resource: &Resource, owner: &Own
         }
         child = parent.context.image;
     }
+    // Whose parent died before it is another's child now.
+    let relative = look.processes.iter().find(|other| {
+        other.context.process != process.context.process
+            && other.libc_tid(owner.tid).is_some()
+            && were_one(other.context.image, process.context.image)
+    });
+    if let Some(relative) = relative
+        && let Some(position) = relative.libc_tid(owner.tid)
+    {
+        let text = format!(
+            "thread {} lives in process {}, whose programs and libraries lie at the same random addresses: both were one \
+             before a fork, which copied the lock but not the thread",
+            relative.threads[position].describe(),
+            relative.context.image.pid
+        );
+        return absent(process, resource, owner, Gone::LeftInParent, &text);
+    }
     let text = format!("no thread of process {} has the id {}", process.context.image.pid, owner.tid);
     absent(process, resource, owner, Gone::Exited, &text)
+}
+
+/// Whether two processes come from one by fork: where their code lies was drawn by lot, once for both.
+fn were_one(one: &ProcessImage, other: &ProcessImage) -> bool {
+    let code = |image: &ProcessImage| -> Vec<(Addr, Option<String>)> {
+        let mappings = image.mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
+        mappings.map(|mapping| (mapping.start, mapping.path.clone())).collect()
+    };
+    let (one, other) = (code(one), code(other));
+    // The program alone may have a fixed address.
+    one.iter().filter(|mapping| other.contains(mapping)).count() >= 2
 }
 
 /// A hold by a party that is gone.

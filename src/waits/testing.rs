@@ -208,6 +208,7 @@ pub(super) fn look(made: Vec<Made>) -> Observations {
             memory: Arc::new(one.bytes),
             files: Arc::new(NoFiles),
             tracer: None,
+            auxiliary: Vec::new(),
         });
         rest.push((one.stacks, one.python));
     }

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,15 @@ impl Target {
         self
     }
 
+    /// End one of its processes by SIGABRT; a core that the kernel writes of it is complete then.
+    pub(crate) fn abort(&self, pid: i32) {
+        signal_process(pid, "ABRT");
+        wait_until("it ends", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.trim_start().starts_with('Z'))
+        });
+    }
+
     /// End it by a signal and give the rest of its output.
     pub(crate) fn finish(mut self, signal: &str) -> String {
         signal_process(self.pid(), signal);
@@ -157,18 +166,28 @@ pub(crate) struct Look {
 
 /// Look at processes; the report as JSON and as text.
 pub(crate) fn attach(pids: &[i32], more: &[&str]) -> Look {
+    look("attach", pids.iter().map(i32::to_string).chain(more.iter().map(|word| (*word).to_owned())))
+}
+
+/// Look at core files or at a snapshot.
+pub(crate) fn core(files: &[PathBuf], more: &[&str]) -> Look {
+    look("core", files.iter().map(|path| path.display().to_string()).chain(more.iter().map(|word| (*word).to_owned())))
+}
+
+/// Run lockscope, writing to each of these files.
+pub(crate) fn report(command: &str, words: impl Iterator<Item = String>, to: &[&Path]) -> Output {
+    let mut run = lockscope();
+    run.arg(command).args(words);
+    for path in to {
+        run.arg("-o").arg(path);
+    }
+    run.output().expect("lockscope runs")
+}
+
+fn look(command: &str, words: impl Iterator<Item = String>) -> Look {
     let folder = tempfile::tempdir().expect("a folder");
     let (json, text) = (folder.path().join("r.json"), folder.path().join("r.txt"));
-    let output = lockscope()
-        .arg("attach")
-        .args(pids.iter().map(i32::to_string))
-        .args(more)
-        .arg("-o")
-        .arg(&json)
-        .arg("-o")
-        .arg(&text)
-        .output()
-        .expect("lockscope runs");
+    let output = report(command, words, &[&json, &text]);
     let errors = String::from_utf8_lossy(&output.stderr);
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|e| panic!("no report: {e}; {errors}"));
     Look {

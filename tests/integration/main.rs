@@ -6,4 +6,5 @@ mod harmless;
 mod harness;
 mod native;
 mod peers;
+mod post_mortem;
 mod python;

@@ -5,17 +5,17 @@ use std::process::Command;
 use crate::harness::{Target, attach, compile};
 
 /// What is true of a case.
-struct Truth {
-    case: &'static str,
+pub(crate) struct Truth {
+    pub(crate) case: &'static str,
     /// Threads asleep in futex when the hang is complete.
-    asleep: usize,
-    verdict: &'static str,
+    pub(crate) asleep: usize,
+    pub(crate) verdict: &'static str,
     finding: &'static str,
     cycle: &'static [&'static str],
     mentions: &'static [&'static str],
 }
 
-const HANGS: &[Truth] = &[
+pub(crate) const HANGS: &[Truth] = &[
     Truth {
         case: "abba",
         asleep: 3,
@@ -130,7 +130,7 @@ const HANGS: &[Truth] = &[
     },
 ];
 
-fn start(case: &str, asleep: usize) -> Target {
+pub(crate) fn start(case: &str, asleep: usize) -> Target {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);
     Target::start(Command::new(program).arg(case)).settle(asleep)
 }

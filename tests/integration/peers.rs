@@ -10,6 +10,14 @@ use crate::python::pythons;
 
 /// Program counters of each thread as gdb unwinds them.
 fn gdb_frames(pid: i32) -> BTreeMap<i64, Vec<u64>> {
+    // Also for a process with a root file system of its own: else gdb takes the files of this one, and the frames are
+    // plausible and wrong.
+    let (sysroot, program) = (format!("set sysroot /proc/{pid}/root"), format!("/proc/{pid}/exe"));
+    gdb_frames_of(&["-iex", &sysroot, &program, "-p", &pid.to_string()])
+}
+
+/// The same of whatever these words name to gdb.
+pub(crate) fn gdb_frames_of(target: &[&str]) -> BTreeMap<i64, Vec<u64>> {
     const SCRIPT: &str = "set backtrace past-main on
 set backtrace past-entry on
 python
@@ -30,23 +38,10 @@ end
 ";
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), SCRIPT).expect("written");
-    // Also for a process with a root file system of its own: else gdb takes the files of this one, and the frames are
-    // plausible and wrong.
-    let (sysroot, program) = (format!("set sysroot /proc/{pid}/root"), format!("/proc/{pid}/exe"));
     let output = Command::new("gdb")
-        .args([
-            "-q",
-            "-nx",
-            "-batch",
-            "-iex",
-            "set debuginfod enabled off",
-            "-iex",
-            &sysroot,
-            &program,
-            "-p",
-            &pid.to_string(),
-            "-x",
-        ])
+        .args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"])
+        .args(target)
+        .arg("-x")
         .arg(file.path())
         .stdin(Stdio::null())
         .output()

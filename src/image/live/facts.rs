@@ -100,6 +100,7 @@ pub(super) struct ProcessFacts {
     pub(super) program: Option<PathBuf>,
     /// Its arguments.
     pub(super) command_line: Vec<String>,
+    pub(super) auxiliary: Vec<u8>,
     /// Its map, and how long it took to read.
     pub(super) mappings: Vec<Mapping>,
     /// How long the map took to read.
@@ -144,6 +145,7 @@ impl ProcessFacts {
             namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
             command_line: proc_fs::command_line(&directory),
+            auxiliary: std::fs::read(directory.join("auxv")).unwrap_or_default(),
             mappings,
             map_time,
             threads,

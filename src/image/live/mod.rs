@@ -32,6 +32,7 @@ use facts::{CpuSample, ProcessFacts, ThreadFacts};
 use files::LiveFiles;
 use memory::{Copied, LiveMemory, Running, Source};
 use proc_fs::ProcFs;
+pub(crate) use proc_fs::parse_maps;
 use stop::{Outcome, ProcessStop, StopError};
 
 use super::{
@@ -286,6 +287,7 @@ impl LiveTarget {
                 memory,
                 files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread))),
                 tracer: None,
+                auxiliary: facts.auxiliary,
             });
         }
         image.gaps.splice(0..0, self.gaps.iter().cloned());

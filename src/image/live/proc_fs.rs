@@ -252,7 +252,7 @@ pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
 }
 
 /// Parse `maps`; lines in another form are left out.
-pub(super) fn parse_maps(bytes: &[u8]) -> Vec<Mapping> {
+pub(crate) fn parse_maps(bytes: &[u8]) -> Vec<Mapping> {
     bytes.split(|&byte| byte == b'\n').filter_map(|line| parse_mapping(&String::from_utf8_lossy(line))).collect()
 }
 

@@ -93,7 +93,7 @@ pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<
 }
 
 /// Map a regular file for reading.
-pub(super) fn map_file(file: &File) -> std::io::Result<Mmap> {
+pub(in crate::image) fn map_file(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, a read raises SIGBUS;
     // programs and libraries in use are replaced by rename, not rewritten in place.
     unsafe { Mmap::map(file) }

@@ -9,7 +9,7 @@ use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, add_resource, exact_hold, key, label, waited};
 use super::owner::Ownership;
 use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
-use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
+use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, ThreadImage};
 use syscalls::{Timed, Waits};
 
 /// A system call that a thread sleeps in.
@@ -63,10 +63,6 @@ const NR_WAIT4: i64 = 61;
 const NR_WAITID: i64 = 247;
 const NR_NANOSLEEP: i64 = 230;
 
-/// Results that say "this call sleeps": ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and
-/// EINTR of the calls that are not restarted (libc.md section 6, measured on 6.18).
-const ASLEEP: [i64; 5] = [-512, -513, -514, -516, -4];
-
 /// The family.
 #[derive(Debug)]
 pub struct Kernel;
@@ -74,7 +70,7 @@ pub struct Kernel;
 /// The system call that `thread` sleeps in.
 pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
     let raw = match thread.registers {
-        Some(registers) => registers.syscall().filter(|call| ASLEEP.contains(&call.result))?,
+        Some(registers) => registers.asleep()?,
         // /proc shows a call only of a sleeping thread; there is no result to look at.
         None => thread.syscall.filter(|call| call.number >= 0)?,
     };
@@ -210,7 +206,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         timed: futex.timed,
         certainty: Certainty::Exact,
         evidence,
-        gaps: Vec::new(),
+        gaps: now.err().and_then(|fault| not_captured(process, thread, fault)).into_iter().collect(),
         api: &["syscall", "futex", "lll_", "pthread_", "sem_"],
         ownership: Ownership::Unknown,
         transient,
@@ -218,6 +214,21 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         futex: Some(futex),
         spinning: false,
     }
+}
+
+/// The gap of a word that is mapped and not in the capture: where it lies, and how to get it.
+fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -> Option<Gap> {
+    let Fault::NotCaptured(word) = fault else { return None };
+    let mapping = process.context.image.mapping(word)?;
+    let of = mapping.path.as_deref().map(|path| format!(" of {path}")).unwrap_or_default();
+    Some(Gap::new(
+        format!("futex word {word} that thread {} waits for", thread.describe()),
+        format!(
+            "the range {}-{}{of} was not captured, so that who holds the lock in it is not known; next time \
+             `echo 0x3f > /proc/PID/coredump_filter` before the core is written, or take a `lockscope snapshot PID`",
+            mapping.start, mapping.end
+        ),
+    ))
 }
 
 /// Any other call.

@@ -86,11 +86,12 @@ impl Case<'_, '_> {
 type Decoder = fn(&Case<'_, '_>) -> Option<Decoded>;
 
 /// In the order of libc.md section 8: what is certain comes first.
-const GLIBC: [Decoder; 9] = [
+const GLIBC: [Decoder; 10] = [
     mutex::inheriting,
     join::decode,
     condition::decode,
     mutex::robust,
+    mutex::unread,
     mutex::parked,
     mutex::plain,
     rwlock::decode,
@@ -111,7 +112,7 @@ impl Family for Libc {
         let case = Case { process, thread, below, futex };
         match process.library {
             CLibrary::Glibc => GLIBC.iter().find_map(|decoder| decoder(&case)),
-            CLibrary::Musl => musl::decode(&case),
+            CLibrary::Musl => musl::decode(&case).or_else(|| mutex::unread(&case)),
         }
     }
 

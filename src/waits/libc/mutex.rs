@@ -35,6 +35,31 @@ pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
         .flatten()
 }
 
+/// Robust, in memory that was not captured (a file that processes share is left out of cores): the value that the
+/// thread sleeps with is the lock word as it was when the kernel put it to sleep, and the thread was not woken since.
+pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
+    let futex = case.futex;
+    let owner = (futex.value & TID_MASK) as i32;
+    let shaped = futex.command == 0 && futex.value & WAITERS != 0 && futex.value & OWNER_DIED == 0;
+    if !shaped || !(1..=MOST_TASKS).contains(&owner) || case.word(futex.word, 0).is_some() {
+        return None;
+    }
+    let state = vec![("lock", i64::from(futex.value)), ("owner", i64::from(owner))];
+    let resource = case.resource("pthread_mutex", "mutex", futex.word, state);
+    let known = format!(
+        "it sleeps with the value {:#x}, the word of a robust mutex: owner {owner}; the word itself was not captured",
+        futex.value
+    );
+    Some(case.below.refined(resource, API, vec![known.clone()]).owned(Ownership::Tid(Owner {
+        tid: owner,
+        died: false,
+        mode: None,
+        lock: futex.word,
+        size: layout::SIZE,
+        evidence: vec![known],
+    })))
+}
+
 /// A priority-inheriting mutex that the kernel refused (locked by the caller itself, or its owner exited): glibc 2.31
 /// and later sleep for ever on a zero word of the waiter's own stack.
 pub fn parked(case: &Case<'_, '_>) -> Option<Decoded> {

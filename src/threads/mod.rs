@@ -3,7 +3,22 @@
 //! In: native stacks, names, the Python walk. Out: [`Thread`]s. The merging rule (by address, see
 //! [`crate::python::merge`](crate::python)) puts each eval loop's Python frames where its C frame stands.
 
+mod names;
+
+use std::collections::BTreeMap;
+
+use crate::image::ProcessImage;
+use crate::symbols::Symbols;
 use crate::unwind::NativeStack;
+
+/// Names of threads that the capture has none for, by tid.
+pub(crate) fn missing_names(
+    image: &ProcessImage,
+    symbols: &Symbols<'_>,
+    stacks: &[NativeStack],
+) -> BTreeMap<i32, String> {
+    names::missing(image, symbols, stacks)
+}
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]

@@ -1,0 +1,309 @@
+//! The pipeline from a capture to a report: which stage runs when, and how often to look.
+//!
+//! In: what to look at: processes, cores, a snapshot. Out: a [`Report`], and on request what a snapshot keeps. It
+//! decodes nothing itself; the order of the stages and the rule for a second look stand here and nowhere else.
+//!
+//! A first look copies registers and stacks under the stop and reads the rest from the running target. When it
+//! shows nothing wrong, that is the answer: in a process that hangs, nothing moves between the stop and the read.
+//! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
+//! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
+
+mod subject;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::image::core::{self, CoreError, CoreFile, Places};
+use crate::image::live::AttachError;
+use crate::image::{Gap, Image};
+use crate::python::{self, Python};
+use crate::report::{Capture, Report};
+use crate::snapshot::{self, KeptLook, Recording, Written};
+use crate::symbols::Symbols;
+use crate::threads::{self, Thread};
+use crate::unwind::{self, Modules};
+use crate::verdict::{self, Judgement, Look};
+use crate::waits::{self, Observations, Party, ResourceKey};
+use subject::{Cores, Live, Recorded, Subject};
+
+/// Two looks that confirm each other are at least this far apart (design, "two looks").
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+/// What to attach to and how.
+#[derive(Debug, Clone)]
+pub struct AttachOptions {
+    /// Process ids.
+    pub pids: Vec<i32>,
+    /// Take all descendants too.
+    pub tree: bool,
+    /// Longest time that the target may be stopped.
+    pub max_pause: Duration,
+    /// Read local variables of Python frames.
+    pub locals: bool,
+}
+
+/// Which files to look at and where what they mapped may be.
+#[derive(Debug, Clone)]
+pub struct CoreOptions {
+    /// Cores, each of one process, or a snapshot.
+    pub files: Vec<PathBuf>,
+    /// The files that the processes had mapped.
+    pub places: Places,
+}
+
+/// Whether to write down what a look saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The report only.
+    Nothing,
+    /// A snapshot beside it.
+    Snapshot {
+        /// Without local variables, environment and arguments.
+        redact: bool,
+    },
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// The bytes of a snapshot, where one was asked for.
+    pub snapshot: Option<Vec<u8>>,
+    /// What a redacted snapshot holds all the same.
+    pub remains: Option<Gap>,
+}
+
+/// Why no report could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The target could not be looked at.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A file could not be looked at.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// A subject that was used up; only a mistake of lockscope's own leads here.
+    #[error("there is nothing more to look at")]
+    NoMoreLooks,
+    /// A snapshot is to be made of a snapshot.
+    #[error("`{path}` is a snapshot already; copy it")]
+    SnapshotAlready {
+        /// The file.
+        path: String,
+    },
+}
+
+impl Error {
+    /// What to try next, beside what the sentence says.
+    pub fn hints(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// One look, analysed.
+struct Analysis {
+    threads: Vec<Vec<Thread>>,
+    python: Vec<Option<Python>>,
+    observations: Observations,
+}
+
+/// An edge of a cycle, or a lost owner, as compared between two looks.
+type Suspicion = (Party, ResourceKey, Party);
+
+/// Attach to live processes, look as often as needed, report.
+pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+    examine(&mut Live::open(options)?, keep)
+}
+
+/// Look at core files or at a snapshot, report.
+pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
+    let cores = options.files.iter().map(|path| core::open(path)).collect::<Result<Vec<_>, _>>()?;
+    opened(&options.files, cores, &options.places, keep)
+}
+
+/// The same with files that are open; `paths` names them.
+pub(crate) fn opened(paths: &[PathBuf], cores: Vec<CoreFile>, places: &Places, keep: Keep) -> Result<Outcome, Error> {
+    let snapshot = cores.iter().position(snapshot::is_snapshot);
+    let Some(position) = snapshot else {
+        return examine(&mut Cores::open(paths, cores, places)?, keep);
+    };
+    let path = &paths[position];
+    let name = path.display().to_string();
+    if cores.len() > 1 {
+        return Err(CoreError::NotAlone { path: name }.into());
+    }
+    if keep != Keep::Nothing {
+        return Err(Error::SnapshotAlready { path: name });
+    }
+    examine(&mut Recorded::open(path, &cores[position], places)?, keep)
+}
+
+fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
+    let started = Instant::now();
+    let mut recording = match keep {
+        Keep::Nothing => None,
+        Keep::Snapshot { redact } => Some(Recording::new(redact)),
+    };
+    let mut modules: Vec<Modules> = Vec::new();
+    let mut asleep: HashMap<i32, u64> = HashMap::new();
+    let mut earlier: Option<BTreeSet<Suspicion>> = None;
+    let mut report: Option<Report> = None;
+    let mut longest_pause = 0;
+    let mut looks = 0;
+    loop {
+        let at = Instant::now();
+        let mut image = match subject.look() {
+            Ok(image) => image,
+            // The look that was for the snapshot alone.
+            Err(_) if report.is_some() => break,
+            Err(error) => return Err(error),
+        };
+        remember_sleeps(&mut image, &mut asleep, looks == 0);
+        looks += 1;
+        longest_pause = longest_pause.max(image.pause_us);
+        modules = modules_of(&image, modules, subject);
+        if let Some(recording) = &mut recording {
+            recording.listen(&mut image);
+        }
+        let symbols = symbols_of(&image, &modules, subject);
+        let mut analysis = analyse(&image, &symbols, subject);
+        let now = suspicions(&judge(&image, &analysis, None), &analysis.observations);
+        let of_one_instant = subject.is_of_one_instant();
+        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant;
+        let mut helped = vec![false; image.processes.len()];
+        let settled = now.is_empty() || confirmed || !subject.has_more();
+        if settled && report.is_none() {
+            helped = name_frames(&image, &symbols, &mut analysis, subject);
+            let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
+            let judgement = judge(&image, &analysis, verdict);
+            let capture = Capture {
+                threads: image.processes.iter().map(|p| p.threads.len()).sum(),
+                pause_us: longest_pause,
+                total_us: started.elapsed().as_micros() as u64,
+                looks,
+            };
+            report = Some(verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture));
+        }
+        if let Some(recording) = &mut recording {
+            recording.keep(&KeptLook {
+                image: &image,
+                symbols: &symbols,
+                threads: &analysis.threads,
+                python: &analysis.python,
+                helped: &helped,
+                of_one_instant,
+            });
+        }
+        // A snapshot keeps two looks also where one was enough: a newer lockscope may see more in it.
+        let wants_another = recording.is_some() && looks < 2 && subject.has_more();
+        if report.is_some() && !wants_another {
+            break;
+        }
+        earlier = Some(now);
+        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+    }
+    let written = recording.and_then(Recording::write);
+    let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
+    Ok(Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains })
+}
+
+/// How long threads have slept is known at the first look only: the stop itself wakes them for an instant.
+fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: bool) {
+    for thread in image.processes.iter_mut().flat_map(|p| &mut p.threads) {
+        match thread.asleep_ms {
+            Some(asleep) if is_first => drop(first.insert(thread.tid, asleep)),
+            _ => thread.asleep_ms = first.get(&thread.tid).copied(),
+        }
+    }
+}
+
+/// The modules of each process; those of the look before serve again where nothing was mapped or unmapped.
+fn modules_of(image: &Image, before: Vec<Modules>, subject: &dyn Subject) -> Vec<Modules> {
+    let mut before = before.into_iter();
+    let modules = |(position, process)| match (subject.modules(position, process), before.next()) {
+        (Some(known), _) => known,
+        (None, Some(modules)) if modules.still_fit(process) => modules,
+        _ => Modules::of(process),
+    };
+    image.processes.iter().enumerate().map(modules).collect()
+}
+
+fn symbols_of<'a>(image: &'a Image, modules: &'a [Modules], subject: &dyn Subject) -> Vec<Symbols<'a>> {
+    let processes = image.processes.iter().zip(modules).enumerate();
+    processes
+        .map(|(position, (process, modules))| Symbols::with_answers(modules, process, subject.answers(position)))
+        .collect()
+}
+
+fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Analysis {
+    let mut all_threads = Vec::new();
+    let mut all_python = Vec::new();
+    for (position, (process, symbols)) in image.processes.iter().zip(symbols).enumerate() {
+        let stacks = subject.stacks(position).unwrap_or_else(|| unwind::stacks(process, symbols.modules()));
+        let python = python::find(process, symbols);
+        all_threads.push(threads::merge(process, symbols, stacks, python.as_ref()));
+        all_python.push(python);
+    }
+    let observations = observe(image, symbols, &all_threads, &all_python);
+    Analysis { threads: all_threads, python: all_python, observations }
+}
+
+fn observe(image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>], python: &[Option<Python>]) -> Observations {
+    let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
+        .map(|position| waits::Context {
+            process: position,
+            image: &image.processes[position],
+            all: image,
+            symbols: &symbols[position],
+            threads: &threads[position],
+            python: python[position].as_ref(),
+        })
+        .collect();
+    waits::observe(&contexts)
+}
+
+/// Name threads, add what the own walk could not say, then merge and decode again with the better names. Of which
+/// processes something was asked beside their memory.
+fn name_frames(
+    image: &Image,
+    symbols: &[Symbols<'_>],
+    analysis: &mut Analysis,
+    subject: &mut dyn Subject,
+) -> Vec<bool> {
+    let mut helped = Vec::with_capacity(image.processes.len());
+    for (position, process) in image.processes.iter().enumerate() {
+        let known = &mut analysis.python[position];
+        if let Some(python) = known {
+            python::name_threads(process, python);
+        }
+        helped.push(subject.complete(position, process, known));
+        let Some(python) = known else { continue };
+        let stacks = process.threads.iter().map(|thread| {
+            let own = analysis.threads[position].iter().find(|merged| merged.tid == thread.tid);
+            own.map_or_else(unwind::NativeStack::unknown, |merged| merged.native.clone())
+        });
+        analysis.threads[position] = threads::merge(process, &symbols[position], stacks.collect(), Some(python));
+    }
+    analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python);
+    helped
+}
+
+fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
+    Look { image, threads: &analysis.threads, python: &analysis.python, observations: &analysis.observations }
+}
+
+fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgement {
+    verdict::judge(&look(image, analysis), confirmed)
+}
+
+/// The edges of all cycles and all lost owners: what two looks must show alike.
+fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Suspicion> {
+    let edges = judgement.cycles.iter().flat_map(|cycle| &cycle.edges);
+    let lost = observations.holds.iter().filter(|hold| hold.gone.is_some()).flat_map(|hold| {
+        let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
+        waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
+    });
+    edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone())).chain(lost).collect()
+}

@@ -1,0 +1,201 @@
+//! What can be looked at: running processes, core files, snapshots.
+//!
+//! In: what the user named. Out: a [`Subject`]: looks at it, one after the other, and whatever is known of it
+//! beforehand. Whether one look is enough is not decided here.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use super::{AttachOptions, Error};
+use crate::image::core::{self, CoreError, Places};
+use crate::image::live::{LiveTarget, Options};
+use crate::image::{Image, ProcessImage};
+use crate::python::{self, Python};
+use crate::report::Source;
+use crate::snapshot::{self, Known, RecordedLook};
+use crate::symbols::Answers;
+use crate::unwind::{Modules, NativeStack};
+
+/// Something that can be looked at.
+pub(super) trait Subject {
+    /// The next look.
+    fn look(&mut self) -> Result<Image, Error>;
+    /// Whether all that analysis read of the last look was of one instant.
+    fn is_of_one_instant(&self) -> bool;
+    /// Whether another look can be taken.
+    fn has_more(&self) -> bool;
+    /// Nothing can have moved between two looks, so that one is enough.
+    fn is_frozen(&self) -> bool {
+        false
+    }
+    /// The modules of a process of the last look, where no file is there to find them in.
+    fn modules(&self, _position: usize, _process: &ProcessImage) -> Option<Modules> {
+        None
+    }
+    /// What the modules were asked before.
+    fn answers(&self, _position: usize) -> Answers {
+        Answers::default()
+    }
+    /// The native stacks of a process of the last look, where they were unwound before.
+    fn stacks(&self, _position: usize) -> Option<Vec<NativeStack>> {
+        None
+    }
+    /// Add to the own walk what it could not say. Whether anything was asked beside the memory.
+    fn complete(&mut self, _position: usize, _process: &ProcessImage, _python: &mut Option<Python>) -> bool {
+        false
+    }
+    /// For the report.
+    fn source(&self) -> Source;
+}
+
+/// Running processes.
+pub(super) struct Live {
+    target: LiveTarget,
+    looks: u32,
+    locals: bool,
+}
+
+/// How often the target is stopped at most. Two looks settle a real hang; a third and fourth are for one in which a
+/// bystander moved the pages that were wanted.
+const MOST_LOOKS: u32 = 4;
+
+impl Live {
+    pub(super) fn open(options: &AttachOptions) -> Result<Live, Error> {
+        let target = LiveTarget::open(Options {
+            pids: options.pids.clone(),
+            tree: options.tree,
+            max_pause: options.max_pause,
+            proc_root: "/proc".into(),
+        })?;
+        Ok(Live { target, looks: 0, locals: options.locals })
+    }
+}
+
+impl Subject for Live {
+    fn look(&mut self) -> Result<Image, Error> {
+        self.looks += 1;
+        Ok(self.target.look()?)
+    }
+
+    fn is_of_one_instant(&self) -> bool {
+        self.target.late_reads() == 0
+    }
+
+    fn has_more(&self) -> bool {
+        self.looks < MOST_LOOKS
+    }
+
+    fn complete(&mut self, _position: usize, process: &ProcessImage, python: &mut Option<Python>) -> bool {
+        match python {
+            None => {
+                *python = python::pyspy::threads_of_3_6(process);
+                python.is_some()
+            }
+            Some(python) if self.locals || python.is_incomplete() => {
+                python::pyspy::enrich(process.pid, python, self.locals);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn source(&self) -> Source {
+        Source { kind: "live".into(), path: None }
+    }
+}
+
+/// Core files, each of one process.
+pub(super) struct Cores {
+    image: Option<Image>,
+    path: PathBuf,
+}
+
+impl Cores {
+    pub(super) fn open(paths: &[PathBuf], cores: Vec<core::CoreFile>, places: &Places) -> Result<Cores, CoreError> {
+        let mut image = Image { processes: Vec::new(), gaps: Vec::new(), pause_us: 0 };
+        for (path, core) in paths.iter().zip(cores) {
+            let (process, gaps) = core::process(core, path, places)?;
+            if image.processes.iter().any(|known| known.pid == process.pid) {
+                return Err(CoreError::Twice { path: path.display().to_string(), pid: process.pid });
+            }
+            image.processes.push(process);
+            image.gaps.extend(gaps);
+        }
+        let path = paths.first().map(PathBuf::as_path).unwrap_or(Path::new("")).to_path_buf();
+        Ok(Cores { image: Some(image), path })
+    }
+}
+
+impl Subject for Cores {
+    fn look(&mut self) -> Result<Image, Error> {
+        self.image.take().ok_or(Error::NoMoreLooks)
+    }
+
+    fn is_of_one_instant(&self) -> bool {
+        true
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn is_frozen(&self) -> bool {
+        true
+    }
+
+    fn source(&self) -> Source {
+        Source { kind: "core".into(), path: Some(self.path.display().to_string()) }
+    }
+}
+
+/// A snapshot.
+pub(super) struct Recorded {
+    looks: VecDeque<RecordedLook>,
+    of_one_instant: bool,
+    known: Vec<Known>,
+    path: PathBuf,
+}
+
+impl Recorded {
+    pub(super) fn open(path: &Path, core: &core::CoreFile, places: &Places) -> Result<Recorded, CoreError> {
+        let looks = snapshot::read(core, path, places)?.into();
+        Ok(Recorded { looks, of_one_instant: false, known: Vec::new(), path: path.to_path_buf() })
+    }
+}
+
+impl Subject for Recorded {
+    fn look(&mut self) -> Result<Image, Error> {
+        let look = self.looks.pop_front().ok_or(Error::NoMoreLooks)?;
+        (self.of_one_instant, self.known) = (look.of_one_instant, look.known);
+        Ok(look.image)
+    }
+
+    fn is_of_one_instant(&self) -> bool {
+        self.of_one_instant
+    }
+
+    fn has_more(&self) -> bool {
+        !self.looks.is_empty()
+    }
+
+    fn modules(&self, position: usize, process: &ProcessImage) -> Option<Modules> {
+        Some(Modules::recorded(&self.known.get(position)?.modules, process))
+    }
+
+    fn answers(&self, position: usize) -> Answers {
+        self.known.get(position).map(|known| known.answers.clone()).unwrap_or_default()
+    }
+
+    fn stacks(&self, position: usize) -> Option<Vec<NativeStack>> {
+        Some(self.known.get(position)?.stacks.clone())
+    }
+
+    fn complete(&mut self, position: usize, _process: &ProcessImage, python: &mut Option<Python>) -> bool {
+        let help = self.known.get(position).and_then(|known| known.help.as_ref());
+        help.map(|help| help.apply(python)).is_some()
+    }
+
+    fn source(&self) -> Source {
+        Source { kind: "snapshot".into(), path: Some(self.path.display().to_string()) }
+    }
+}

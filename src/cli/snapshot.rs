@@ -1,0 +1,28 @@
+//! `lockscope snapshot`: write down what there is to know of running processes.
+
+use std::process::ExitCode;
+
+use super::{CliError, SnapshotArguments, output};
+use crate::analysis::{self, AttachOptions, Keep};
+use crate::render;
+
+/// Look at the processes that `arguments` name and write a snapshot.
+pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
+    let options = AttachOptions {
+        pids: arguments.pids.clone(),
+        tree: arguments.tree,
+        max_pause: arguments.max_pause,
+        locals: arguments.locals,
+    };
+    let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
+    let size = output::snapshot(&arguments.file, &outcome)?;
+    let report = &outcome.report;
+    let title = report.findings.first().map(|finding| format!(": {}", finding.title)).unwrap_or_default();
+    let file = arguments.file.display();
+    let line = format!("{}{title}; {} KiB written to {file}", report.verdict.as_str(), size.div_ceil(1024));
+    output::say(&render::escape(&line));
+    if let Some(remains) = &outcome.remains {
+        output::say(&format!("note: {}: {}", remains.what, remains.why));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,166 @@
+//! Doors for fuzzers: each takes bytes that may be anything and must come back, without panic and in bounded time.
+//!
+//! In: bytes. Out: nothing, or for the mutation tests a snapshot taken apart and put together again. No part of the
+//! library's interface.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::analysis;
+use crate::image::core::{CoreFile, Places, notes};
+use crate::image::{
+    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, TaskState,
+    ThreadImage,
+};
+use crate::render::{self, Format, Style};
+use crate::symbols::Symbols;
+use crate::unwind::{self, Modules};
+use crate::{python, snapshot};
+
+/// Where fuzzed memory begins.
+const BASE: u64 = 0x10000;
+
+/// A core or a snapshot, looked at from end to end. Whether it could be.
+pub fn core(bytes: &[u8]) -> bool {
+    let path = PathBuf::from("fuzzed");
+    let Ok(core) = CoreFile::from_bytes(bytes.to_vec()) else { return false };
+    // No file of this machine: what is found must not depend on it.
+    let places = Places { sysroot: Some("/nonexistent".into()), ..Places::default() };
+    let Ok(outcome) = analysis::opened(&[path], vec![core], &places, analysis::Keep::Nothing) else { return false };
+    let mut out = Vec::new();
+    for format in [Format::Text, Format::Json, Format::Dot] {
+        let _ = render::render(&outcome.report, format, &Style::plain(), &mut out);
+    }
+    true
+}
+
+/// The notes of a core, each parser with all bytes.
+pub fn notes(bytes: &[u8]) {
+    let _ = notes::thread(bytes);
+    let _ = notes::process(bytes);
+    let _ = notes::files(bytes);
+    let _ = notes::auxiliary(bytes, notes::AT_PHDR);
+}
+
+/// /proc/PID/maps.
+pub fn maps(bytes: &[u8]) {
+    let _ = crate::image::live::parse_maps(bytes);
+}
+
+/// An ELF file with frame information and symbols, mapped at the beginning.
+pub fn elf(bytes: &[u8]) {
+    let image = image(bytes, true);
+    let modules = Modules::of(&image);
+    let symbols = Symbols::new(&modules, &image);
+    for stack in unwind::stacks(&image, &modules) {
+        for frame in stack.frames.iter().take(64) {
+            let _ =
+                (symbols.function(frame.lookup), symbols.function_start(frame.lookup), symbols.source(frame.lookup));
+            let _ = crate::code::Code::new(&image, &symbols).calls_before(frame, None);
+        }
+    }
+    for place in (0..bytes.len() as u64).step_by(97).take(64) {
+        let at = Addr(BASE + place);
+        let _ = (symbols.function(at), symbols.object(at), symbols.function_start(at), symbols.source(at));
+        let _ = symbols.slot(at);
+    }
+    let _ = symbols.find(0, "_PyRuntime");
+}
+
+/// CPython's structures, the first byte choosing the version; `_PyRuntime` stands at the beginning.
+pub fn python(bytes: &[u8]) {
+    let Some((version, memory)) = bytes.split_first() else { return };
+    python::walk_foreign(&image(memory, false), Addr(BASE), usize::from(*version));
+}
+
+/// The JSON of a snapshot.
+pub fn looks_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    snapshot::looks_of(&CoreFile::from_bytes(bytes.to_vec()).ok()?)
+}
+
+/// Put a snapshot's JSON in the place of another one's; its pages stay.
+pub fn with_looks(bytes: &[u8], json: &[u8]) -> Option<Vec<u8>> {
+    snapshot::with_looks(&CoreFile::from_bytes(bytes.to_vec()).ok()?, json)
+}
+
+/// Whether a file can be opened at all, from the disk.
+pub fn can_open(path: &Path) -> bool {
+    CoreFile::open(path).is_ok()
+}
+
+/// A process with this memory, and one thread in the middle of it.
+fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
+    let end = Addr(BASE + (bytes.len() as u64).next_multiple_of(4096).max(4096));
+    let mut general = RegisterSet::default();
+    (0..17).for_each(|number| general.set(Register(number), BASE + ((bytes.len() as u64 / 2) & !7)));
+    let registers = Registers { general, orig_rax: 202, fs_base: Addr(BASE) };
+    let thread = ThreadImage {
+        tid: 1,
+        ns_tid: 1,
+        name: String::new(),
+        state: TaskState::Sleeping,
+        registers: Some(registers),
+        syscall: None,
+        wchan: None,
+        cpu_used: None,
+        asleep_ms: None,
+        start_ticks: None,
+        age_ms: None,
+        switches: None,
+        missing: None,
+    };
+    let mapping = Mapping {
+        start: Addr(BASE),
+        end,
+        read: true,
+        write: !is_file,
+        execute: is_file,
+        shared: false,
+        offset: 0,
+        device: (0, 1),
+        inode: u64::from(is_file),
+        path: is_file.then(|| "/fuzzed".to_owned()),
+        deleted: false,
+    };
+    ProcessImage {
+        pid: 1,
+        ns_pid: 1,
+        parent: None,
+        parent_threads: Vec::new(),
+        exe: None,
+        cmdline: Vec::new(),
+        threads: vec![thread],
+        mappings: vec![mapping],
+        memory: Arc::new(Bytes(bytes.to_vec())),
+        files: Arc::new(OneFile(FileBytes::new(bytes.to_vec()))),
+        tracer: None,
+        auxiliary: Vec::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl Memory for Bytes {
+    fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let offset = address.0.checked_sub(BASE).and_then(|offset| usize::try_from(offset).ok());
+        let rest = offset.and_then(|offset| self.0.get(offset..)).filter(|rest| !rest.is_empty());
+        let rest = rest.ok_or(Fault::Unmapped(address))?;
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+}
+
+#[derive(Debug)]
+struct OneFile(FileBytes);
+
+impl Files for OneFile {
+    fn mapped(&self, _mapping: &Mapping) -> Option<FileBytes> {
+        Some(self.0.clone())
+    }
+
+    fn debug_file(&self, _build_id: Option<&[u8]>, _link: Option<&str>, _module_path: &str) -> Option<FileBytes> {
+        None
+    }
+}

@@ -1,0 +1,308 @@
+//! The outside of an ELF core: where which memory lies in the file, and the notes.
+//!
+//! In: a path. Out: a [`CoreFile`]. Sizes and places that the file states are checked against its length; memory
+//! is read when it is asked for and never mapped, so that a file that shrinks meanwhile is an error and no signal.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use object::LittleEndian;
+use object::elf;
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
+
+use super::error::CoreError;
+use crate::image::Addr;
+
+type Header = elf::FileHeader64<LittleEndian>;
+type Segment = elf::ProgramHeader64<LittleEndian>;
+
+/// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be sane.
+const MOST_SEGMENTS: u64 = 1 << 20;
+/// Notes of a process: 3,000 threads make some 10 MiB.
+const LARGEST_NOTES: u64 = 512 << 20;
+/// What is unpacked in memory at most; a larger one is to be unpacked on disk.
+const LARGEST_UNPACKED: u64 = 1 << 30;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The bytes of the file, wherever they are.
+#[derive(Debug)]
+enum Bytes {
+    Disk(File, u64),
+    Unpacked(Vec<u8>),
+}
+
+/// One piece of the process's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) start: Addr,
+    pub(crate) end: Addr,
+    /// Where its bytes lie in the file, and how many there are: the rest was not dumped.
+    pub(crate) offset: u64,
+    pub(crate) stored: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) execute: bool,
+}
+
+/// One note.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: u32,
+    pub(crate) data: Vec<u8>,
+}
+
+/// A core file, opened.
+#[derive(Debug)]
+pub(crate) struct CoreFile {
+    bytes: Bytes,
+    /// In order of address, without overlap.
+    pub(crate) loads: Vec<Load>,
+    pub(crate) notes: Vec<Note>,
+    /// What is wrong with it without making it useless.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Bytes {
+    fn length(&self) -> u64 {
+        match self {
+            Bytes::Disk(_, length) => *length,
+            Bytes::Unpacked(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Read what there is at `offset`, at most `buffer.len()` bytes.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        match self {
+            Bytes::Disk(file, _) => file.read_at(buffer, offset).unwrap_or(0),
+            Bytes::Unpacked(bytes) => {
+                let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+                let length = rest.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&rest[..length]);
+                length
+            }
+        }
+    }
+
+    /// Exactly these bytes.
+    fn slice(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.length())?;
+        let mut buffer = vec![0; usize::try_from(end - offset).ok()?];
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(offset + done as u64, &mut buffer[done..]) {
+                0 => return None,
+                read => done += read,
+            }
+        }
+        Some(buffer)
+    }
+}
+
+impl CoreFile {
+    /// Open a core; a compressed one is unpacked.
+    pub(crate) fn open(path: &Path) -> Result<CoreFile, CoreError> {
+        let name = || path.display().to_string();
+        let unreadable = |source| CoreError::Unreadable { path: name(), source };
+        // Looked at before it is opened: to open a FIFO would wait for its writer.
+        let metadata = std::fs::metadata(path).map_err(unreadable)?;
+        let kind = metadata.file_type();
+        if !kind.is_file() {
+            let what = match () {
+                () if kind.is_dir() => "a folder",
+                () if kind.is_fifo() => "a pipe",
+                () if kind.is_socket() => "a socket",
+                () => "a device",
+            };
+            return Err(CoreError::NotRegular { path: name(), what });
+        }
+        if metadata.len() == 0 {
+            return Err(CoreError::Empty { path: name() });
+        }
+        let file = File::open(path).map_err(unreadable)?;
+        let bytes = Bytes::Disk(file, metadata.len());
+        let mut magic = [0; 4];
+        let bytes = match bytes.read_at(0, &mut magic) {
+            4 if magic == ZSTD_MAGIC => Bytes::Unpacked(unpack(path, &name)?),
+            _ => bytes,
+        };
+        CoreFile::parse(bytes, &name())
+    }
+
+    /// A core that is in memory already.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+        CoreFile::parse(Bytes::Unpacked(bytes), "bytes")
+    }
+
+    fn parse(bytes: Bytes, path: &str) -> Result<CoreFile, CoreError> {
+        let path = || path.to_owned();
+        let damaged = |why: &str| CoreError::Damaged { path: path(), why: why.to_owned() };
+        let start = bytes.slice(0, 64.min(bytes.length())).unwrap_or_default();
+        if !start.starts_with(b"\x7fELF") {
+            return Err(CoreError::NotElf { path: path() });
+        }
+        match start.get(4) {
+            Some(2) => {}
+            Some(1) => return Err(CoreError::OtherArchitecture { path: path(), architecture: "32 bits".into() }),
+            _ => return Err(damaged("its ELF header says neither 32 nor 64 bits")),
+        }
+        let header = Header::parse(&*start).map_err(|_| damaged("its ELF header is cut"))?;
+        let machine = header.e_machine.get(LittleEndian);
+        if start.get(5) != Some(&1) || machine != elf::EM_X86_64 {
+            return Err(CoreError::OtherArchitecture { path: path(), architecture: architecture(machine) });
+        }
+        match header.e_type.get(LittleEndian) {
+            elf::ET_CORE => {}
+            elf::ET_EXEC => return Err(CoreError::NotCore { path: path(), what: "a program" }),
+            elf::ET_DYN => return Err(CoreError::NotCore { path: path(), what: "a program or a library" }),
+            _ => return Err(CoreError::NotCore { path: path(), what: "an ELF file of another type" }),
+        }
+        let segments = segments(&bytes, header).ok_or_else(|| damaged("its program headers lie outside of it"))?;
+        let mut core = CoreFile { bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
+        core.read_loads(&segments);
+        core.read_notes(&segments);
+        Ok(core)
+    }
+
+    fn read_loads(&mut self, segments: &[Segment]) {
+        let length = self.bytes.length();
+        let (mut cut, mut overlaps) = (0u64, 0);
+        for segment in segments.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_LOAD) {
+            let (start, size) = (segment.p_vaddr(LittleEndian), segment.p_memsz(LittleEndian));
+            let (offset, stored) = (segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian).min(size));
+            let Some(end) = start.checked_add(size).filter(|end| *end > start) else { continue };
+            let present = length.saturating_sub(offset).min(stored);
+            cut += stored - present;
+            let flags = segment.p_flags(LittleEndian);
+            self.loads.push(Load {
+                start: Addr(start),
+                end: Addr(end),
+                offset,
+                stored: present,
+                read: flags.contains(elf::PF_R),
+                write: flags.contains(elf::PF_W),
+                execute: flags.contains(elf::PF_X),
+            });
+        }
+        self.loads.sort_by_key(|load| load.start);
+        let mut last = Addr(0);
+        self.loads.retain(|load| {
+            let fits = load.start >= last;
+            overlaps += usize::from(!fits);
+            last = if fits { load.end } else { last };
+            fits
+        });
+        if cut > 0 {
+            self.problems.push(format!(
+                "{} KiB of memory that it announces are not in it: it was cut (disk full, `ulimit -c`, a copy that stopped)",
+                cut.div_ceil(1024)
+            ));
+        }
+        if overlaps > 0 {
+            self.problems.push(format!("{overlaps} pieces of its memory lie over others and are left out"));
+        }
+    }
+
+    fn read_notes(&mut self, segments: &[Segment]) {
+        for segment in segments.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_NOTE) {
+            let (offset, size) = (segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian));
+            let present = self.bytes.length().saturating_sub(offset).min(size).min(LARGEST_NOTES);
+            let data = self.bytes.slice(offset, present).unwrap_or_default();
+            let mut whole = present == size;
+            // The kernel says 0 or 4 here, and means 4.
+            let align = if segment.p_align(LittleEndian) == 8 { 8 } else { 4 };
+            let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, &data) else { continue };
+            loop {
+                match notes.next() {
+                    Ok(Some(note)) => self.notes.push(Note {
+                        name: note.name().to_vec(),
+                        kind: note.n_type(LittleEndian).0,
+                        data: note.desc().to_vec(),
+                    }),
+                    Ok(None) => break,
+                    Err(_) => {
+                        whole = false;
+                        break;
+                    }
+                }
+            }
+            if !whole {
+                self.problems.push("its notes are cut: threads and file names may be missing".into());
+            }
+        }
+    }
+
+    /// The piece that holds `address`.
+    pub(crate) fn load(&self, address: Addr) -> Option<&Load> {
+        let after = self.loads.partition_point(|load| load.start <= address);
+        self.loads[..after].last().filter(|load| address < load.end)
+    }
+
+    /// Read stored memory; 0 where none is.
+    pub(crate) fn read(&self, address: Addr, buffer: &mut [u8]) -> usize {
+        let Some(load) = self.load(address) else { return 0 };
+        let into = address - load.start;
+        let present = load.stored.saturating_sub(into).min(buffer.len() as u64) as usize;
+        if present == 0 {
+            return 0;
+        }
+        self.bytes.read_at(load.offset + into, &mut buffer[..present])
+    }
+
+    /// Notes of this owner and kind.
+    pub(crate) fn notes_of<'n>(&'n self, name: &'n [u8], kind: u32) -> impl Iterator<Item = &'n Note> {
+        self.notes.iter().filter(move |note| note.kind == kind && note.name == name)
+    }
+}
+
+/// The program headers, also where there are too many for their counter.
+fn segments(bytes: &Bytes, header: &Header) -> Option<Vec<Segment>> {
+    let size = size_of::<Segment>() as u64;
+    if u64::from(header.e_phentsize.get(LittleEndian)) != size {
+        return None;
+    }
+    let mut count = u64::from(header.e_phnum.get(LittleEndian));
+    if count == u64::from(elf::PN_XNUM) {
+        // The true number stands in the first section header.
+        let section = bytes.slice(header.e_shoff.get(LittleEndian), 64)?;
+        count = u64::from(u32::from_le_bytes(section.get(44..48)?.try_into().ok()?));
+    }
+    if count > MOST_SEGMENTS {
+        return None;
+    }
+    let table = bytes.slice(header.e_phoff.get(LittleEndian), count * size)?;
+    let (segments, _) = object::pod::slice_from_bytes::<Segment>(&table, count as usize).ok()?;
+    Some(segments.to_vec())
+}
+
+fn architecture(machine: elf::Machine) -> String {
+    match machine {
+        elf::EM_AARCH64 => "AArch64".into(),
+        elf::EM_386 => "32-bit x86".into(),
+        elf::EM_ARM => "32-bit Arm".into(),
+        elf::EM_PPC64 => "PowerPC".into(),
+        elf::EM_S390 => "s390".into(),
+        elf::EM_RISCV => "RISC-V".into(),
+        other => format!("ELF machine {}", other.0),
+    }
+}
+
+fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
+    let damaged = |why: String| CoreError::Damaged { path: name(), why };
+    let file = File::open(path).map_err(|source| CoreError::Unreadable { path: name(), source })?;
+    let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
+    let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;
+    let mut bytes = Vec::new();
+    let unpacked = decoder.take(LARGEST_UNPACKED + 1).read_to_end(&mut bytes);
+    if bytes.len() as u64 > LARGEST_UNPACKED {
+        return Err(damaged("it unpacks to more than 1 GiB; unpack it on disk with `zstd -d` first".into()));
+    }
+    // What could be unpacked of a cut file is looked at like a cut core.
+    match unpacked {
+        Ok(_) => Ok(bytes),
+        Err(_) if bytes.len() > 64 => Ok(bytes),
+        Err(error) => Err(damaged(format!("it cannot be unpacked ({error})"))),
+    }
+}

@@ -1,0 +1,145 @@
+//! A core file as an [`Image`]: cores of the kernel, of gdb's gcore, and what other tools write like them.
+//!
+//! In: paths and [`Places`]. Out: one process a core, threads with registers, memory layered over the mapped files, and
+//! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
+//! it is left out and not guessed. Snapshots, which are cores too, are read by [`super::snapshot`].
+
+pub(crate) mod elf;
+pub mod error;
+mod files;
+mod maps;
+mod memory;
+pub(crate) mod notes;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) use elf::CoreFile;
+pub use error::CoreError;
+pub use files::Places;
+pub(crate) use files::SnapshotFiles;
+
+use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage};
+use files::CoreFiles;
+use memory::CoreMemory;
+
+/// The owner of the kernel's notes.
+const CORE: &[u8] = b"CORE";
+
+/// Open a core of any kind.
+pub(crate) fn open(path: &Path) -> Result<CoreFile, CoreError> {
+    CoreFile::open(path)
+}
+
+/// The process that left this core, and what is missing of it.
+pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(ProcessImage, Vec<Gap>), CoreError> {
+    let core = Arc::new(core);
+    let note = |kind| core.notes_of(CORE, kind).next().map(|note| note.data.as_slice());
+    let threads: Vec<notes::ThreadNote> =
+        core.notes_of(CORE, notes::NT_PRSTATUS).filter_map(|note| notes::thread(&note.data)).collect();
+    let Some(first) = threads.first() else {
+        return Err(CoreError::NoThreads { path: path.display().to_string() });
+    };
+    let process = note(notes::NT_PRPSINFO).and_then(notes::process).unwrap_or_default();
+    let auxiliary = |key| notes::auxiliary(note(notes::NT_AUXV)?, key).map(super::Addr);
+    let ranges = note(notes::NT_FILE).map(notes::files).unwrap_or_default();
+    let headers = auxiliary(notes::AT_PHDR);
+    let program = headers.and_then(|at| ranges.iter().find(|range| range.start <= at && at < range.end));
+    let program = program.or(ranges.first()).map(|range| range.path.clone());
+    let files = Arc::new(CoreFiles::new(places.clone(), Arc::clone(&core), ranges.clone(), program.clone()));
+    let main = threads.iter().find(|thread| thread.tid == process.pid).unwrap_or(first);
+    let known = maps::Known { vdso: auxiliary(notes::AT_SYSINFO_EHDR), stack: main.registers.general.sp() };
+    let mappings = maps::mappings(&core, &ranges, &files, &known);
+    let has_changes = mappings.iter().any(|m| m.write && !m.is_file() && is_stored(&core, m));
+
+    let what = path.display();
+    let mut gaps: Vec<Gap> = core.problems.iter().map(|why| Gap::new(format!("parts of `{what}`"), why)).collect();
+    if threads.len() > 1 {
+        gaps.push(Gap::new(
+            format!("names, states and descriptors of the threads of process {}", process.pid),
+            "a core keeps none; names come from Python, from the code that sets them, or are the function that a thread \
+             runs, written with (). A `lockscope snapshot` has them all",
+        ));
+    }
+    gaps.extend(missing_memory(&core, &mappings, has_changes));
+    let mut code: Vec<&str> =
+        mappings.iter().filter(|m| m.execute && m.is_file()).filter_map(|m| m.path.as_deref()).collect();
+    code.sort_unstable();
+    code.dedup();
+    gaps.extend(files.gaps(code.into_iter()));
+
+    let pid = if process.pid > 0 { process.pid } else { first.tid };
+    let file = program.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    let own = Some(process.name.as_str()).filter(|name| !file.starts_with(name)).unwrap_or_default();
+    let mut images: Vec<ThreadImage> = threads.iter().map(|thread| image(thread, pid, own)).collect();
+    images.sort_by_key(|thread| thread.tid);
+    images.dedup_by_key(|thread| thread.tid);
+    let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
+    let image = ProcessImage {
+        pid,
+        ns_pid: pid,
+        parent: Some(process.parent).filter(|parent| *parent > 0),
+        parent_threads: Vec::new(),
+        exe: program.map(Into::into),
+        cmdline: process.arguments,
+        threads: images,
+        mappings,
+        memory: Arc::new(memory),
+        files,
+        tracer: None,
+        auxiliary: note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default(),
+    };
+    Ok((image, gaps))
+}
+
+/// A thread; the kernel keeps one name in a core, that of the main thread. gdb writes the program's name there, which
+/// is none.
+fn image(thread: &notes::ThreadNote, pid: i32, name: &str) -> ThreadImage {
+    let asleep = thread.registers.asleep().is_some();
+    ThreadImage {
+        tid: thread.tid,
+        ns_tid: thread.tid,
+        name: if thread.tid == pid { name.to_owned() } else { String::new() },
+        state: if asleep { TaskState::Sleeping } else { TaskState::Running },
+        registers: Some(thread.registers),
+        syscall: None,
+        wchan: None,
+        cpu_used: None,
+        asleep_ms: None,
+        start_ticks: None,
+        age_ms: None,
+        switches: None,
+        missing: None,
+    }
+}
+
+fn is_stored(core: &CoreFile, mapping: &Mapping) -> bool {
+    core.load(mapping.start).is_some_and(|load| load.stored > 0)
+}
+
+/// Memory that only a core could hold, and that this one does not.
+fn missing_memory(core: &CoreFile, mappings: &[Mapping], has_changes: bool) -> Option<Gap> {
+    const NAMED: usize = 4;
+    let lost = |mapping: &&Mapping| {
+        let own = mapping.write && (!mapping.is_file() || mapping.shared || !has_changes);
+        let stored = core.load(mapping.start).map_or(0, |load| load.stored);
+        own && mapping.read && stored < mapping.end - mapping.start
+    };
+    let mut ranges: Vec<&Mapping> = mappings.iter().filter(lost).collect();
+    if ranges.is_empty() {
+        return None;
+    }
+    let size: u64 = ranges.iter().map(|mapping| mapping.end - mapping.start).sum();
+    let count = ranges.len();
+    ranges.sort_by_key(|mapping| std::cmp::Reverse(mapping.end - mapping.start));
+    let named = ranges.iter().take(NAMED).map(|mapping| {
+        let of = mapping.path.as_deref().map(|path| format!(" ({path})")).unwrap_or_default();
+        format!("{}-{}{of}", mapping.start, mapping.end)
+    });
+    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+    Some(Gap::new(
+        format!("{} KiB of memory in {count} ranges: {}{more}", size / 1024, named.collect::<Vec<_>>().join(", ")),
+        "the core does not hold it; next time `echo 0x3f > /proc/PID/coredump_filter` before the core is written, or \
+         take a `lockscope snapshot PID` while the process lives",
+    ))
+}

@@ -1,0 +1,81 @@
+//! Memory of a snapshot: the pages that it keeps.
+//!
+//! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
+
+use std::collections::BTreeMap;
+
+use super::model::SavedFault;
+use super::recorder::{PAGE, Pages};
+use crate::image::{Addr, Fault, Mapping, Memory};
+
+/// [`Memory`] of one process of one look.
+#[derive(Debug)]
+pub(super) struct RecordedMemory {
+    pub(super) pages: Pages,
+    pub(super) faults: BTreeMap<u64, SavedFault>,
+    pub(super) mappings: Vec<Mapping>,
+}
+
+impl RecordedMemory {
+    /// The part of a kept page from `address` on.
+    fn rest_of_page(&self, address: u64) -> Option<&[u8]> {
+        let page = address & !(PAGE - 1);
+        self.pages.get(&page)?.get((address - page) as usize..).filter(|rest| !rest.is_empty())
+    }
+
+    fn fault(&self, address: Addr) -> Fault {
+        if let Some(fault) = self.faults.get(&(address.0 & !(PAGE - 1))) {
+            return fault.at(address);
+        }
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapped = self.mappings[..after].last().is_some_and(|mapping| mapping.contains(address));
+        if mapped { Fault::NotCaptured(address) } else { Fault::Unmapped(address) }
+    }
+}
+
+impl Memory for RecordedMemory {
+    fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let Some(at) = address.0.checked_add(done as u64) else { break };
+            let Some(rest) = self.rest_of_page(at) else { break };
+            let count = rest.len().min(buffer.len() - done);
+            buffer[done..done + count].copy_from_slice(&rest[..count]);
+            done += count;
+        }
+        if done > 0 { Ok(done) } else { Err(self.fault(address)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::MemoryExt;
+
+    #[test]
+    fn pages_faults_and_gaps() {
+        let mapping = Mapping {
+            start: Addr(0x1000),
+            end: Addr(0x9000),
+            read: true,
+            write: true,
+            execute: false,
+            shared: false,
+            offset: 0,
+            device: (0, 0),
+            inode: 0,
+            path: None,
+            deleted: false,
+        };
+        let memory = RecordedMemory {
+            pages: BTreeMap::from([(0x1000, vec![1; 4096]), (0x2000, vec![2; 8])]),
+            faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),
+            mappings: vec![mapping],
+        };
+        assert_eq!(memory.u16(Addr(0x1fff)), Ok(0x201));
+        assert_eq!(memory.read(Addr(0x1ffe), &mut [0; 99]), Ok(10));
+        assert_eq!(memory.u8(Addr(0x2008)), Err(Fault::NotCaptured(Addr(0x2008))));
+        assert_eq!(memory.u8(Addr(0x5001)), Err(Fault::Denied(Addr(0x5001))));
+        assert_eq!(memory.u8(Addr(0x9000)), Err(Fault::Unmapped(Addr(0x9000))));
+    }
+}

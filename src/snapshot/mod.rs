@@ -1,0 +1,44 @@
+//! Snapshots: a look at a process, small enough to mail, that gives the same report on any machine.
+//!
+//! In: what a look captured, what analysis read of it and found in files. Out: an ELF core that holds just these pages,
+//! which gdb opens, with two notes of lockscope's own; and back again. A snapshot is analysed by the same code as a
+//! live process: what it stores are facts (registers, bytes, the kernel's words), and answers that need files which
+//! another machine may lack (unwound stacks, names, lines). Waits, holds and verdicts are not stored, so that a newer
+//! lockscope may find more in an old file.
+//!
+//! # Versions
+//!
+//! [`VERSION`] is written into each snapshot. Additions do not raise it: a reader skips fields that it does not know
+//! and fills in those that are missing. It is raised when an old reader would misread a new file; a reader refuses a
+//! version above its own with a sentence that says who wrote it, and reads all versions below.
+//!
+//! ```text
+//! recorder   Memory that keeps what is read through it
+//! roots      what else is kept, for readers to come: stacks, thread descriptors, Python's frames, gdb's lists
+//! record     looks as they come from analysis
+//! model      what is stored
+//! write      the file
+//! read       the file again, as images
+//! ```
+
+mod memory;
+mod model;
+mod read;
+mod record;
+mod recorder;
+mod roots;
+mod write;
+
+pub(crate) use read::{Known, RecordedLook, is_snapshot, looks_of, read};
+pub(crate) use record::{KeptLook, Recording, Written};
+pub(crate) use write::{packed, with_looks};
+
+/// The newest version that is written and read.
+pub(crate) const VERSION: u32 = 1;
+
+/// Owner of lockscope's notes.
+const OWNER: &[u8] = b"LOCKSCOPE";
+/// What was captured and answered, as JSON, compressed with zstd.
+const NOTE_LOOKS: u32 = 1;
+/// Pages that are no part of the core's own memory, compressed with zstd.
+const NOTE_PAGES: u32 = 2;

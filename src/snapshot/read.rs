@@ -1,0 +1,168 @@
+//! Snapshots read back: the looks as images, with what was known of each.
+//!
+//! In: an opened core with lockscope's notes. Out: [`RecordedLook`]s. Everything in the file is foreign: sizes are
+//! limited, ranges checked, lists put in order.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::memory::RecordedMemory;
+use super::model::{Header, Help, Run, Saved, SavedProcess};
+use super::recorder::{PAGE, Pages};
+use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
+use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
+use crate::image::{Addr, Image, ProcessImage};
+use crate::symbols::Answers;
+use crate::unwind::{NativeStack, RecordedModule};
+
+/// The most that a note unpacks to: 2,000 threads of 100 frames make some 60 MiB of text.
+const LARGEST_NOTE: u64 = 256 << 20;
+
+/// One look of a snapshot.
+#[derive(Debug)]
+pub(crate) struct RecordedLook {
+    pub(crate) image: Image,
+    pub(crate) of_one_instant: bool,
+    /// Of each process.
+    pub(crate) known: Vec<Known>,
+}
+
+/// What was known of a process beside its image.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) stacks: Vec<NativeStack>,
+    pub(crate) modules: Vec<RecordedModule>,
+    pub(crate) answers: Answers,
+    pub(crate) help: Option<Help>,
+}
+
+/// Whether lockscope wrote this core.
+pub(crate) fn is_snapshot(core: &CoreFile) -> bool {
+    core.notes_of(OWNER, NOTE_LOOKS).next().is_some()
+}
+
+/// All looks, in order of time.
+pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<RecordedLook>, CoreError> {
+    let name = || path.display().to_string();
+    let damaged = |why: &str| CoreError::Damaged { path: name(), why: why.to_owned() };
+    let json = looks_of(core).ok_or_else(|| damaged("the note with its looks cannot be unpacked"))?;
+    let header: Header = serde_json::from_slice(&json).map_err(|_| damaged("the note with its looks is cut"))?;
+    if header.version > VERSION {
+        let (version, writer) = (header.version, header.lockscope);
+        return Err(CoreError::NewerSnapshot { path: name(), version, writer, known: VERSION });
+    }
+    let saved: Saved =
+        serde_json::from_slice(&json).map_err(|error| damaged(&format!("its looks cannot be read ({error})")))?;
+    // Without it only pages of other processes and of the earlier look are lost.
+    let blob = core.notes_of(OWNER, NOTE_PAGES).next().and_then(|note| unpacked(&note.data)).unwrap_or_default();
+    let looks: Vec<RecordedLook> = saved
+        .looks
+        .into_iter()
+        .filter(|look| !look.processes.is_empty())
+        .map(|look| {
+            let (images, known) =
+                look.processes.into_iter().map(|process| restore(process, core, &blob, places)).unzip();
+            RecordedLook {
+                image: Image { processes: images, gaps: look.gaps, pause_us: 0 },
+                of_one_instant: look.of_one_instant,
+                known,
+            }
+        })
+        .collect();
+    if looks.is_empty() {
+        return Err(damaged("it holds no look at a process"));
+    }
+    Ok(looks)
+}
+
+/// The JSON of a snapshot, as it stands there.
+pub(crate) fn looks_of(core: &CoreFile) -> Option<Vec<u8>> {
+    unpacked(&core.notes_of(OWNER, NOTE_LOOKS).next()?.data)
+}
+
+fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(bytes).ok()?;
+    let mut out = Vec::new();
+    decoder.take(LARGEST_NOTE + 1).read_to_end(&mut out).ok()?;
+    (out.len() as u64 <= LARGEST_NOTE).then_some(out)
+}
+
+fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -> (ProcessImage, Known) {
+    let mut mappings = saved.mappings;
+    mappings.retain(|mapping| mapping.start < mapping.end);
+    mappings.sort_by_key(|mapping| mapping.start);
+    let mut threads = saved.threads;
+    let mut stacks = saved.stacks;
+    let mut seen = std::collections::BTreeSet::new();
+    let keep: Vec<bool> = threads.iter().map(|thread| seen.insert(thread.tid)).collect();
+    let mut kept = keep.iter();
+    threads.retain(|_| kept.next() == Some(&true));
+    let mut kept = keep.iter();
+    stacks.retain(|_| kept.next() == Some(&true));
+    let memory = RecordedMemory {
+        pages: pages(&saved.pages, core, blob),
+        faults: saved.faults.into_iter().collect::<BTreeMap<_, _>>(),
+        mappings: mappings.clone(),
+    };
+    let builds = saved.modules.iter().map(|module| (module.path.clone(), module.build_id.clone()));
+    let files = SnapshotFiles::new(places.clone(), builds.collect());
+    let image = ProcessImage {
+        pid: saved.pid,
+        ns_pid: saved.ns_pid,
+        parent: saved.parent,
+        parent_threads: saved.parent_threads,
+        exe: saved.exe,
+        cmdline: saved.cmdline,
+        threads,
+        mappings,
+        memory: Arc::new(memory),
+        files: Arc::new(files),
+        tracer: saved.tracer,
+        auxiliary: saved.auxiliary,
+    };
+    let known = Known { stacks, modules: saved.modules, answers: saved.answers, help: saved.help };
+    (image, known)
+}
+
+fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> Pages {
+    let mut pages = Pages::new();
+    let mut left = LARGEST_NOTE;
+    for run in runs {
+        let length = run.length.min(left);
+        left -= length;
+        let mut done = 0;
+        while done < length {
+            let Some(start) = run.start.checked_add(done) else { break };
+            let part = (PAGE - start % PAGE).min(length - done);
+            let bytes = match run.at {
+                Some(at) => slice(blob, at.saturating_add(done), part),
+                None => stored(core, Addr(start), part),
+            };
+            match bytes {
+                Some(bytes) if start.is_multiple_of(PAGE) => drop(pages.insert(start, bytes)),
+                _ => {}
+            }
+            done += part;
+        }
+    }
+    pages
+}
+
+fn slice(blob: &[u8], at: u64, length: u64) -> Option<Vec<u8>> {
+    let at = usize::try_from(at).ok()?;
+    blob.get(at..at.checked_add(length as usize)?).map(<[u8]>::to_vec)
+}
+
+fn stored(core: &CoreFile, address: Addr, length: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match core.read(address + done as u64, &mut bytes[done..]) {
+            0 => return None,
+            read => done += read,
+        }
+    }
+    Some(bytes)
+}

@@ -1,0 +1,104 @@
+//! Looks as they come from analysis, on their way into a snapshot.
+//!
+//! In: each look's image and what analysis made of it. Out: a [`Recording`] of the last two. It decodes nothing.
+
+use std::sync::Arc;
+
+use super::model::{Help, SavedLook, SavedProcess};
+use super::recorder::{Pages, Recorder};
+use super::{roots, write};
+use crate::image::{Gap, Image};
+use crate::python::Python;
+use crate::symbols::Symbols;
+use crate::threads::Thread;
+use crate::unwind::NativeStack;
+
+/// The last looks, ready to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    redact: bool,
+    recorders: Vec<Arc<Recorder>>,
+    looks: Vec<Kept>,
+}
+
+/// A look with its pages, one map a process.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) look: SavedLook,
+    pub(super) pages: Vec<Pages>,
+}
+
+/// One look, as analysis leaves it. The lists are in the order of the image's processes.
+#[derive(Debug)]
+pub(crate) struct KeptLook<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) symbols: &'a [Symbols<'a>],
+    pub(crate) threads: &'a [Vec<Thread>],
+    pub(crate) python: &'a [Option<Python>],
+    /// Of which processes something was asked that is not in their memory.
+    pub(crate) helped: &'a [bool],
+    pub(crate) of_one_instant: bool,
+}
+
+/// What a snapshot was written with, and what it came to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) bytes: Vec<u8>,
+    /// With `--redact`: what of the raw memory is in it all the same.
+    pub(crate) remains: Option<Gap>,
+}
+
+impl Recording {
+    /// Nothing yet.
+    pub(crate) fn new(redact: bool) -> Recording {
+        Recording { redact, ..Recording::default() }
+    }
+
+    /// Keep what will be read of the memory of `image`.
+    pub(crate) fn listen(&mut self, image: &mut Image) {
+        self.recorders.clear();
+        for process in &mut image.processes {
+            let recorder = Arc::new(Recorder::new(Arc::clone(&process.memory)));
+            process.memory = Arc::clone(&recorder) as Arc<dyn crate::image::Memory>;
+            self.recorders.push(recorder);
+        }
+    }
+
+    /// Keep a look that was listened to; all but the last two are dropped.
+    pub(crate) fn keep(&mut self, kept: &KeptLook<'_>) {
+        let mut look = SavedLook {
+            of_one_instant: kept.of_one_instant,
+            gaps: kept.image.gaps.clone(),
+            processes: Vec::with_capacity(kept.image.processes.len()),
+        };
+        let mut pages = Vec::new();
+        for (position, process) in kept.image.processes.iter().enumerate() {
+            let Some(recorder) = self.recorders.get(position) else { break };
+            let (threads, python) = (&kept.threads[position], kept.python[position].as_ref());
+            roots::keep(recorder, process, threads, python, self.redact);
+            let mut saved = SavedProcess::of(process);
+            saved.stacks = process.threads.iter().map(|thread| stack(threads, thread.tid)).collect();
+            saved.modules = kept.symbols[position].modules().record();
+            saved.answers = kept.symbols[position].answers();
+            saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
+            saved.faults = recorder.faults();
+            pages.push(recorder.pages());
+            look.processes.push(saved);
+        }
+        self.looks.push(Kept { look, pages });
+        while self.looks.len() > 2 {
+            self.looks.remove(0);
+        }
+    }
+
+    /// The file.
+    pub(crate) fn write(mut self) -> Option<Written> {
+        let remains = self.redact.then(|| write::redact(&mut self.looks)).flatten();
+        Some(Written { bytes: write::file(self.looks, self.redact)?, remains })
+    }
+}
+
+fn stack(threads: &[Thread], tid: i32) -> NativeStack {
+    let own = threads.iter().find(|thread| thread.tid == tid).map(|thread| thread.native.clone());
+    own.unwrap_or_else(NativeStack::unknown)
+}

@@ -1,0 +1,154 @@
+//! What a snapshot keeps beyond the pages that this version reads: what a later one, or gdb, will ask for.
+//!
+//! In: one process and what is known of it. Out: pages kept by its [`Recorder`]: the used part of each stack, thread
+//! descriptors, what registers point at, Python's states, frames and the objects that they name, and the lists by
+//! which a debugger finds the libraries. All of it has limits: a snapshot is small, also of a process that is not.
+
+use super::recorder::Recorder;
+use crate::image::{Addr, MemoryExt, ProcessImage, Register};
+use crate::python::Python;
+use crate::threads::Thread;
+
+/// Bytes of all stacks together, and the least and the most of each.
+const ALL_STACKS: u64 = 4 << 20;
+const LEAST_STACK: u64 = 4 << 10;
+const LARGEST_STACK: u64 = 128 << 10;
+/// The red zone.
+const BELOW_STACK_POINTER: u64 = 128;
+/// `struct pthread` and the static thread-local variables below it.
+const DESCRIPTOR: (u64, u64) = (0x200, 0x900);
+/// Pages kept because a register or a variable points at them.
+const MOST_POINTED_AT: usize = 192;
+/// Frames of a stack whose registers are followed.
+const INNERMOST: usize = 8;
+/// The part of `_PyRuntime`, of an interpreter and of a thread state that holds lists, locks and counters.
+const RUNTIME: u64 = 4096;
+const INTERPRETER: u64 = 8192;
+const THREAD_STATE: u64 = 512;
+/// Words of a Python frame that are followed: its locals and value stack.
+const FRAME_WORDS: u64 = 40;
+/// Libraries and entries of the dynamic section that are followed.
+const MOST_LIBRARIES: usize = 2048;
+const MOST_ENTRIES: u64 = 512;
+
+/// Entries of the auxiliary vector (linux/auxvec.h) and of the dynamic section (elf.h).
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const PT_DYNAMIC: u32 = 2;
+const PT_PHDR: u32 = 6;
+const PROGRAM_HEADER: u64 = 56;
+const DT_DEBUG: u64 = 21;
+
+/// Keep the roots of `process`. What objects hold is left out when the snapshot is to be redacted.
+pub(super) fn keep(
+    recorder: &Recorder,
+    process: &ProcessImage,
+    threads: &[Thread],
+    python: Option<&Python>,
+    redact: bool,
+) {
+    stacks(recorder, process);
+    libraries(recorder, process);
+    let mut left = MOST_POINTED_AT;
+    if let Some(python) = python {
+        python_roots(recorder, process, python, redact, &mut left);
+    }
+    if !redact {
+        for frame in threads.iter().flat_map(|thread| thread.native.frames.iter().take(INNERMOST)) {
+            for register in Register::CALLEE_SAVED {
+                follow(recorder, process, frame.registers.get(register), &mut left);
+            }
+        }
+    }
+}
+
+fn stacks(recorder: &Recorder, process: &ProcessImage) {
+    let each = (ALL_STACKS / (process.threads.len() as u64).max(1)).clamp(LEAST_STACK, LARGEST_STACK);
+    for thread in &process.threads {
+        let Some(registers) = thread.registers else { continue };
+        if let Some(sp) = registers.general.sp()
+            && let Some(mapping) = process.mapping(sp)
+        {
+            let start = Addr(sp.0.saturating_sub(BELOW_STACK_POINTER)).max(mapping.start);
+            recorder.keep(start, (mapping.end - start).min(each));
+        }
+        if process.mapping(registers.fs_base).is_some_and(|mapping| mapping.write) {
+            recorder.keep(registers.fs_base - DESCRIPTOR.0, DESCRIPTOR.0 + DESCRIPTOR.1);
+        }
+    }
+}
+
+/// Keep the page behind a pointer into memory of the process's own.
+fn follow(recorder: &Recorder, process: &ProcessImage, pointer: Option<u64>, left: &mut usize) {
+    let Some(pointer) = pointer.map(Addr) else { return };
+    let own = process.mapping(pointer).is_some_and(|mapping| mapping.write && mapping.read && !mapping.shared);
+    if own && *left > 0 {
+        *left -= recorder.keep(pointer, 8).min(*left);
+    }
+}
+
+fn python_roots(recorder: &Recorder, process: &ProcessImage, python: &Python, redact: bool, left: &mut usize) {
+    if !python.runtime.is_null() {
+        recorder.keep(python.runtime, RUNTIME);
+    }
+    for interpreter in &python.interpreters {
+        recorder.keep(interpreter.address, INTERPRETER);
+    }
+    for thread in &python.threads {
+        recorder.keep(thread.tstate, THREAD_STATE);
+    }
+    let frames = python.threads.iter().flat_map(|thread| &thread.entries).flat_map(|entry| &entry.frames);
+    for frame in frames.filter(|frame| !frame.address.is_null()) {
+        if *left == 0 {
+            break;
+        }
+        *left -= recorder.keep(frame.address, FRAME_WORDS * 8).min(*left);
+        if redact {
+            continue;
+        }
+        for word in 0..FRAME_WORDS {
+            // From 3.14 the lowest bits of a reference are a tag.
+            let pointer = process.memory.u64(frame.address + word * 8).ok().map(|word| word & !3);
+            follow(recorder, process, pointer, left);
+        }
+    }
+}
+
+/// What a debugger reads to find the libraries: program headers, the dynamic section, the loader's list.
+fn libraries(recorder: &Recorder, process: &ProcessImage) {
+    let memory = &*process.memory;
+    let Some(headers) = auxiliary(process, AT_PHDR).map(Addr) else { return };
+    let count = auxiliary(process, AT_PHNUM).unwrap_or(0).min(64);
+    let header = |position: u64| {
+        let at = headers + position * PROGRAM_HEADER;
+        Some((memory.u32(at).ok()?, memory.u64(at + 16).ok()?))
+    };
+    let list: Vec<(u32, u64)> = (0..count).filter_map(header).collect();
+    let place = |wanted: u32| list.iter().find(|(kind, _)| *kind == wanted).map(|(_, address)| *address);
+    let bias = place(PT_PHDR).map_or(0, |own| headers.0.wrapping_sub(own));
+    // The ELF header stands before them.
+    recorder.keep(headers, count * PROGRAM_HEADER);
+    let Some(dynamic) = place(PT_DYNAMIC).map(|address| Addr(address.wrapping_add(bias))) else { return };
+    let entry = |position: u64| {
+        let at = dynamic + position * 16;
+        Some((memory.u64(at).ok()?, memory.pointer(at + 8).ok()?))
+    };
+    let entries = (0..MOST_ENTRIES).map_while(entry).take_while(|(tag, _)| *tag != 0);
+    let Some((_, debug)) = entries.filter(|(tag, _)| *tag == DT_DEBUG).last() else { return };
+    // struct r_debug: r_version, r_map; struct link_map: l_addr, l_name, l_ld, l_next (link.h).
+    recorder.keep(debug, 40);
+    let mut next = memory.pointer(debug + 8).unwrap_or_default();
+    for _ in 0..MOST_LIBRARIES {
+        if next.is_null() {
+            break;
+        }
+        recorder.keep(next, 40);
+        let _ = memory.pointer(next + 8).and_then(|name| memory.c_string(name, 4096));
+        next = memory.pointer(next + 24).unwrap_or_default();
+    }
+}
+
+/// A value of the auxiliary vector.
+fn auxiliary(process: &ProcessImage, key: u64) -> Option<u64> {
+    crate::image::core::notes::auxiliary(&process.auxiliary, key)
+}

@@ -1,0 +1,28 @@
+//! Answers that were given: what a module was asked, and what it said.
+//!
+//! In: questions of one look. Out: the same answers again, also on a machine without the files: a snapshot carries
+//! them. Nothing is looked up here.
+
+use std::collections::BTreeMap;
+
+use super::{SourceFrame, Symbol};
+use crate::image::Addr;
+
+/// Answers by question. That there is no answer is one as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Answers {
+    /// Functions that cover an address.
+    pub functions: BTreeMap<Addr, Option<Symbol>>,
+    /// Data objects that cover an address.
+    pub objects: BTreeMap<Addr, Option<Symbol>>,
+    /// Symbols by name, by position of the module.
+    pub named: BTreeMap<usize, BTreeMap<String, Option<Symbol>>>,
+    /// First addresses of the functions that cover an address.
+    #[serde(default)]
+    pub starts: BTreeMap<Addr, Option<Addr>>,
+    /// Functions that a slot of the linker stands for.
+    #[serde(default)]
+    pub slots: BTreeMap<Addr, Option<String>>,
+    /// Source positions.
+    pub sources: BTreeMap<Addr, Vec<SourceFrame>>,
+}
