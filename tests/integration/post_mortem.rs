@@ -6,8 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, compile, core, lockscope, report};
+use crate::harness::{Look, Target, attach, compile, core, lockscope, report, testdata};
 use crate::native::{HANGS, start};
+use crate::python::pythons;
 
 /// What must not differ between sources; threads by their ids, since a core has no names of them.
 #[derive(Debug, PartialEq)]
@@ -64,7 +65,7 @@ fn gdb_cores(pids: &[i32], folder: &Path) -> Vec<PathBuf> {
 }
 
 /// End the processes so that the kernel writes their cores; `None`, with the reason, where it does not.
-fn kernel_cores(target: Target, folder: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn kernel_cores(target: Target, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     if pattern.starts_with('|') || pattern.contains('/') {
         return Err(format!("core_pattern is {}", pattern.trim()));
@@ -114,7 +115,47 @@ fn every_hang_has_the_same_verdict_from_every_source() {
     println!("{} of {} kernel cores skipped", skipped.len(), HANGS.len());
 }
 
-fn start_in(case: &str, asleep: usize, folder: &Path) -> Target {
+#[test]
+fn the_deadlock_of_2019_is_named_after_the_end_on_every_python() {
+    let library = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
+    for (version, python) in pythons() {
+        let (folder, mut command) = python.in_a_folder();
+        command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg("cuLaunchKernel");
+        let target = Target::start(&mut command).settle(3);
+        let live = attach(&target.pids, &[]);
+        assert_eq!((live.verdict(), live.cycles()), ("deadlock", vec![vec!["launcher".into(), "occupancy".into()]]));
+        let file = folder.path().join("hang.snapshot");
+        snapshot(&target.pids, &file, &[]);
+        let size = std::fs::metadata(&file).expect("written").len();
+        assert!(size < 2 << 20, "Python {version}: a snapshot of {size} bytes");
+        let replayed = core(&[file], &[]);
+        assert_eq!(essence(&replayed), essence(&live), "Python {version} as a snapshot");
+        assert_eq!(replayed.cycles(), live.cycles(), "Python {version} as a snapshot");
+        let sysroot: Vec<String> =
+            python.root().map(|root| format!("--sysroot={}", root.display())).into_iter().collect();
+        let more: Vec<&str> = sysroot.iter().map(String::as_str).collect();
+        let of_gdb = core(&gdb_cores(&target.pids, folder.path()), &more);
+        let place = format!("Python {version} as a core of gdb's");
+        // gdb 13 and glibc 2.42: without stacks the graph is whole, but the calls have no names.
+        if of_gdb.text.contains("stacks of threads") {
+            println!("{place}: gdb wrote no stacks");
+            assert_eq!((of_gdb.verdict(), essence(&of_gdb).cycles), (live.verdict(), essence(&live).cycles), "{place}");
+        } else {
+            assert_eq!(essence(&of_gdb), essence(&live), "{place}");
+            assert_eq!(of_gdb.cycles(), live.cycles(), "{place}");
+        }
+        match kernel_cores(target, folder.path()) {
+            Ok(cores) => {
+                let look = core(&cores, &more);
+                assert_eq!(essence(&look), essence(&live), "Python {version} as a core of the kernel's");
+                assert_eq!(look.cycles(), live.cycles(), "Python {version} as a core of the kernel's");
+            }
+            Err(why) => println!("skip: Python {version} as a core of the kernel's: {why}"),
+        }
+    }
+}
+
+pub(crate) fn start_in(case: &str, asleep: usize, folder: &Path) -> Target {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -c $(ulimit -Hc); exec \"$@\"", "sh"]).arg(program).arg(case).current_dir(folder);

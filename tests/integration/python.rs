@@ -28,6 +28,27 @@ impl Python {
         }
     }
 
+    /// Its root file system, where that is not this machine's.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// A folder that it can write to, and itself in that folder, with cores as large as is allowed.
+    pub(crate) fn in_a_folder(&self) -> (tempfile::TempDir, Command) {
+        const SCRIPT: &str = "ulimit -c $(ulimit -Hc); cd \"$1\"; shift; exec \"$@\"";
+        let Some(root) = &self.root else {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut command = Command::new("sh");
+            command.args(["-c", SCRIPT, "sh"]).arg(folder.path()).arg(&self.program);
+            return (folder, command);
+        };
+        let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+        let inside = Path::new("/").join(folder.path().strip_prefix(root).expect("inside"));
+        let mut command = Command::new("chroot");
+        command.arg(root).args(["sh", "-c", SCRIPT, "sh"]).arg(inside).arg(&self.program);
+        (folder, command)
+    }
+
     /// A file as this interpreter finds it: copied into its root file system, if it has one.
     pub(crate) fn sees(&self, file: &Path) -> PathBuf {
         let Some(root) = &self.root else { return file.to_path_buf() };

@@ -54,6 +54,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
 
     let what = path.display();
     let mut gaps: Vec<Gap> = core.problems.iter().map(|why| Gap::new(format!("parts of `{what}`"), why)).collect();
+    gaps.extend(blank_stacks(&core, &threads));
     if threads.len() > 1 {
         gaps.push(Gap::new(
             format!("names, states and descriptors of the threads of process {}", process.pid),
@@ -62,8 +63,8 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         ));
     }
     gaps.extend(missing_memory(&core, &mappings, has_changes));
-    let mut code: Vec<&str> =
-        mappings.iter().filter(|m| m.execute && m.is_file()).filter_map(|m| m.path.as_deref()).collect();
+    let has_file = |mapping: &&Mapping| mapping.execute && mapping.is_file() && !mapping.shared;
+    let mut code: Vec<&str> = mappings.iter().filter(has_file).filter_map(|m| m.path.as_deref()).collect();
     code.sort_unstable();
     code.dedup();
     gaps.extend(files.gaps(code.into_iter()));
@@ -111,6 +112,25 @@ fn image(thread: &notes::ThreadNote, pid: i32, name: &str) -> ThreadImage {
         switches: None,
         missing: None,
     }
+}
+
+/// Threads whose stack is there and empty. gdb 13 reads a mapping in pieces and gives up at the first that faults: on the
+/// guard page that glibc 2.42 makes inside the mapping of a stack (MADV_GUARD_INSTALL), and writes zeros instead.
+fn blank_stacks(core: &CoreFile, threads: &[notes::ThreadNote]) -> Option<Gap> {
+    let is_blank = |thread: &&notes::ThreadNote| {
+        let Some(sp) = thread.registers.general.sp() else { return false };
+        let mut bytes = [0; 256];
+        let read = core.read(sp, &mut bytes);
+        read == bytes.len() && bytes.iter().all(|byte| *byte == 0)
+    };
+    let blank: Vec<String> = threads.iter().filter(is_blank).map(|thread| thread.tid.to_string()).collect();
+    (!blank.is_empty()).then(|| {
+        Gap::new(
+            format!("stacks of threads {}", blank.join(", ")),
+            "the core holds only zeros there: gdb's gcore gives up on a stack whose guard page it cannot read; let the \
+             kernel write the core (`kill -ABRT PID`), or take a `lockscope snapshot PID`",
+        )
+    })
 }
 
 fn is_stored(core: &CoreFile, mapping: &Mapping) -> bool {
