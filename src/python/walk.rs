@@ -20,6 +20,10 @@ const MOST_FRAMES: usize = 100_000;
 /// What frames of all threads may take together, in bytes: damaged lists share their frames a thousand times over.
 pub(crate) const MOST_MEMORY: usize = 256 << 20;
 
+/// What each costs at least, so that there are a million at most: also a shim or an anchor, which becomes no frame, is
+/// work.
+const COST: usize = 256;
+
 /// One interpreter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interpreter {
@@ -150,13 +154,12 @@ fn frames(
     codes: &mut Codes<'_>,
     left: &mut usize,
 ) -> (Vec<EvalEntry>, Option<String>) {
-    let (list, mut gap) = raw_frames(memory, layout, tstate, *left / size_of::<PythonFrame>());
+    let (list, mut gap) = raw_frames(memory, layout, tstate, *left / COST);
     let anchors = match layout.anchors {
-        Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate),
+        Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate, *left / COST),
         _ => Vec::new(),
     };
-    // Shims and anchors become no frames and are work all the same.
-    *left = left.saturating_sub((list.len() + anchors.len()) * size_of::<Raw>());
+    *left = left.saturating_sub((list.len() + anchors.len()) * COST);
     let mut anchors = anchors.into_iter();
     let mut entries = Vec::new();
     let mut run: Vec<PythonFrame> = Vec::new();
@@ -175,7 +178,7 @@ fn frames(
             continue;
         }
         let frame = python_frame(layout, &raw, codes);
-        let size = size_of::<PythonFrame>() + frame.function.len() + frame.file.len();
+        let size = frame.function.len() + frame.file.len();
         let Some(rest) = left.checked_sub(size) else {
             gap = Some("frames of all threads take more memory than a real process's could".into());
             break;
@@ -259,12 +262,12 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
 
 /// The `CFrame`s of a thread that lie on its C stack, innermost first. The last one lies inside the thread state, and
 /// what it points to is not initialised (3.10).
-fn cframes(memory: &dyn Memory, layout: &Layout, tstate: Addr) -> Vec<Addr> {
+fn cframes(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -> Vec<Addr> {
     let mut list = Vec::new();
     let Some(offset) = layout.thread_cframe else { return list };
     let mut next = memory.pointer(tstate + offset);
     while let Ok(address) = next {
-        if address.is_null() || address.within(tstate, layout.thread_size) || list.len() >= MOST_FRAMES {
+        if address.is_null() || address.within(tstate, layout.thread_size) || list.len() >= most.min(MOST_FRAMES) {
             break;
         }
         list.push(address);

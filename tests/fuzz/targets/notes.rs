@@ -1,0 +1,6 @@
+//! The notes of a core.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = lockscope::fuzzing::notes(bytes);
+});

@@ -1,0 +1,6 @@
+//! CPython's structures behind `_PyRuntime`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = lockscope::fuzzing::python(bytes);
+});
