@@ -2,7 +2,7 @@
 //!
 //! # The map
 //!
-//! Data flows one way, through plain and owned types at each border:
+//! Data flows one way, through plain and owned types at each border ([`analysis`] runs the stages):
 //!
 //! ```text
 //! capture   pid | core | snapshot  -> image::Image        threads + registers, mappings, memory, files, kernel facts
@@ -16,8 +16,9 @@
 //!
 //! # Invariants
 //!
-//! * After capture nobody asks where the facts came from: a live process, a core file and a snapshot all are an
-//!   [`image::Image`]. Analysis sees memory only through [`image::Memory`], one method, and touches no file descriptor.
+//! * After capture nobody asks where the facts came from: a live process ([`image::live`]), a core file
+//!   ([`image::core`]) and a snapshot (`snapshot`) all are an [`image::Image`]. A snapshot stores facts and answers of
+//!   files, never waits or verdicts: these are found again, by whichever version reads it. Analysis sees memory only through [`image::Memory`], one method, and touches no file descriptor.
 //! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
 //!   look asked for are copied ([`image::live`]). What a first look had to read later, the second look copies
 //!   under the stop; a cycle is reported only from a look whose every fact is of one instant.

@@ -321,3 +321,45 @@ fn what_a_real_gpu_showed_is_still_seen() {
     assert!(functions(&look, "waits-for-stream").contains(&"cuStreamSynchronize".into()), "{}", look.text);
     assert!(functions(&look, "waits-for-event").contains(&"cuEventSynchronize".into()), "{}", look.text);
 }
+
+#[test]
+fn the_size_of_a_core_costs_nothing() {
+    // Fifty gigabytes of nothing behind a core of the kernel's, and less address space than that to read it in.
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = start_in("abba", 3, folder.path());
+    let live = essence(&attach(&target.pids, &[]));
+    let cores = match kernel_cores(target, folder.path()) {
+        Ok(cores) => cores,
+        Err(why) => return println!("skip: {why}"),
+    };
+    let mut bytes = std::fs::read(&cores[0]).expect("readable");
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    let (headers, count) = (word(&bytes, 32) as usize, usize::from(u16::from_le_bytes([bytes[56], bytes[57]])));
+    let mut table = bytes[headers..headers + count * 56].to_vec();
+    bytes.resize(bytes.len().next_multiple_of(4096), 0);
+    let new_headers = bytes.len() as u64;
+    let data = (new_headers + table.len() as u64 + 56).next_multiple_of(4096);
+    let size = 50u64 << 30;
+    // PT_LOAD, readable and writable: offset, address, physical address, sizes, alignment.
+    table.extend([1u32, 6].iter().flat_map(|value| value.to_le_bytes()));
+    table.extend([data, 0x1000_0000_0000, 0, size, size, 4096].iter().flat_map(|value| value.to_le_bytes()));
+    bytes.extend(table);
+    bytes[32..40].copy_from_slice(&new_headers.to_le_bytes());
+    bytes[56..58].copy_from_slice(&(count as u16 + 1).to_le_bytes());
+    let huge = folder.path().join("huge.core");
+    std::fs::write(&huge, bytes).expect("written");
+    std::fs::OpenOptions::new().write(true).open(&huge).expect("opened").set_len(data + size).expect("sparse");
+    let json = folder.path().join("r.json");
+    let done = Command::new("sh")
+        .args(["-c", "ulimit -v 1048576; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_lockscope"), "core"])
+        .args([&huge, Path::new("-o"), &json])
+        .output()
+        .expect("runs");
+    let text = std::fs::read_to_string(&json).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&done.stderr)));
+    let look = Look {
+        code: done.status.code().expect("a status"),
+        json: serde_json::from_str(&text).expect("valid"),
+        text: String::new(),
+    };
+    assert_eq!(essence(&look), live);
+}

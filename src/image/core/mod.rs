@@ -2,7 +2,7 @@
 //!
 //! In: paths and [`Places`]. Out: one process a core, threads with registers, memory layered over the mapped files, and
 //! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
-//! it is left out and not guessed. Snapshots, which are cores too, are read by [`super::snapshot`].
+//! it is left out and not guessed. Snapshots, which are cores too, have a module of their own.
 
 pub(crate) mod elf;
 pub mod error;
