@@ -1,4 +1,4 @@
-//! A core file as an [`Image`]: cores of the kernel, of gdb's gcore, and what other tools write like them.
+//! A core file as an [`Image`](super::Image): cores of the kernel, of gdb's gcore, and what other tools write like them.
 //!
 //! In: paths and [`Places`]. Out: one process a core, threads with registers, memory layered over the mapped files, and
 //! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
