@@ -9,8 +9,7 @@ use std::sync::Arc;
 use crate::analysis;
 use crate::image::core::{CoreFile, Places, notes};
 use crate::image::{
-    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, TaskState,
-    ThreadImage,
+    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage,
 };
 use crate::render::{self, Format, Style};
 use crate::symbols::Symbols;
@@ -94,21 +93,7 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
     let mut general = RegisterSet::default();
     (0..17).for_each(|number| general.set(Register(number), BASE + ((bytes.len() as u64 / 2) & !7)));
     let registers = Registers { general, orig_rax: 202, fs_base: Addr(BASE) };
-    let thread = ThreadImage {
-        tid: 1,
-        ns_tid: 1,
-        name: String::new(),
-        state: TaskState::Sleeping,
-        registers: Some(registers),
-        syscall: None,
-        wchan: None,
-        cpu_used: None,
-        asleep_ms: None,
-        start_ticks: None,
-        age_ms: None,
-        switches: None,
-        missing: None,
-    };
+    let thread = ThreadImage { registers: Some(registers), ..ThreadImage::new(1) };
     let mapping = Mapping {
         start: Addr(BASE),
         end,

@@ -191,6 +191,27 @@ impl Mapping {
     }
 }
 
+impl ThreadImage {
+    /// A thread of which nothing is known but its id, in every namespace, and that it sleeps.
+    pub fn new(tid: i32) -> ThreadImage {
+        ThreadImage {
+            tid,
+            ns_tid: tid,
+            name: String::new(),
+            state: TaskState::Sleeping,
+            registers: None,
+            syscall: None,
+            wchan: None,
+            cpu_used: None,
+            asleep_ms: None,
+            start_ticks: None,
+            age_ms: None,
+            switches: None,
+            missing: None,
+        }
+    }
+}
+
 impl ProcessImage {
     /// The mapping that holds `address`.
     pub fn mapping(&self, address: Addr) -> Option<&Mapping> {

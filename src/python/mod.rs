@@ -146,17 +146,8 @@ pub struct PythonFrame {
 /// Find CPython in a process and walk it; `None` when there is none.
 pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
     let found = runtime::find(image, symbols)?;
-    let mut python = Python {
-        version: found.version,
-        free_threaded: found.free_threaded,
-        runtime: found.runtime,
-        finalizing: None,
-        gils: Vec::new(),
-        threads: Vec::new(),
-        gaps: Vec::new(),
-        interpreters: Vec::new(),
-        layout: None,
-    };
+    let mut python =
+        Python { free_threaded: found.free_threaded, runtime: found.runtime, ..Python::unreadable(found.version) };
     let what = format!("Python frames and locks of process {}", image.pid);
     let layout = match (found.free_threaded, found.layout) {
         (true, _) => {

@@ -41,21 +41,8 @@ fn key(kind: &'static str) -> ResourceKey {
 impl Scene {
     /// Threads with frames written as "function" (native), "module!" or "function@file:line" (Python).
     fn new(threads: &[(i32, &str, &[&str])]) -> Scene {
-        let images = threads.iter().map(|(tid, name, _)| ThreadImage {
-            tid: *tid,
-            ns_tid: *tid,
-            name: name.to_string(),
-            state: TaskState::Sleeping,
-            registers: None,
-            syscall: None,
-            wchan: None,
-            cpu_used: None,
-            asleep_ms: None,
-            start_ticks: None,
-            age_ms: None,
-            switches: None,
-            missing: None,
-        });
+        let images =
+            threads.iter().map(|(tid, name, _)| ThreadImage { name: name.to_string(), ..ThreadImage::new(*tid) });
         let process = ProcessImage {
             pid: threads[0].0,
             ns_pid: threads[0].0,

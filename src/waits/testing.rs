@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, Observations, observe};
 use crate::image::{
-    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, TaskState,
-    ThreadImage,
+    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage,
 };
 use crate::python::Python;
 use crate::symbols::Symbols;
@@ -84,19 +83,10 @@ impl Made {
             made.u32(pd + 0x2d0, tid as u32);
             made.u32(pd + 0x628, 2);
             made.threads.push(ThreadImage {
-                tid,
-                ns_tid: tid,
                 name: format!("t{tid}"),
-                state: TaskState::Sleeping,
-                registers: None,
-                syscall: None,
-                wchan: None,
-                cpu_used: None,
                 asleep_ms: Some(7),
                 start_ticks: Some(100),
-                age_ms: None,
-                switches: None,
-                missing: None,
+                ..ThreadImage::new(tid)
             });
             made.set(index, -1, 1, [0; 6]);
         }

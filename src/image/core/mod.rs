@@ -98,19 +98,10 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
 fn image(thread: &notes::ThreadNote, pid: i32, name: &str) -> ThreadImage {
     let asleep = thread.registers.asleep().is_some();
     ThreadImage {
-        tid: thread.tid,
-        ns_tid: thread.tid,
         name: if thread.tid == pid { name.to_owned() } else { String::new() },
         state: if asleep { TaskState::Sleeping } else { TaskState::Running },
         registers: Some(thread.registers),
-        syscall: None,
-        wchan: None,
-        cpu_used: None,
-        asleep_ms: None,
-        start_ticks: None,
-        age_ms: None,
-        switches: None,
-        missing: None,
+        ..ThreadImage::new(thread.tid)
     }
 }
 
