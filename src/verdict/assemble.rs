@@ -96,6 +96,7 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
 /// Process, thread and resource of a party.
 fn party(look: &Look<'_>, names: &Names<'_>, party: &Party) -> (String, Option<i32>, Option<String>) {
     match party {
+        Party::Absent(process, 0) => (names.process_id(*process), None, None),
         Party::Thread(process, tid) | Party::Absent(process, tid) => (names.process_id(*process), Some(*tid), None),
         Party::Process(process) => (names.process_id(*process), None, None),
         Party::Resource(key) => (names.process_id(home(look, key)), None, Some(names.resource_id(key))),

@@ -119,6 +119,7 @@ impl<'a> Names<'a> {
             }
             Party::Process(process) => format!("process {}", self.pid(*process)),
             Party::Resource(key) => self.resource(key),
+            Party::Absent(_, 0) => "a thread that is gone".into(),
             Party::Absent(_, tid) => format!("thread {tid} (gone)"),
         }
     }

@@ -9,10 +9,12 @@ mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
 mod join_cycle;
+mod loader_lock_cycle;
 mod lock_order_cycle;
 mod owner_exited;
 mod reader_behind_writer;
 mod self_deadlock;
+mod static_init_cycle;
 mod traced_or_stopped;
 
 use std::collections::BTreeSet;
@@ -57,6 +59,8 @@ struct Rule {
 const REGISTRY: &[Rule] = &[
     gil_vs_host_function::RULE,
     gil_vs_driver_callback::RULE,
+    loader_lock_cycle::RULE,
+    static_init_cycle::RULE,
     join_cycle::RULE,
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,

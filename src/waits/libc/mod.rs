@@ -6,6 +6,7 @@
 
 pub mod call_sites;
 pub mod condition;
+pub mod initialisers;
 pub mod join;
 pub mod layout;
 pub mod musl;
@@ -25,6 +26,8 @@ use crate::image::Addr;
 /// Kinds whose holders this family tells.
 const KINDS: &[&str] =
     &["pthread_mutex", "pthread_rwlock", "pthread_spinlock", "stdio_file", "loader_lock", "thread", "futex"];
+/// Kinds whose holders only frames tell.
+const UNRECORDED: &[&str] = &["static_guard", "pthread_once", "malloc_arena"];
 
 /// The family.
 #[derive(Debug)]
@@ -117,6 +120,9 @@ impl Family for Libc {
     }
 
     fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
+        for found in waited(waits, UNRECORDED) {
+            initialisers::holders(look, waits, found, out);
+        }
         for found in waited(waits, KINDS) {
             let process = &look.processes[found.process];
             match &found.decoded.ownership {

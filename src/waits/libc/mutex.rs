@@ -8,6 +8,7 @@ use super::super::family::Decoded;
 use super::super::kernel::Futex;
 use super::super::owner::{Owner, Ownership};
 use super::Case;
+use super::initialisers::ALLOCATION;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
 use crate::image::{Addr, Gap};
 
@@ -183,8 +184,11 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
     let field = base + layout::OWNER;
     // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
     let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
-    let (kind, noun) = if in_loader { ("loader_lock", "dynamic loader's lock") } else { ("pthread_mutex", "mutex") };
-    let resource = case.resource(kind, noun, base, state(case, base, 2, i64::from(owner)));
+    let (kind, noun) = match in_loader {
+        true => ("loader_lock", format!("dynamic loader's lock{}", loader_lock(case, base))),
+        false => ("pthread_mutex", "mutex".to_owned()),
+    };
+    let resource = case.resource(kind, &noun, base, state(case, base, 2, i64::from(owner)));
     let evidence = vec![case.word_is("mutex", base, "__lock = 2"), format!("__owner = {owner} at {field}")];
     let decoded = case.below.refined(resource, API, evidence);
     if layout::SPECIAL_OWNERS.contains(&owner) {
@@ -199,6 +203,17 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
         size: layout::SIZE,
         evidence: vec![format!("__owner = {owner} at {field}")],
     }))
+}
+
+/// Which of the loader's locks it is: they stand one behind the other, all recursive (struct rtld_global in
+/// sysdeps/generic/ldsodefs.h; the third since 2.35).
+fn loader_lock(case: &Case<'_, '_>, base: Addr) -> &'static str {
+    const NAMES: [&str; 3] = [" _dl_load_lock", " _dl_load_write_lock", " _dl_load_tls_lock"];
+    const RECURSIVE: u32 = 1;
+    let is_mutex =
+        |at: Addr| case.word(at, layout::KIND) == Some(RECURSIVE) && case.word(at, 0).is_some_and(|lock| lock <= 2);
+    let before = (1..NAMES.len() as u64).take_while(|back| is_mutex(base - back * layout::SIZE)).count();
+    NAMES[before]
 }
 
 /// `_IO_lock_t`: {int lock; int count; void *owner}, the owner being a `pthread_self()`. The lock of exit() has the
@@ -219,19 +234,6 @@ fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
 
 /// A lock of one word, without owner: named after the function that takes it.
 fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
-    const ALLOCATION: &[&str] = &[
-        "malloc",
-        "calloc",
-        "realloc",
-        "free",
-        "cfree",
-        "memalign",
-        "posix_memalign",
-        "aligned_alloc",
-        "libc_malloc",
-        "int_free",
-        "arena_get",
-    ];
     let (kind, noun) = if case.inside(ALLOCATION) {
         ("malloc_arena", "malloc arena lock")
     } else {

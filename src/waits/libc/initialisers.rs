@@ -1,0 +1,122 @@
+//! Holders of what only its user's frames tell: static guards, once controls, locks of malloc.
+//!
+//! In: a wait for such an object and all threads. Out: holds that are inferred, with the frame as evidence: the one
+//! thread inside the initialiser, the one thread inside the allocator; or, where no thread of the process can be the
+//! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
+
+use super::super::facts::{Process, ThreadFacts};
+use super::super::family::{Found, Look, exact_hold};
+use super::super::{Certainty, Gone, Hold, Observations, Party};
+use super::call_sites;
+use crate::image::{Addr, Gap};
+
+/// Frames searched for a call that has not come back.
+const FRAMES: usize = 64;
+
+/// Functions that take the lock of an arena (malloc/malloc.c), by their plain names.
+pub const ALLOCATION: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "cfree",
+    "memalign",
+    "posix_memalign",
+    "aligned_alloc",
+    "libc_malloc",
+    "int_free",
+    "arena_get",
+];
+
+/// Add who holds the object that `found` waits for.
+pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let key = &found.decoded.resource.key;
+    let base = match found.decoded.futex {
+        Some(futex) if key.kind == "pthread_barrier" => futex.word - 4,
+        Some(futex) => futex.word,
+        None => return,
+    };
+    let waits_for_it = |position: usize| {
+        waits
+            .iter()
+            .any(|one| one.process == found.process && one.thread == position && one.decoded.resource.key == *key)
+    };
+    let mut holders = Vec::new();
+    for (position, thread) in process.threads.iter().enumerate() {
+        let evidence = match key.kind {
+            "static_guard" => in_static_initialiser(process, thread, base),
+            "pthread_once" if !waits_for_it(position) => in_once(process, thread, base),
+            "malloc_arena" if !waits_for_it(position) => in_allocator(thread),
+            _ => None,
+        };
+        if let Some((native, evidence)) = evidence {
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            holders.push(Hold {
+                frame: thread.merged(native),
+                certainty: Certainty::Inferred,
+                ..exact_hold(key, holder, None, vec![evidence])
+            });
+        }
+    }
+    if holders.len() > 1 {
+        // One of them has it.
+        holders.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+    }
+    if holders.is_empty() && key.kind == "malloc_arena" {
+        holders.extend(left_behind(look, process, found));
+    }
+    if !holders.is_empty() {
+        let label = &found.decoded.resource.label;
+        out.gaps.retain(|gap: &Gap| !gap.what.ends_with(label.as_str()));
+    }
+    out.holds.extend(holders);
+}
+
+/// Between `__cxa_guard_acquire` and `__cxa_guard_release` of this guard: its thread runs the initialiser.
+fn in_static_initialiser(process: &Process<'_>, thread: &ThreadFacts<'_>, guard: Addr) -> Option<(usize, String)> {
+    const ACQUIRE: &[&str] = &["cxa_guard_acquire"];
+    const RELEASE: &[&str] = &["cxa_guard_release", "cxa_guard_abort"];
+    let between = call_sites::between(process, thread, guard, ACQUIRE, RELEASE)?;
+    Some((between.native, between.evidence))
+}
+
+/// Inside a `pthread_once` that has this control in its registers or on its stack.
+fn in_once(process: &Process<'_>, thread: &ThreadFacts<'_>, control: Addr) -> Option<(usize, String)> {
+    let (native, name) = thread.names(FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
+    let mention = thread.mention(process, control, 4, 0).filter(|mention| mention.native >= native)?;
+    let who = thread.describe();
+    Some((native, format!("{who} is inside {name} (frame {native}) and has the control's address: {}", mention.place)))
+}
+
+/// Inside the allocator: every holder of an arena's lock is.
+fn in_allocator(thread: &ThreadFacts<'_>) -> Option<(usize, String)> {
+    let is_allocation = |name: &str| ALLOCATION.contains(&name);
+    let (native, name) = thread.names(FRAMES).filter(|(_, name)| is_allocation(name)).last()?;
+    Some((native, format!("{} is inside {name} (frame {native}), where arena locks are held", thread.describe())))
+}
+
+/// No thread of the process is inside the allocator but those that wait: the lock came held from the parent.
+fn left_behind(look: &Look<'_>, process: &Process<'_>, found: &Found) -> Option<Hold> {
+    let image = process.context.image;
+    // A handler that interrupted the allocator waits for its own thread.
+    let frames = process.threads[found.thread].thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    if frames.iter().any(|frame| frame.signal) || image.threads.iter().any(|thread| thread.registers.is_none()) {
+        return None;
+    }
+    let parent = image.parent?;
+    let captured = look.processes.iter().find(|other| other.context.image.pid == parent);
+    let several = captured.map_or(image.parent_threads.len(), |parent| parent.threads.len()) > 1;
+    let same_program = captured.is_none_or(|parent| parent.context.image.exe == image.exe);
+    if !several || !same_program {
+        return None;
+    }
+    let evidence = format!(
+        "no thread of process {} is inside the allocator but those that wait, and its parent {parent} has other threads: \
+         fork copied the lock while one of them held it",
+        image.pid
+    );
+    let holder = Party::Absent(process.context.process, 0);
+    let hold = exact_hold(&found.decoded.resource.key, holder, None, vec![evidence]);
+    Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
+}
