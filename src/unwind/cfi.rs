@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianSlice, EvaluationResult, LittleEndian,
-    Location, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
+    Location, Pointer, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
 
 use super::index;
@@ -163,7 +163,14 @@ fn fde_by_header<'m>(
     let hdr = module.frames.eh_frame_hdr.as_ref()?;
     let bytes = module.file.as_ref()?.get(hdr.range.clone())?;
     let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(bases, 8).ok()?;
-    parsed.table()?.fde_for_address(section, bases, address, EhFrame::cie_from_offset).ok()
+    // gimli's own `fde_for_address` subtracts these two without a look at which is greater (0.34, found by fuzzing).
+    let (Pointer::Direct(entry), Pointer::Direct(start)) =
+        (parsed.table()?.lookup(address, bases).ok()?, parsed.eh_frame_ptr())
+    else {
+        return None;
+    };
+    let offset = usize::try_from(entry.checked_sub(start)?).ok()?;
+    section.fde_from_offset(bases, offset.into(), EhFrame::cie_from_offset).ok()
 }
 
 fn row_by_header(
