@@ -326,6 +326,7 @@ fn behind_header(bytes: &[u8], hdr: &Section) -> Option<Section> {
         s.p_type(LittleEndian) == elf::PT_LOAD
             && Addr(address).within(Addr(s.p_vaddr(LittleEndian)), s.p_filesz(LittleEndian))
     })?;
-    let into = address - segment.p_vaddr(LittleEndian);
-    checked(bytes, address, segment.p_offset(LittleEndian).checked_add(into)?, segment.p_filesz(LittleEndian) - into)
+    let into = address.checked_sub(segment.p_vaddr(LittleEndian))?;
+    let size = segment.p_filesz(LittleEndian).checked_sub(into)?;
+    checked(bytes, address, segment.p_offset(LittleEndian).checked_add(into)?, size)
 }
