@@ -120,6 +120,7 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
         files: Arc::new(OneFile(FileBytes::new(bytes.to_vec()))),
         tracer: None,
         auxiliary: Vec::new(),
+        descriptors: Vec::new(),
     }
 }
 

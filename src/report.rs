@@ -30,6 +30,16 @@ pub enum Verdict {
     Blocked,
 }
 
+/// "holds the GIL", "is to read from the pipe", "is child process 12": what a holder is to a resource of this kind.
+pub fn held(kind: &str, name: &str) -> String {
+    match (kind, name.strip_prefix("room in "), name.strip_prefix("data in ")) {
+        ("pipe", Some(pipe), _) => format!("is to read from {pipe}"),
+        ("pipe", _, Some(pipe)) => format!("is to write to {pipe}"),
+        ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
+        _ => format!("holds {name}"),
+    }
+}
+
 impl Verdict {
     /// The word in JSON and text.
     pub fn as_str(self) -> &'static str {

@@ -149,6 +149,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
     let mut modules: Vec<Modules> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
+    let mut switches: Switches = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
     let mut looks = 0;
@@ -171,7 +172,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
         let mut analysis = analyse(&image, &symbols, subject);
         let now = suspicions(&judge(&image, &analysis, None), &analysis.observations);
         let of_one_instant = subject.is_of_one_instant();
-        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant;
+        let still = stand_still(&now, &image, &mut switches);
+        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
         let mut helped = vec![false; image.processes.len()];
         let settled = now.is_empty() || confirmed || !subject.has_more();
         if settled && report.is_none() {
@@ -217,6 +219,31 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
             _ => thread.asleep_ms = first.get(&thread.tid).copied(),
         }
     }
+}
+
+/// Context switches of threads at the look before.
+type Switches = HashMap<i32, u64>;
+
+/// Whether the threads that wait for pipes have not run since the look before. Stops of several processes are not one
+/// instant, and bytes may be in flight between them: two looks at processes that play ping-pong can be alike.
+fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) -> bool {
+    // A stop and the release after it add two (measured), and so does one round of the thread's own code.
+    const OF_A_STOP: u64 = 2;
+    let waiters =
+        now.iter().filter(|(_, resource, _)| resource.kind == "pipe").filter_map(|(waiter, ..)| match waiter {
+            Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
+            _ => None,
+        });
+    let moved = |thread: &crate::image::ThreadImage| {
+        let (voluntary, involuntary) = thread.switches?;
+        let delta = (voluntary + involuntary).checked_sub(*before.get(&thread.tid)?)?;
+        // One without registers was not stopped.
+        Some(delta > if thread.registers.is_some() { OF_A_STOP } else { 0 })
+    };
+    let still = waiters.filter_map(moved).all(|moved| !moved);
+    let threads = image.processes.iter().flat_map(|process| &process.threads);
+    *before = threads.filter_map(|thread| Some((thread.tid, thread.switches.map(|(a, b)| a + b)?))).collect();
+    still
 }
 
 /// The modules of each process; those of the look before serve again where nothing was mapped or unmapped.
@@ -298,12 +325,17 @@ fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgeme
     verdict::judge(&look(image, analysis), confirmed)
 }
 
-/// The edges of all cycles and all lost owners: what two looks must show alike.
+/// The edges of all cycles, all lost owners and all waits without end: what two looks must show alike.
 fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Suspicion> {
     let edges = judgement.cycles.iter().flat_map(|cycle| &cycle.edges);
     let lost = observations.holds.iter().filter(|hold| hold.gone.is_some()).flat_map(|hold| {
         let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
         waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
     });
-    edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone())).chain(lost).collect()
+    let hopeless = observations.hopeless.iter().flat_map(|hopeless| {
+        let waits = observations.waits.iter().filter(|wait| wait.resource == hopeless.resource);
+        waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
+    });
+    let edges = edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone()));
+    edges.chain(lost).chain(hopeless).collect()
 }

@@ -112,7 +112,7 @@ pub(super) struct Cores {
 
 impl Cores {
     pub(super) fn open(paths: &[PathBuf], cores: Vec<core::CoreFile>, places: &Places) -> Result<Cores, CoreError> {
-        let mut image = Image { processes: Vec::new(), gaps: Vec::new(), pause_us: 0 };
+        let mut image = Image::default();
         for (path, core) in paths.iter().zip(cores) {
             let (process, gaps) = core::process(core, path, places)?;
             if image.processes.iter().any(|known| known.pid == process.pid) {

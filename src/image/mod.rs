@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod core;
+pub mod descriptors;
 mod disk;
 pub mod live;
 pub mod memory;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use address::Addr;
+pub use descriptors::{Descriptor, KernelFacts};
 pub use memory::{Fault, Memory, MemoryExt};
 pub use registers::{Register, RegisterSet, Registers, Syscall};
 
@@ -34,7 +36,7 @@ impl Gap {
 }
 
 /// One look at one or several processes, taken as close to one instant as the source allows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Image {
     /// The captured processes, in the order the user named them, then descendants.
     pub processes: Vec<ProcessImage>,
@@ -42,6 +44,8 @@ pub struct Image {
     pub gaps: Vec<Gap>,
     /// How long the target stood still, in microseconds; 0 for a core.
     pub pause_us: u64,
+    /// File locks, and who else has an end of a pipe.
+    pub kernel: KernelFacts,
 }
 
 /// One captured process.
@@ -72,6 +76,8 @@ pub struct ProcessImage {
     pub tracer: Option<(i32, String)>,
     /// The auxiliary vector as the kernel wrote it, pairs of 8 bytes; empty where unknown.
     pub auxiliary: Vec<u8>,
+    /// Open files, where a captured thread waits for one; empty where unknown.
+    pub descriptors: Vec<Descriptor>,
 }
 
 /// One thread: registers and what the kernel says of it.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait};
+use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait, held};
 
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
@@ -120,11 +120,20 @@ impl<'a> View<'a> {
         statement
     }
 
+    /// What somebody is to a resource that he is said to have: "holds the GIL", "is child process 12".
+    pub(super) fn held(&self, id: &str) -> String {
+        let kind = self.resource(id).map_or("", |resource| resource.kind.as_str());
+        held(kind, &self.resource_name(id))
+    }
+
     /// `holds rwlock 0x33b84080 (write)`.
     pub(super) fn hold_statement(&self, hold: &Hold) -> String {
-        let certain = if hold.certainty == Certainty::Candidate { "may hold" } else { "holds" };
         let mode = hold.mode.as_ref().map(|mode| format!(" ({mode})")).unwrap_or_default();
-        format!("{certain} {}{mode}", self.resource_name(&hold.resource))
+        let name = self.resource_name(&hold.resource);
+        if hold.certainty == Certainty::Candidate {
+            return format!("may hold {name}{mode}");
+        }
+        format!("{}{mode}", self.held(&hold.resource))
     }
 
     /// The call in which a thread waits: the API, and the line of the program that called it. `outer` is the frame

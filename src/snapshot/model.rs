@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Addr, Fault, Gap, Mapping, ProcessImage, ThreadImage};
+use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
 use crate::python::{Python, PythonThread};
 use crate::symbols::Answers;
 use crate::unwind::{NativeStack, RecordedModule};
@@ -36,6 +36,8 @@ pub(super) struct Header {
 pub(super) struct SavedLook {
     pub(super) of_one_instant: bool,
     pub(super) gaps: Vec<Gap>,
+    #[serde(default)]
+    pub(super) kernel: KernelFacts,
     pub(super) processes: Vec<SavedProcess>,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct SavedProcess {
     pub(super) tracer: Option<(i32, String)>,
     #[serde(default)]
     pub(super) auxiliary: Vec<u8>,
+    #[serde(default)]
+    pub(super) descriptors: Vec<Descriptor>,
     pub(super) threads: Vec<ThreadImage>,
     pub(super) mappings: Vec<Mapping>,
     /// Of each thread, in their order.
@@ -144,6 +148,7 @@ impl SavedProcess {
             cmdline: image.cmdline.clone(),
             tracer: image.tracer.clone(),
             auxiliary: image.auxiliary.clone(),
+            descriptors: image.descriptors.clone(),
             threads: image.threads.clone(),
             mappings: image.mappings.clone(),
             stacks: Vec::new(),

@@ -65,7 +65,7 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
             let (images, known) =
                 look.processes.into_iter().map(|process| restore(process, core, &blob, places)).unzip();
             RecordedLook {
-                image: Image { processes: images, gaps: look.gaps, pause_us: 0 },
+                image: Image { processes: images, gaps: look.gaps, pause_us: 0, kernel: look.kernel },
                 of_one_instant: look.of_one_instant,
                 known,
             }
@@ -121,6 +121,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -
         files: Arc::new(files),
         tracer: saved.tracer,
         auxiliary: saved.auxiliary,
+        descriptors: saved.descriptors,
     };
     let known = Known { stacks, modules: saved.modules, answers: saved.answers, help: saved.help };
     (image, known)

@@ -69,6 +69,7 @@ impl Recording {
         let mut look = SavedLook {
             of_one_instant: kept.of_one_instant,
             gaps: kept.image.gaps.clone(),
+            kernel: kept.image.kernel.clone(),
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
         let mut pages = Vec::new();

@@ -18,7 +18,7 @@ use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Verdict};
 use crate::threads::Thread;
-use crate::waits::{Certainty, Gone, Needs, Observations, Party};
+use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey};
 pub use findings::{Explanation, explain, explanations};
 use names::Names;
 
@@ -84,17 +84,20 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
 
     let mut cycles: Vec<Cycle> = found.list.into_iter().map(begin_at_the_gil).collect();
     let mut orphans = orphans(look);
+    let mut dead_ends = dead_ends(look);
     let weak_cycle = |cycle: &Cycle| {
         cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
     };
-    let needs_second_look = confirmed.is_none() && (!orphans.is_empty() || cycles.iter().any(weak_cycle));
+    let needs_second_look =
+        confirmed.is_none() && (!orphans.is_empty() || !dead_ends.is_empty() || cycles.iter().any(weak_cycle));
     if confirmed == Some(false) {
-        let before = cycles.len() + orphans.len();
+        let before = cycles.len() + orphans.len() + dead_ends.len();
         cycles.retain(|cycle| !weak_cycle(cycle));
         orphans.clear();
+        dead_ends.clear();
         if cycles.len() < before {
             gaps.push(Gap::new(
-                "a cycle or a lost owner that the first look saw",
+                "a cycle, a lost owner or a wait without end that the first look saw",
                 "the second look saw something else, so it is not reported: threads still move. Look again later",
             ));
         }
@@ -107,6 +110,8 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
         Verdict::SuspectedDeadlock
     } else if orphans.iter().any(|orphan| orphan.blocks_for_ever) {
         Verdict::OrphanedLock
+    } else if !dead_ends.is_empty() {
+        Verdict::Stuck
     } else if !busy_threads(look, 0).is_empty() {
         Verdict::Running
     } else {
@@ -116,7 +121,7 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
     cycles.sort_by_key(|cycle| !cycle.proven);
     let victims = graph.victims(&cycles);
     let roots = graph.roots();
-    let context = findings::Context { look, names: &names, cycles: &cycles, orphans: &orphans };
+    let context = findings::Context { look, names: &names, cycles: &cycles, orphans: &orphans, dead_ends: &dead_ends };
     let findings = findings::run(&context);
     let summary = summary::sentence(&context, verdict, &roots, &victims);
     Judgement { verdict, cycles, findings, summary, needs_second_look, victims, roots, gaps }
@@ -133,6 +138,27 @@ pub struct Orphan {
     pub waits: Vec<usize>,
     /// One of the waiters can't go on without it.
     pub blocks_for_ever: bool,
+}
+
+/// A wait that provably nobody can end.
+#[derive(Debug)]
+pub struct DeadEnd {
+    /// Position among what is hopeless.
+    pub hopeless: usize,
+    /// Positions of the waits for it; at least one.
+    pub waits: Vec<usize>,
+}
+
+fn dead_ends(look: &Look<'_>) -> Vec<DeadEnd> {
+    let seen = look.observations;
+    let waits = |resource: &ResourceKey| {
+        let untimed = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource && !wait.timed);
+        untimed.map(|(position, _)| position).collect::<Vec<_>>()
+    };
+    let ends = seen.hopeless.iter().enumerate();
+    ends.map(|(hopeless, one)| DeadEnd { hopeless, waits: waits(&one.resource) })
+        .filter(|end| !end.waits.is_empty())
+        .collect()
 }
 
 fn orphans(look: &Look<'_>) -> Vec<Orphan> {

@@ -146,6 +146,11 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// What a holder is to a resource: "holds the GIL", "is child process 12".
+    pub fn held(&self, key: &ResourceKey) -> String {
+        crate::report::held(key.kind, &self.resource(key))
+    }
+
     /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
     pub fn waited_for(&self, wait: &Wait) -> String {
         let label = self.resource(&wait.resource);

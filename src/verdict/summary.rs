@@ -28,6 +28,7 @@ pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], 
             Some(orphan) => orphan_sentence(context, orphan),
             None => String::new(),
         },
+        (Verdict::Stuck, _) => context.dead_ends.first().map(|end| dead_end_sentence(context, end)).unwrap_or_default(),
         _ => census(context, roots),
     };
     capitalised(&text)
@@ -53,17 +54,36 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
         };
         let who = names.party_in_full(&edge.waiter);
         parts.push(if cycle.edges.len() == 1 {
-            format!("{who} holds {} and {waits}, which it can never get", names.resource(&edge.resource))
+            format!("{who} {} and {waits}, which it can never get", names.held(&edge.resource))
         } else if before.hold.is_none() {
             // A resource that waits is what the one before waits for: it holds nothing.
             format!("that {waits}")
         } else if position == 0 {
-            format!("{who} holds {} and {waits}", names.resource(&before.resource))
+            format!("{who} {} and {waits}", names.held(&before.resource))
         } else {
-            format!("{who} holds that and {waits}")
+            let verb = match before.resource.kind {
+                "pipe" => "has its other end",
+                "process" | "thread" | "py_thread" => "is that",
+                _ => "holds that",
+            };
+            format!("{who} {verb} and {waits}")
         });
     }
     parts.join("; ") + "."
+}
+
+/// Who waits for what can never come.
+pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
+    let names = context.names;
+    let seen = context.look.observations;
+    let hopeless = &seen.hopeless[end.hopeless];
+    let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
+    let others = match end.waits.len() {
+        1 => String::new(),
+        count => format!(" {} more wait for it.", count - 1),
+    };
+    let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
+    format!("{who} waits for {what}{}; {}.{others}", names.call(&wait.waiter, wait.frame).phrase(), hopeless.why)
 }
 
 /// Who waits for a lock that nobody can release.

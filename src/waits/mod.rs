@@ -146,6 +146,15 @@ pub struct Hold {
     pub evidence: Vec<String>,
 }
 
+/// Something that nobody can ever give: whoever waits for it waits for good.
+#[derive(Debug, Clone)]
+pub struct Hopeless {
+    /// What is waited for.
+    pub resource: ResourceKey,
+    /// How that is known, without the resource's name.
+    pub why: String,
+}
+
 /// All that the families found in one look.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
@@ -155,6 +164,8 @@ pub struct Observations {
     pub waits: Vec<Wait>,
     /// Holds.
     pub holds: Vec<Hold>,
+    /// What nobody can ever give.
+    pub hopeless: Vec<Hopeless>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
 }

@@ -199,10 +199,11 @@ pub(super) fn look(made: Vec<Made>) -> Observations {
             files: Arc::new(NoFiles),
             tracer: None,
             auxiliary: Vec::new(),
+            descriptors: Vec::new(),
         });
         rest.push((one.stacks, one.python));
     }
-    let image = Image { processes: images, gaps: Vec::new(), pause_us: 0 };
+    let image = Image { processes: images, ..Image::default() };
     let modules: Vec<Modules> = image.processes.iter().map(|_| Modules::default()).collect();
     let symbols: Vec<Symbols<'_>> =
         image.processes.iter().zip(&modules).map(|(process, modules)| Symbols::new(modules, process)).collect();

@@ -71,6 +71,11 @@ impl Target {
         self.child.id()
     }
 
+    /// Its exit status, once it has ended by itself.
+    pub(crate) fn status(&mut self) -> Option<i32> {
+        self.child.wait().ok()?.code()
+    }
+
     pub(crate) fn pid(&self) -> i32 {
         self.pids[0]
     }
@@ -106,7 +111,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        for pid in self.pids.clone() {
+        for pid in self.pids.iter().copied().filter(|pid| *pid > 0) {
             signal_process(pid, "KILL");
         }
         let _ = self.child.kill();

@@ -4,6 +4,7 @@ mod bad_input;
 mod contract;
 mod harmless;
 mod harness;
+mod kernel_waits;
 mod mutations;
 mod native;
 mod peers;

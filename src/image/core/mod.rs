@@ -88,6 +88,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         memory: Arc::new(memory),
         files,
         tracer: None,
+        descriptors: Vec::new(),
         auxiliary: note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default(),
     };
     Ok((image, gaps))

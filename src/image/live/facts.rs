@@ -109,6 +109,17 @@ pub(super) struct ProcessFacts {
     pub(super) threads: BTreeMap<i32, ThreadFacts>,
 }
 
+impl ThreadFacts {
+    /// Whether it sleeps in a write that has mostly been done in part: a stop makes it return the number of bytes so
+    /// far, which few programs expect of a blocking descriptor (seen: a write of 1 MB to a pipe returned 65,536).
+    pub(super) fn is_in_a_write(&self) -> bool {
+        // pipe_write is anon_pipe_write since Linux 6.15; sockets: unix, and TCP.
+        const WRITES: [&str; 5] =
+            ["pipe_write", "anon_pipe_write", "fifo_pipe_write", "sock_alloc_send_pskb", "sk_stream_wait_memory"];
+        self.wait_channel.as_deref().is_some_and(|function| WRITES.contains(&function))
+    }
+}
+
 impl ProcessFacts {
     /// Ask for all of them; `None` if the process is gone. `earlier` gives the first sample of CPU time, `released`
     /// when lockscope last woke all its threads.

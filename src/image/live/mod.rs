@@ -7,6 +7,7 @@
 //! Order of a look: what a stop would change is read first (`facts`), then the stop (`stop`), the copies under it
 //! (`plan`, `memory`), the release; then the image is put together.
 
+mod descriptors;
 mod error;
 mod facts;
 mod files;
@@ -236,7 +237,9 @@ impl LiveTarget {
         let pids: Vec<i32> = facts.iter().map(|facts| facts.pid).collect();
         let (proc_fs, targets) = (&self.proc_fs, &self.targets);
         let work = |stops: &[ProcessStop], deadline: Instant| take_all(proc_fs, facts, targets, stops, deadline);
-        let stopped = stop::joint_stop(proc_fs, &pids, self.max_pause, work);
+        let threads = facts.iter().flat_map(|facts| &facts.threads);
+        let spared = threads.filter(|(_, facts)| facts.is_in_a_write()).map(|(&tid, _)| tid).collect();
+        let stopped = stop::joint_stop(proc_fs, &pids, &spared, self.max_pause, work);
         self.released = Some(Instant::now());
         let stop::Stopped { result, processes, pause } = stopped?;
         Ok(stop::Stopped { result: result?, processes, pause })
@@ -244,11 +247,8 @@ impl LiveTarget {
 
     /// Put the image together; everything runs again.
     fn image(&mut self, facts: Vec<ProcessFacts>, stopped: stop::Stopped<TakenOfAll>) -> Result<Image, AttachError> {
-        let mut image = Image {
-            processes: Vec::new(),
-            gaps: Vec::new(),
-            pause_us: u64::try_from(stopped.pause.as_micros()).unwrap_or(u64::MAX),
-        };
+        let mut image =
+            Image { pause_us: u64::try_from(stopped.pause.as_micros()).unwrap_or(u64::MAX), ..Image::default() };
         for ((facts, outcomes), (mut taken, source)) in facts.into_iter().zip(&stopped.processes).zip(stopped.result) {
             let pid = facts.pid;
             let threads: Vec<ThreadImage> = outcomes
@@ -288,8 +288,10 @@ impl LiveTarget {
                 files: Arc::new(LiveFiles::new(self.proc_fs.process(facts.living_thread))),
                 tracer: None,
                 auxiliary: facts.auxiliary,
+                descriptors: Vec::new(),
             });
         }
+        image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
         image.gaps.splice(0..0, self.gaps.iter().cloned());
         Ok(image)
     }
@@ -327,7 +329,7 @@ fn take_all(
         for (&tid, outcome) in outcomes {
             match outcome {
                 Outcome::Stopped(registers) => stopped.push(general(registers)),
-                Outcome::NotStopped { .. } | Outcome::Refused(_) => {
+                Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared => {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
                 Outcome::Ended => {}
@@ -377,6 +379,12 @@ fn thread_image(
             (None, Some(format!("did not come to its stop within the pause limit (state {state}); raise --max-pause")))
         }
         Outcome::Refused(errno) => (None, Some(format!("the kernel refused to stop it ({errno})"))),
+        Outcome::Spared => {
+            let place = facts.wait_channel.as_deref().unwrap_or("write");
+            let why =
+                "it was not stopped: any stop would cut that write short. Its call and stack pointer are the kernel's";
+            (None, Some(format!("it sleeps in {place}; {why}")))
+        }
         // A main thread that has exited stands for its process as long as others live.
         Outcome::Ended if tid == process.pid && facts.is_dead() => (None, Some("has exited".to_owned())),
         Outcome::Ended => return None,

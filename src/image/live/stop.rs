@@ -8,7 +8,7 @@
 //! attached to, so that no signal is sent and a group-stop is kept; and without EXITKILL, so that the target lives on
 //! whatever happens to lockscope.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub(super) enum Outcome {
     },
     /// The kernel refused.
     Refused(Errno),
+    /// It was not asked, because a stop would change what its call returns.
+    Spared,
     /// It had exited, or did so before its stop.
     Ended,
 }
@@ -67,10 +69,12 @@ const GRACE: Duration = Duration::from_millis(3);
 /// How often the threads are listed again to find new ones.
 const MAX_ROUNDS: usize = 16;
 
-/// Stop all threads of `pids`, do `work`, release them. `work` gets the threads and the instant to be done by.
+/// Stop all threads of `pids` but those that are `spared`, do `work`, release them. `work` gets the threads and the
+/// instant to be done by.
 pub(super) fn joint_stop<T: Send>(
     proc_fs: &ProcFs,
     pids: &[i32],
+    spared: &BTreeSet<i32>,
     max_pause: Duration,
     work: impl FnOnce(&[ProcessStop], Instant) -> T + Send,
 ) -> Result<Stopped<T>, StopError> {
@@ -79,7 +83,7 @@ pub(super) fn joint_stop<T: Send>(
         let id = &mut tracer_id;
         let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn_scoped(scope, move || {
             *id = nix::unistd::gettid().as_raw();
-            Tracer::new(proc_fs, pids).run(max_pause, work)
+            Tracer::new(proc_fs, pids, spared).run(max_pause, work)
         });
         match tracer {
             Ok(handle) => {
@@ -116,13 +120,14 @@ enum Progress {
 struct Tracer<'a> {
     proc_fs: &'a ProcFs,
     pids: &'a [i32],
+    spared: &'a BTreeSet<i32>,
     threads: Vec<BTreeMap<i32, Progress>>,
     first_interrupt: Option<Instant>,
 }
 
 impl<'a> Tracer<'a> {
-    fn new(proc_fs: &'a ProcFs, pids: &'a [i32]) -> Self {
-        Tracer { proc_fs, pids, threads: vec![BTreeMap::new(); pids.len()], first_interrupt: None }
+    fn new(proc_fs: &'a ProcFs, pids: &'a [i32], spared: &'a BTreeSet<i32>) -> Self {
+        Tracer { proc_fs, pids, spared, threads: vec![BTreeMap::new(); pids.len()], first_interrupt: None }
     }
 
     fn run<T>(
@@ -163,6 +168,10 @@ impl<'a> Tracer<'a> {
         let mut refused = None;
         for tid in self.proc_fs.threads(pid).unwrap_or_default() {
             if self.threads[index].contains_key(&tid) || Instant::now() >= deadline {
+                continue;
+            }
+            if self.spared.contains(&tid) {
+                self.threads[index].insert(tid, Progress::Final(Outcome::Spared));
                 continue;
             }
             found_new = true;

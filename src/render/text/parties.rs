@@ -87,7 +87,7 @@ impl<'a> Parties<'a> {
             let mut statements = Vec::new();
             statements.push(match hold {
                 Some(hold) => Statement { what: view.hold_statement(hold), call: view.hold_call(hold) },
-                None => Statement { what: format!("holds {}", view.resource_name(&before.resource)), call: None },
+                None => Statement { what: view.held(&before.resource), call: None },
             });
             statements.push(match wait {
                 Some(wait) => Statement {

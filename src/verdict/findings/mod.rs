@@ -4,6 +4,7 @@
 //! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
 
 mod dead_process_holds_lock;
+mod file_lock_cycle;
 mod fork_orphaned_lock;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
@@ -12,6 +13,8 @@ mod join_cycle;
 mod loader_lock_cycle;
 mod lock_order_cycle;
 mod owner_exited;
+mod pipe_cycle;
+mod pipe_without_writer;
 mod reader_behind_writer;
 mod self_deadlock;
 mod static_init_cycle;
@@ -20,7 +23,7 @@ mod traced_or_stopped;
 use std::collections::BTreeSet;
 
 use super::names::{Names, is_driver, is_driver_function, source_line};
-use super::{Look, Orphan, summary};
+use super::{DeadEnd, Look, Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
 use crate::threads::FrameKind;
@@ -61,6 +64,8 @@ const REGISTRY: &[Rule] = &[
     gil_vs_driver_callback::RULE,
     loader_lock_cycle::RULE,
     static_init_cycle::RULE,
+    pipe_cycle::RULE,
+    file_lock_cycle::RULE,
     join_cycle::RULE,
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,
@@ -68,6 +73,7 @@ const REGISTRY: &[Rule] = &[
     fork_orphaned_lock::RULE,
     owner_exited::RULE,
     dead_process_holds_lock::RULE,
+    pipe_without_writer::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
 ];
@@ -89,6 +95,7 @@ pub(super) struct Context<'a> {
     pub(super) names: &'a Names<'a>,
     pub(super) cycles: &'a [Cycle],
     pub(super) orphans: &'a [Orphan],
+    pub(super) dead_ends: &'a [DeadEnd],
 }
 
 /// A finding before it has ids; empty texts are filled from the explanation.

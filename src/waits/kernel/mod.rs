@@ -1,8 +1,9 @@
 //! The base layer: the system call that a thread sleeps in, by number and arguments.
 //!
 //! In: registers, or what /proc says of a thread without them. Out: a plain wait for every blocked thread: a futex
-//! as itself, or what a call waits for ("a child process", "a timer"). It looks up no descriptor.
+//! as itself, or what a call waits for ("a child process", "a timer", a pipe, a file lock).
 
+mod descriptors;
 pub mod syscalls;
 
 use super::facts::{Process, ThreadFacts};
@@ -171,6 +172,9 @@ impl Family for Kernel {
         for found in waited(waits, &["process"]) {
             children(look, found, out);
         }
+        for found in waited(waits, &["pipe", "file_lock"]) {
+            descriptors::holders(look, waits, found, out);
+        }
     }
 }
 
@@ -234,6 +238,7 @@ fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded {
     let row = syscalls::row_of(call.number);
+    let known = descriptors::decode(process, call);
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
@@ -265,19 +270,21 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         Some(Timed::Pointer(at)) => call.arguments[at] != 0,
         Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
     };
+    let of_descriptor = known.as_ref().map(|(_, _, evidence)| evidence.clone());
+    let (resource, needs) = known.map(|(resource, needs, _)| (resource, needs)).unwrap_or_else(|| {
+        let key = ResourceKey { kind, scope, address: Addr(0) };
+        let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
+        (Resource { key, process: position, label: text, state: Vec::new() }, needs)
+    });
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
+    evidence.extend(of_descriptor);
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
     Decoded {
-        resource: Resource {
-            key: ResourceKey { kind, scope, address: Addr(0) },
-            process: position,
-            label: text,
-            state: Vec::new(),
-        },
+        resource,
         mode: None,
-        needs: if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All },
+        needs,
         timed,
         certainty: Certainty::Exact,
         evidence,
