@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::model::{Help, SavedLook, SavedProcess};
-use super::recorder::{Pages, Recorder};
-use super::{roots, write};
+use super::recorder::Recorder;
+use super::roots;
+use super::write::{self, Kept};
 use crate::image::{Gap, Image};
 use crate::python::Python;
 use crate::symbols::Symbols;
@@ -19,13 +20,6 @@ pub(crate) struct Recording {
     redact: bool,
     recorders: Vec<Arc<Recorder>>,
     looks: Vec<Kept>,
-}
-
-/// A look with its pages, one map a process.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) look: SavedLook,
-    pub(super) pages: Vec<Pages>,
 }
 
 /// One look, as analysis leaves it. The lists are in the order of the image's processes.

@@ -10,8 +10,7 @@ use object::elf;
 use object::write::elf::{FileHeader, ProgramHeader, Writer};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use super::model::{Run, Saved, SavedProcess};
-use super::record::Kept;
+use super::model::{Run, Saved, SavedLook, SavedProcess};
 use super::recorder::{PAGE, Pages};
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::CoreFile;
@@ -29,6 +28,13 @@ const SS: usize = 20;
 
 /// Entries of the auxiliary vector (linux/auxvec.h).
 const AT_RANDOM: u64 = 25;
+
+/// A look with its pages, one map a process.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) look: SavedLook,
+    pub(super) pages: Vec<Pages>,
+}
 
 /// Drop variables, arguments and the environment. What is left of raw memory, for the user to know.
 pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
