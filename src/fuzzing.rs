@@ -3,7 +3,7 @@
 //! In: bytes. Out: nothing, or for the mutation tests a snapshot taken apart and put together again. No part of the
 //! library's interface.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::analysis;
@@ -82,11 +82,6 @@ pub fn with_looks(bytes: &[u8], json: &[u8]) -> Option<Vec<u8>> {
     snapshot::with_looks(&CoreFile::from_bytes(bytes.to_vec()).ok()?, json)
 }
 
-/// Whether a file can be opened at all, from the disk.
-pub fn can_open(path: &Path) -> bool {
-    CoreFile::open(path).is_ok()
-}
-
 /// A process with this memory, and one thread in the middle of it.
 fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
     let end = Addr(BASE + (bytes.len() as u64).next_multiple_of(4096).max(4096));
@@ -95,17 +90,12 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
     let registers = Registers { general, orig_rax: 202, fs_base: Addr(BASE) };
     let thread = ThreadImage { registers: Some(registers), ..ThreadImage::new(1) };
     let mapping = Mapping {
-        start: Addr(BASE),
-        end,
         read: true,
         write: !is_file,
         execute: is_file,
-        shared: false,
-        offset: 0,
-        device: (0, 1),
         inode: u64::from(is_file),
         path: is_file.then(|| "/fuzzed".to_owned()),
-        deleted: false,
+        ..Mapping::new(Addr(BASE), end)
     };
     ProcessImage {
         pid: 1,

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::image::core::{self, CoreError, CoreFile, Places};
+use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::live::AttachError;
 use crate::image::{Gap, Image};
 use crate::python::{self, Python};
@@ -119,7 +119,7 @@ pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
 
 /// Look at core files or at a snapshot, report.
 pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
-    let cores = options.files.iter().map(|path| core::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep)
 }
 

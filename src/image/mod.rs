@@ -186,6 +186,29 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// Private memory of nobody's file, without any rights.
+    pub fn new(start: Addr, end: Addr) -> Mapping {
+        Mapping {
+            start,
+            end,
+            read: false,
+            write: false,
+            execute: false,
+            shared: false,
+            offset: 0,
+            device: (0, 0),
+            inode: 0,
+            path: None,
+            deleted: false,
+        }
+    }
+
+    /// The one of `mappings`, which are in order of address, that holds `address`.
+    pub fn of(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
+        let after = mappings.partition_point(|mapping| mapping.start <= address);
+        mappings[..after].last().filter(|mapping| mapping.contains(address))
+    }
+
     /// Whether `address` lies inside.
     pub fn contains(&self, address: Addr) -> bool {
         self.start <= address && address < self.end
@@ -221,8 +244,7 @@ impl ThreadImage {
 impl ProcessImage {
     /// The mapping that holds `address`.
     pub fn mapping(&self, address: Addr) -> Option<&Mapping> {
-        let after = self.mappings.partition_point(|m| m.start <= address);
-        self.mappings[..after].last().filter(|m| m.contains(address))
+        Mapping::of(&self.mappings, address)
     }
 
     /// The thread whose tid in lockscope's namespace is `tid`.

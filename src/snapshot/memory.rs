@@ -27,9 +27,10 @@ impl RecordedMemory {
         if let Some(fault) = self.faults.get(&(address.0 & !(PAGE - 1))) {
             return fault.at(address);
         }
-        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
-        let mapped = self.mappings[..after].last().is_some_and(|mapping| mapping.contains(address));
-        if mapped { Fault::NotCaptured(address) } else { Fault::Unmapped(address) }
+        match Mapping::of(&self.mappings, address) {
+            Some(_) => Fault::NotCaptured(address),
+            None => Fault::Unmapped(address),
+        }
     }
 }
 
@@ -54,19 +55,7 @@ mod tests {
 
     #[test]
     fn pages_faults_and_gaps() {
-        let mapping = Mapping {
-            start: Addr(0x1000),
-            end: Addr(0x9000),
-            read: true,
-            write: true,
-            execute: false,
-            shared: false,
-            offset: 0,
-            device: (0, 0),
-            inode: 0,
-            path: None,
-            deleted: false,
-        };
+        let mapping = Mapping { read: true, write: true, ..Mapping::new(Addr(0x1000), Addr(0x9000)) };
         let memory = RecordedMemory {
             pages: BTreeMap::from([(0x1000, vec![1; 4096]), (0x2000, vec![2; 8])]),
             faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),

@@ -5,6 +5,7 @@
 //! which a debugger finds the libraries. All of it has limits: a snapshot is small, also of a process that is not.
 
 use super::recorder::Recorder;
+use crate::image::core::notes;
 use crate::image::{Addr, MemoryExt, ProcessImage, Register};
 use crate::python::Python;
 use crate::threads::Thread;
@@ -31,9 +32,7 @@ const FRAME_WORDS: u64 = 40;
 const MOST_LIBRARIES: usize = 2048;
 const MOST_ENTRIES: u64 = 512;
 
-/// Entries of the auxiliary vector (linux/auxvec.h) and of the dynamic section (elf.h).
-const AT_PHDR: u64 = 3;
-const AT_PHNUM: u64 = 5;
+/// Program headers and an entry of the dynamic section (elf.h).
 const PT_DYNAMIC: u32 = 2;
 const PT_PHDR: u32 = 6;
 const PROGRAM_HEADER: u64 = 56;
@@ -117,8 +116,9 @@ fn python_roots(recorder: &Recorder, process: &ProcessImage, python: &Python, re
 /// What a debugger reads to find the libraries: program headers, the dynamic section, the loader's list.
 fn libraries(recorder: &Recorder, process: &ProcessImage) {
     let memory = &*process.memory;
-    let Some(headers) = auxiliary(process, AT_PHDR).map(Addr) else { return };
-    let count = auxiliary(process, AT_PHNUM).unwrap_or(0).min(64);
+    let auxiliary = |key| notes::auxiliary(&process.auxiliary, key);
+    let Some(headers) = auxiliary(notes::AT_PHDR).map(Addr) else { return };
+    let count = auxiliary(notes::AT_PHNUM).unwrap_or(0).min(64);
     let header = |position: u64| {
         let at = headers + position * PROGRAM_HEADER;
         Some((memory.u32(at).ok()?, memory.u64(at + 16).ok()?))
@@ -146,9 +146,4 @@ fn libraries(recorder: &Recorder, process: &ProcessImage) {
         let _ = memory.pointer(next + 8).and_then(|name| memory.c_string(name, 4096));
         next = memory.pointer(next + 24).unwrap_or_default();
     }
-}
-
-/// A value of the auxiliary vector.
-fn auxiliary(process: &ProcessImage, key: u64) -> Option<u64> {
-    crate::image::core::notes::auxiliary(&process.auxiliary, key)
 }

@@ -26,9 +26,6 @@ const CS: usize = 17;
 const EFLAGS: usize = 18;
 const SS: usize = 20;
 
-/// Entries of the auxiliary vector (linux/auxvec.h).
-const AT_RANDOM: u64 = 25;
-
 /// A look with its pages, one map a process.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -46,7 +43,7 @@ pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
                 help.drop_locals();
             }
             // Argument and environment strings lie between the kernel's random bytes and the end of the stack.
-            if let Some(random) = notes::auxiliary(&process.auxiliary, AT_RANDOM)
+            if let Some(random) = notes::auxiliary(&process.auxiliary, notes::AT_RANDOM)
                 && let Some(stack) = process.mappings.iter().find(|mapping| mapping.contains(Addr(random)))
             {
                 blank(pages, random.saturating_add(16), stack.end.0);

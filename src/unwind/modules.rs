@@ -11,6 +11,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use super::index::FrameIndex;
+use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
 use crate::symbols::lines::Lines;
 use crate::symbols::table::Table;
@@ -261,21 +262,8 @@ fn place(bytes: &[u8], mapping: &Mapping) -> Option<(u64, Addr, Addr)> {
 fn parse(bytes: FileBytes, path: String) -> Option<Module> {
     let segments = segments(&bytes)?;
     let mut frames = FrameSections::default();
-    let mut build_id = None;
-    for segment in segments {
-        match segment.p_type(LittleEndian) {
-            elf::PT_GNU_EH_FRAME => frames.eh_frame_hdr = section_of_segment(&bytes, segment),
-            elf::PT_NOTE if build_id.is_none() => {
-                if let Ok(Some(mut notes)) = segment.notes(LittleEndian, &*bytes) {
-                    while let Ok(Some(note)) = notes.next() {
-                        if note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID && note.name() == elf::ELF_NOTE_GNU {
-                            build_id = Some(note.desc().to_vec());
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
+    for segment in segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME) {
+        frames.eh_frame_hdr = section_of_segment(&bytes, segment);
     }
     let header = header(&bytes)?;
     if let Ok(sections) = header.sections(LittleEndian, &*bytes) {
@@ -295,6 +283,7 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
         frames.eh_frame = frames.eh_frame_hdr.as_ref().and_then(|hdr| behind_header(&bytes, hdr));
     }
     let name = path.rsplit('/').next().unwrap_or(&path).to_string();
+    let build_id = build_id(&bytes);
     Some(Module { name, path, build_id, file: Some(bytes), frames, ..Module::without_file() })
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use object::LittleEndian;
 use object::elf;
-use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
+use object::read::elf::{FileHeader, ProgramHeader};
 
 use super::elf::CoreFile;
 use super::notes::FileRange;
@@ -128,7 +128,13 @@ impl CoreFiles {
     /// The file at `path` of the dead process, compared with the core.
     pub(super) fn find(&self, path: &str) -> Found {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(path.to_owned()).or_insert_with(|| self.search(path)).clone()
+        // Asked with each read of a page that the core omits: only the first time costs more than a look.
+        if let Some(found) = known.get(path) {
+            return found.clone();
+        }
+        let found = self.search(path);
+        known.insert(path.to_owned(), found.clone());
+        found
     }
 
     fn search(&self, path: &str) -> Found {
@@ -243,13 +249,10 @@ fn segments(bytes: &[u8]) -> Option<&[Segment]> {
     header.program_headers(LittleEndian, bytes).ok()
 }
 
-fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
-    for segment in segments(bytes)?.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_NOTE) {
-        let start = usize::try_from(segment.p_offset(LittleEndian)).ok()?;
-        let end = start.checked_add(usize::try_from(segment.p_filesz(LittleEndian)).ok()?)?;
-        let Some(data) = bytes.get(start..end) else { continue };
-        let align = if segment.p_align(LittleEndian) == 8 { 8 } else { 4 };
-        let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, data) else { continue };
+/// NT_GNU_BUILD_ID of a file, of which the beginning is enough.
+pub(crate) fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    for segment in segments(bytes)? {
+        let Ok(Some(mut notes)) = segment.notes(LittleEndian, bytes) else { continue };
         while let Ok(Some(note)) = notes.next() {
             if note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID && note.name() == elf::ELF_NOTE_GNU {
                 return Some(note.desc().to_vec());

@@ -23,42 +23,24 @@ pub(super) struct Known {
     pub(super) stack: Option<Addr>,
 }
 
-/// All mappings, in order of address.
+/// All mappings, in order of address; `ranges` are in order too and do not overlap.
 pub(super) fn mappings(core: &CoreFile, ranges: &[FileRange], files: &CoreFiles, known: &Known) -> Vec<Mapping> {
     let mut list: Vec<Mapping> = core.loads.iter().map(|load| of_load(load, ranges, known)).collect();
-    for range in ranges {
-        let covered = list.iter().any(|mapping| mapping.start < range.end && range.start < mapping.end);
-        if !covered {
-            list.push(of_range(range, files));
-        }
-    }
+    let is_stored = |range: &&FileRange| {
+        let ahead = core.loads.partition_point(|load| load.end <= range.start);
+        core.loads.get(ahead).is_some_and(|load| load.start < range.end)
+    };
+    list.extend(ranges.iter().filter(|range| !is_stored(range)).map(|range| of_range(range, files)));
     list.sort_by_key(|mapping| mapping.start);
-    // Ranges of a damaged core may lie over each other: the rest of the program counts on their order.
-    let mut last = Addr(0);
-    list.retain(|mapping| {
-        let fits = mapping.start >= last;
-        last = if fits { mapping.end } else { last };
-        fits
-    });
     list
 }
 
 fn of_load(load: &Load, ranges: &[FileRange], known: &Known) -> Mapping {
-    let range = ranges.iter().find(|range| range.start <= load.start && load.start < range.end);
+    let after = ranges.partition_point(|range| range.start <= load.start);
+    let range = ranges[..after].last().filter(|range| load.start < range.end);
     let holds = |address: Option<Addr>| address.is_some_and(|at| load.start <= at && at < load.end);
-    let mut mapping = Mapping {
-        start: load.start,
-        end: load.end,
-        read: load.read,
-        write: load.write,
-        execute: load.execute,
-        shared: false,
-        offset: 0,
-        device: (0, 0),
-        inode: 0,
-        path: None,
-        deleted: false,
-    };
+    let (read, write, execute) = (load.read, load.write, load.execute);
+    let mut mapping = Mapping { read, write, execute, ..Mapping::new(load.start, load.end) };
     match range {
         Some(range) => name(&mut mapping, range),
         None if holds(known.vdso) => mapping.path = Some("[vdso]".into()),
@@ -77,18 +59,11 @@ fn of_range(range: &FileRange, files: &CoreFiles) -> Mapping {
     });
     let has = |flag| segment.as_ref().is_some_and(|segment| segment.p_flags(LittleEndian).contains(flag));
     let mut mapping = Mapping {
-        start: range.start,
-        end: range.end,
         read: segment.is_none() || has(elf::PF_R),
-        // Nothing that was written to is left out of a core: what is here only by name is as good as constant.
-        write: false,
+        // Nothing that was written to is left out of a core: what is here only by name is as good as constant, so that
+        // it has no right to write.
         execute: has(elf::PF_X),
-        shared: false,
-        offset: 0,
-        device: (0, 0),
-        inode: 0,
-        path: None,
-        deleted: false,
+        ..Mapping::new(range.start, range.end)
     };
     name(&mut mapping, range);
     mapping

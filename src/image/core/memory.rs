@@ -28,11 +28,6 @@ impl CoreMemory {
         CoreMemory { core, files, mappings, has_changes }
     }
 
-    fn mapping(&self, address: Addr) -> Option<&Mapping> {
-        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
-        self.mappings[..after].last().filter(|mapping| mapping.contains(address))
-    }
-
     /// Bytes of the file behind a private mapping. A page of it that was written to is the process's own and dumped
     /// with the others, if such pages are dumped at all; if not, only what cannot be written to is believed, and
     /// not what the loader relocated before it took the right to write away.
@@ -66,7 +61,7 @@ impl Memory for CoreMemory {
         if stored > 0 {
             return Ok(stored);
         }
-        match self.mapping(address) {
+        match Mapping::of(&self.mappings, address) {
             None => Err(Fault::Unmapped(address)),
             Some(mapping) => self.file_bytes(mapping, address, buffer).ok_or(Fault::NotCaptured(address)),
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) use elf::CoreFile;
 pub use error::CoreError;
 pub use files::Places;
-pub(crate) use files::SnapshotFiles;
+pub(crate) use files::{SnapshotFiles, build_id};
 
 use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage};
 use files::CoreFiles;
@@ -25,11 +25,6 @@ use memory::CoreMemory;
 
 /// The owner of the kernel's notes.
 const CORE: &[u8] = b"CORE";
-
-/// Open a core of any kind.
-pub(crate) fn open(path: &Path) -> Result<CoreFile, CoreError> {
-    CoreFile::open(path)
-}
 
 /// The process that left this core, and what is missing of it.
 pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(ProcessImage, Vec<Gap>), CoreError> {
@@ -42,12 +37,13 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     };
     let process = note(notes::NT_PRPSINFO).and_then(notes::process).unwrap_or_default();
     let auxiliary = |key| notes::auxiliary(note(notes::NT_AUXV)?, key).map(super::Addr);
-    let ranges = note(notes::NT_FILE).map(notes::files).unwrap_or_default();
+    let ranges = in_order(note(notes::NT_FILE).map(notes::files).unwrap_or_default());
     let headers = auxiliary(notes::AT_PHDR);
     let program = headers.and_then(|at| ranges.iter().find(|range| range.start <= at && at < range.end));
     let program = program.or(ranges.first()).map(|range| range.path.clone());
     let files = Arc::new(CoreFiles::new(places.clone(), Arc::clone(&core), ranges.clone(), program.clone()));
-    let main = threads.iter().find(|thread| thread.tid == process.pid).unwrap_or(first);
+    let pid = if process.pid > 0 { process.pid } else { first.tid };
+    let main = threads.iter().find(|thread| thread.tid == pid).unwrap_or(first);
     let known = maps::Known { vdso: auxiliary(notes::AT_SYSINFO_EHDR), stack: main.registers.general.sp() };
     let mappings = maps::mappings(&core, &ranges, &files, &known);
     let has_changes = mappings.iter().any(|m| m.write && !m.is_file() && is_stored(&core, m));
@@ -57,7 +53,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     gaps.extend(blank_stacks(&core, &threads));
     if threads.len() > 1 {
         gaps.push(Gap::new(
-            format!("names, states and descriptors of the threads of process {}", process.pid),
+            format!("names, states and descriptors of the threads of process {pid}"),
             "a core keeps none; names come from Python, from the code that sets them, or are the function that a thread \
              runs, written with (). A `lockscope snapshot` has them all",
         ));
@@ -69,7 +65,6 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     code.dedup();
     gaps.extend(files.gaps(code.into_iter()));
 
-    let pid = if process.pid > 0 { process.pid } else { first.tid };
     let file = program.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
     let own = Some(process.name.as_str()).filter(|name| !file.starts_with(name)).unwrap_or_default();
     let mut images: Vec<ThreadImage> = threads.iter().map(|thread| image(thread, pid, own)).collect();
@@ -92,6 +87,18 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         auxiliary: note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default(),
     };
     Ok((image, gaps))
+}
+
+/// Files in order of address; of a damaged list, those that lie over an earlier one are left out.
+fn in_order(mut ranges: Vec<notes::FileRange>) -> Vec<notes::FileRange> {
+    ranges.sort_by_key(|range| range.start);
+    let mut last = super::Addr(0);
+    ranges.retain(|range| {
+        let fits = range.start >= last;
+        last = if fits { range.end } else { last };
+        fits
+    });
+    ranges
 }
 
 /// A thread; the kernel keeps one name in a core, that of the main thread. gdb writes the program's name there, which

@@ -11,8 +11,10 @@ pub(crate) const NT_PRPSINFO: u32 = 3;
 pub(crate) const NT_AUXV: u32 = 6;
 pub(crate) const NT_FILE: u32 = 0x4649_4c45;
 
-/// Entries of the auxiliary vector.
+/// Entries of the auxiliary vector (linux/auxvec.h).
 pub(crate) const AT_PHDR: u64 = 3;
+pub(crate) const AT_PHNUM: u64 = 5;
+pub(crate) const AT_RANDOM: u64 = 25;
 pub(crate) const AT_SYSINFO_EHDR: u64 = 33;
 
 /// `struct elf_prstatus`: pr_pid, pr_reg; its size.

@@ -243,9 +243,7 @@ impl LiveMemory {
     }
 
     fn mapping(&self, address: u64) -> Result<&Mapping, Fault> {
-        let after = self.mappings.partition_point(|mapping| mapping.start.0 <= address);
-        let mapping = self.mappings[..after].last().filter(|mapping| mapping.contains(Addr(address)));
-        let mapping = mapping.ok_or(Fault::Unmapped(Addr(address)))?;
+        let mapping = Mapping::of(&self.mappings, Addr(address)).ok_or(Fault::Unmapped(Addr(address)))?;
         if is_readable(mapping) { Ok(mapping) } else { Err(Fault::Denied(Addr(address))) }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::memory::{PAGE, is_changeable, is_readable, page_spans};
 use super::sys::Span;
-use crate::image::{Addr, Mapping, Register, Registers, Syscall};
+use crate::image::{Mapping, Register, Registers, Syscall};
 
 /// Bytes below the stack pointer: the red zone, and some to spare.
 const BELOW_STACK_POINTER: u64 = 256;
@@ -39,7 +39,7 @@ pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &
     let pointers = stopped.iter().filter_map(|registers| registers.general.sp()).chain(blocked.iter().map(|c| c.sp));
     for pointer in pointers {
         // Up to the end of its own mapping: what follows is not its stack.
-        if let Some(mapping) = mapping(mappings, pointer) {
+        if let Some(mapping) = Mapping::of(mappings, pointer) {
             let end = mapping.end.0.min(pointer.0.saturating_add(stack));
             clip(mappings, pointer.0.saturating_sub(BELOW_STACK_POINTER).max(mapping.start.0), end, &mut ranges);
         }
@@ -56,11 +56,6 @@ pub(super) fn of_pages(mappings: &[Mapping], pages: &BTreeSet<u64>) -> Vec<Span>
     page_spans(ranges)
 }
 
-fn mapping(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
-    let after = mappings.partition_point(|mapping| mapping.start <= address);
-    mappings[..after].last().filter(|mapping| mapping.contains(address))
-}
-
 /// Add the parts of `[start, end)` that can be read and can change.
 fn clip(mappings: &[Mapping], start: u64, end: u64, ranges: &mut Vec<(u64, u64)>) {
     let first = mappings.partition_point(|mapping| mapping.end.0 <= start);
@@ -74,7 +69,7 @@ fn clip(mappings: &[Mapping], start: u64, end: u64, ranges: &mut Vec<(u64, u64)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::RegisterSet;
+    use crate::image::{Addr, RegisterSet};
     use crate::image::live::proc_fs::parse_maps;
 
     const MAPS: &[u8] = b"10000-14000 r-xp 00000000 fe:01 7 /bin/x\n\
