@@ -219,6 +219,7 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
     };
     let mut list = Vec::new();
     let mut seen = HashSet::new();
+    let most = most.min(MOST_FRAMES);
     let mut next = match first {
         Ok(address) => address,
         Err(fault) => return (list, Some(format!("its frames could not be reached: {fault}"))),
@@ -227,7 +228,6 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
         if !seen.insert(next) {
             return (list, Some(format!("its list of frames runs in a circle at {next}")));
         }
-        let most = most.min(MOST_FRAMES);
         if list.len() >= most {
             return (list, Some(format!("it has more than {most} frames")));
         }

@@ -10,6 +10,7 @@ pub(crate) mod lines;
 pub(crate) mod table;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 pub use answers::Answers;
 use lines::Lines;
@@ -76,22 +77,12 @@ impl<'a> Symbols<'a> {
 
     /// The function that covers `address` (.symtab, .dynsym, .gnu_debugdata, separate debug file).
     pub fn function(&self, address: Addr) -> Option<Symbol> {
-        let known = self.answers.borrow().functions.get(&address).cloned();
-        known.unwrap_or_else(|| {
-            let found = self.covering(address, Table::function);
-            self.answers.borrow_mut().functions.insert(address, found.clone());
-            found
-        })
+        self.once(|answers| &mut answers.functions, address, || self.covering(address, Table::function))
     }
 
     /// The data object (global or static variable) that covers `address`.
     pub fn object(&self, address: Addr) -> Option<Symbol> {
-        let known = self.answers.borrow().objects.get(&address).cloned();
-        known.unwrap_or_else(|| {
-            let found = self.covering(address, Table::object);
-            self.answers.borrow_mut().objects.insert(address, found.clone());
-            found
-        })
+        self.once(|answers| &mut answers.objects, address, || self.covering(address, Table::object))
     }
 
     /// The first address of the function that covers `address`: by its symbol, or in stripped code by its frame
@@ -100,35 +91,46 @@ impl<'a> Symbols<'a> {
         if let Some(symbol) = self.function(address) {
             return Some(symbol.address);
         }
-        let known = self.answers.borrow().starts.get(&address).copied();
-        known.unwrap_or_else(|| {
-            let module = self.modules.at(address).and_then(|module| self.modules.list.get(module));
-            let found = module.and_then(|module| crate::unwind::function_start(module, address));
-            self.answers.borrow_mut().starts.insert(address, found);
-            found
-        })
+        let find = || crate::unwind::function_start(self.module(address)?, address);
+        self.once(|answers| &mut answers.starts, address, find)
     }
 
     /// The name of the function that the linker's slot at `address` is for, also before it was called first.
     pub fn slot(&self, address: Addr) -> Option<String> {
-        let known = self.answers.borrow().slots.get(&address).cloned();
-        known.unwrap_or_else(|| {
-            let module = self.modules.at(address).and_then(|module| self.modules.list.get(module));
-            let found =
-                module.and_then(|module| table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias)));
-            self.answers.borrow_mut().slots.insert(address, found.clone());
-            found
-        })
+        let find = || {
+            let module = self.module(address)?;
+            table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
+        };
+        self.once(|answers| &mut answers.slots, address, find)
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.
     pub fn find(&self, module: usize, name: &str) -> Option<Symbol> {
-        let known = self.answers.borrow().named.get(&module).and_then(|of| of.get(name).cloned());
-        known.unwrap_or_else(|| {
-            let found = self.search(module, name);
-            self.answers.borrow_mut().named.entry(module).or_default().insert(name.to_owned(), found.clone());
-            found
-        })
+        self.once(|answers| answers.named.entry(module).or_default(), name.to_owned(), || self.search(module, name))
+    }
+
+    /// Source positions of `address`, innermost inlined call first; empty without debug information.
+    pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
+        self.once(|answers| &mut answers.sources, address, || self.lines_of(address))
+    }
+
+    /// The answer that was given before, or the one that `find` gives now.
+    fn once<K: Ord, V: Clone>(
+        &self,
+        kept: impl Fn(&mut Answers) -> &mut BTreeMap<K, V>,
+        question: K,
+        find: impl FnOnce() -> V,
+    ) -> V {
+        if let Some(known) = kept(&mut self.answers.borrow_mut()).get(&question) {
+            return known.clone();
+        }
+        let found = find();
+        kept(&mut self.answers.borrow_mut()).insert(question, found.clone());
+        found
+    }
+
+    fn module(&self, address: Addr) -> Option<&'a Module> {
+        self.modules.list.get(self.modules.at(address)?)
     }
 
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
@@ -142,18 +144,8 @@ impl<'a> Symbols<'a> {
         self.table(module).find(name).map(|s| in_process(s, module))
     }
 
-    /// Source positions of `address`, innermost inlined call first; empty without debug information.
-    pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
-        let known = self.answers.borrow().sources.get(&address).cloned();
-        known.unwrap_or_else(|| {
-            let found = self.lines_of(address);
-            self.answers.borrow_mut().sources.insert(address, found.clone());
-            found
-        })
-    }
-
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
-        let Some(module) = self.modules.at(address).map(|m| &self.modules.list[m]) else { return Vec::new() };
+        let Some(module) = self.module(address) else { return Vec::new() };
         let lines = module.lines.get_or_init(|| {
             let own = module.file.as_ref().and_then(Lines::load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
@@ -162,7 +154,7 @@ impl<'a> Symbols<'a> {
     }
 
     fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {
-        let module = &self.modules.list[self.modules.at(address)?];
+        let module = self.module(address)?;
         ask(self.table(module), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
     }
 

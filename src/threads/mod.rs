@@ -5,20 +5,8 @@
 
 mod names;
 
-use std::collections::BTreeMap;
-
-use crate::image::ProcessImage;
-use crate::symbols::Symbols;
 use crate::unwind::NativeStack;
-
-/// Names of threads that the capture has none for, by tid.
-pub(crate) fn missing_names(
-    image: &ProcessImage,
-    symbols: &Symbols<'_>,
-    stacks: &[NativeStack],
-) -> BTreeMap<i32, String> {
-    names::missing(image, symbols, stacks)
-}
+pub(crate) use names::missing as missing_names;
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 15;
 const OUTERMOST: usize = 24;
 
 /// Names by tid, for the threads of `image` that have none.
-pub(super) fn missing(image: &ProcessImage, symbols: &Symbols<'_>, stacks: &[NativeStack]) -> BTreeMap<i32, String> {
+pub(crate) fn missing(image: &ProcessImage, symbols: &Symbols<'_>, stacks: &[NativeStack]) -> BTreeMap<i32, String> {
     let mut names = BTreeMap::new();
     if image.threads.iter().all(|thread| !thread.name.is_empty()) {
         return names;

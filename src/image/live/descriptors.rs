@@ -5,12 +5,13 @@
 //! read after the release; what is concluded from it holds only if a second look shows the same.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::proc_fs::ProcFs;
 use crate::image::descriptors::{Descriptor, FileLock, KernelFacts, PipeEnd};
-use crate::image::{ProcessImage, ThreadImage};
+use crate::image::{ProcessImage, Syscall, ThreadImage};
 
 /// Calls that wait for one descriptor, the first argument (x86-64): read, write and their vectors, splice.
 const READS_AND_WRITES: [i64; 7] = [0, 1, 17, 18, 19, 20, 275];
@@ -24,19 +25,18 @@ const ACCESS_MODE: u32 = 3;
 /// Fill in what the waits of these processes need.
 pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
     let mut facts = KernelFacts::default();
-    let waits_in = |processes: &[ProcessImage], calls: &[i64]| {
-        processes.iter().any(|process| process.threads.iter().any(|thread| waited(thread, calls).is_some()))
-    };
-    let (transfers, locks) = (waits_in(processes, &READS_AND_WRITES), waits_in(processes, &LOCKS));
-    if !transfers && !locks {
+    let calls = || processes.iter().flat_map(|process| &process.threads).filter_map(call);
+    let locks = calls().any(|call| LOCKS.contains(&call.number));
+    if !locks && !calls().any(|call| READS_AND_WRITES.contains(&call.number)) {
         return facts;
     }
     let mut pipes = BTreeSet::new();
     for process in processes.iter_mut() {
-        process.descriptors = descriptors(&proc_fs.process(process.pid));
-        let calls = [&READS_AND_WRITES[..], &LOCKS[..]].concat();
-        let numbers: BTreeSet<i32> = process.threads.iter().filter_map(|thread| waited(thread, &calls)).collect();
         let directory = proc_fs.process(process.pid);
+        process.descriptors = descriptors(&directory).unwrap_or_default();
+        let calls = process.threads.iter().filter_map(call);
+        let waited = calls.filter(|call| READS_AND_WRITES.contains(&call.number) || LOCKS.contains(&call.number));
+        let numbers: BTreeSet<i32> = waited.map(|call| call.arguments[0] as i32).collect();
         for descriptor in process.descriptors.iter_mut().filter(|descriptor| numbers.contains(&descriptor.number)) {
             identify(&directory, descriptor);
             if descriptor.is_pipe {
@@ -61,18 +61,17 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     facts
 }
 
-/// The descriptor that a thread waits for in one of `calls`.
-fn waited(thread: &ThreadImage, calls: &[i64]) -> Option<i32> {
-    let call = match thread.registers {
-        Some(registers) => registers.asleep()?,
-        None => thread.syscall?,
-    };
-    calls.contains(&call.number).then_some(call.arguments[0] as i32)
+/// The call that a thread sleeps in.
+fn call(thread: &ThreadImage) -> Option<Syscall> {
+    match thread.registers {
+        Some(registers) => registers.asleep(),
+        None => thread.syscall,
+    }
 }
 
 /// All descriptors by number and name.
-fn descriptors(directory: &Path) -> Vec<Descriptor> {
-    let Ok(entries) = std::fs::read_dir(directory.join("fd")) else { return Vec::new() };
+fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
+    let entries = std::fs::read_dir(directory.join("fd"))?;
     let one = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let target = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
@@ -80,7 +79,7 @@ fn descriptors(directory: &Path) -> Vec<Descriptor> {
     };
     let mut list: Vec<Descriptor> = entries.flatten().take(MOST_DESCRIPTORS).filter_map(one).collect();
     list.sort_by_key(|descriptor| descriptor.number);
-    list
+    Ok(list)
 }
 
 /// Inode and kind of the open file.
@@ -111,19 +110,20 @@ fn others(proc_fs: &ProcFs, pipes: &BTreeSet<String>, captured: &BTreeSet<i32>, 
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids.filter(|pid| !captured.contains(pid) && *pid != own) {
         let directory = proc_fs.process(pid);
-        match std::fs::read_dir(directory.join("fd")) {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => facts.unread += 1,
-            // It ended meanwhile.
-            Err(_) => {}
-            Ok(_) => {
-                let name = super::proc_fs::name(&directory).unwrap_or_default();
-                for descriptor in descriptors(&directory).iter().filter(|one| pipes.contains(&one.target)) {
-                    let (reads, writes) = access(&directory, descriptor.number);
-                    let end = PipeEnd { target: descriptor.target.clone(), pid, name: name.clone(), reads, writes };
-                    if !facts.ends.contains(&end) {
-                        facts.ends.push(end);
-                    }
-                }
+        let list = match descriptors(&directory) {
+            Ok(list) => list,
+            Err(error) => {
+                // Otherwise it ended meanwhile.
+                facts.unread += usize::from(error.kind() == io::ErrorKind::PermissionDenied);
+                continue;
+            }
+        };
+        for descriptor in list.into_iter().filter(|one| pipes.contains(&one.target)) {
+            let (reads, writes) = access(&directory, descriptor.number);
+            let name = super::proc_fs::name(&directory).unwrap_or_default();
+            let end = PipeEnd { target: descriptor.target, pid, name, reads, writes };
+            if !facts.ends.contains(&end) {
+                facts.ends.push(end);
             }
         }
     }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn own_descriptors_and_their_directions() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        let mut list = descriptors(Path::new("/proc/self"));
+        let mut list = descriptors(Path::new("/proc/self")).expect("readable");
         let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let other = std::os::fd::AsRawFd::as_raw_fd(&writer);
         let own = list.iter_mut().find(|descriptor| descriptor.number == number).expect("there");

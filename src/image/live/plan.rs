@@ -69,8 +69,8 @@ fn clip(mappings: &[Mapping], start: u64, end: u64, ranges: &mut Vec<(u64, u64)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Addr, RegisterSet};
     use crate::image::live::proc_fs::parse_maps;
+    use crate::image::{Addr, RegisterSet};
 
     const MAPS: &[u8] = b"10000-14000 r-xp 00000000 fe:01 7 /bin/x\n\
         20000-30000 rw-p 00000000 00:00 0 [heap]\n\

@@ -5,7 +5,7 @@
 //! [`Hopeless`] wait. It opens nothing and asks the kernel nothing.
 
 use super::super::facts::Process;
-use super::super::family::{Found, Look, add_resource, exact_hold};
+use super::super::family::{Found, Look, exact_hold, waits_for};
 use super::super::{Certainty, Hopeless, Needs, Observations, Party, Resource, ResourceKey, Scope};
 use super::Call;
 use crate::image::descriptors::FileLock;
@@ -117,10 +117,7 @@ fn other_ends(
 /// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very pipe.
 fn only_waiters(look: &Look<'_>, waits: &[Found], found: &Found, holders: &[(usize, String)]) -> bool {
     let process = &look.processes[found.process];
-    let waits_too = |position: usize| {
-        let same = |one: &&Found| one.process == found.process && one.thread == position;
-        waits.iter().find(same).is_some_and(|one| one.decoded.resource.key == found.decoded.resource.key)
-    };
+    let waits_too = |position: usize| waits_for(waits, &found.decoded.resource.key, found.process, position);
     holders.iter().all(|(position, _)| *position == found.process)
         && (0..process.threads.len())
             .all(|position| process.threads[position].image.state == TaskState::Zombie || waits_too(position))
@@ -165,5 +162,4 @@ fn lock_holders(look: &Look<'_>, found: &Found, descriptor: &Descriptor, call: C
             }
         }
     }
-    add_resource(out, &found.decoded.resource);
 }

@@ -238,7 +238,6 @@ fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded {
     let row = syscalls::row_of(call.number);
-    let known = descriptors::decode(process, call);
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
@@ -270,14 +269,18 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         Some(Timed::Pointer(at)) => call.arguments[at] != 0,
         Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
     };
-    let of_descriptor = known.as_ref().map(|(_, _, evidence)| evidence.clone());
-    let (resource, needs) = known.map(|(resource, needs, _)| (resource, needs)).unwrap_or_else(|| {
-        let key = ResourceKey { kind, scope, address: Addr(0) };
-        let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
-        (Resource { key, process: position, label: text, state: Vec::new() }, needs)
-    });
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
-    evidence.extend(of_descriptor);
+    let (resource, needs) = match descriptors::decode(process, call) {
+        Some((resource, needs, known)) => {
+            evidence.push(known);
+            (resource, needs)
+        }
+        None => {
+            let key = ResourceKey { kind, scope, address: Addr(0) };
+            let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
+            (Resource { key, process: position, label: text, state: Vec::new() }, needs)
+        }
+    };
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }

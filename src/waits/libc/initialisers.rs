@@ -5,7 +5,7 @@
 //! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
 
 use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Found, Look, exact_hold};
+use super::super::family::{Found, Look, exact_hold, waits_for};
 use super::super::{Certainty, Gone, Hold, Observations, Party};
 use super::call_sites;
 use crate::image::{Addr, Gap};
@@ -32,16 +32,8 @@ pub const ALLOCATION: &[&str] = &[
 pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
     let process = &look.processes[found.process];
     let key = &found.decoded.resource.key;
-    let base = match found.decoded.futex {
-        Some(futex) if key.kind == "pthread_barrier" => futex.word - 4,
-        Some(futex) => futex.word,
-        None => return,
-    };
-    let waits_for_it = |position: usize| {
-        waits
-            .iter()
-            .any(|one| one.process == found.process && one.thread == position && one.decoded.resource.key == *key)
-    };
+    let Some(base) = found.decoded.futex.map(|futex| futex.word) else { return };
+    let waits_for_it = |position: usize| waits_for(waits, key, found.process, position);
     let mut holders = Vec::new();
     for (position, thread) in process.threads.iter().enumerate() {
         let evidence = match key.kind {
@@ -66,9 +58,12 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     if holders.is_empty() && key.kind == "malloc_arena" {
         holders.extend(left_behind(look, process, found));
     }
-    if !holders.is_empty() {
-        let label = &found.decoded.resource.label;
-        out.gaps.retain(|gap: &Gap| !gap.what.ends_with(label.as_str()));
+    if holders.is_empty() {
+        let (who, why) = match key.kind {
+            "malloc_arena" => ("owner", "this lock records no owner"),
+            _ => ("holder", "the object records no thread"),
+        };
+        out.gaps.push(Gap::new(format!("{who} of {}", found.decoded.resource.label), why));
     }
     out.holds.extend(holders);
 }

@@ -241,8 +241,11 @@ fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
     };
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
     let evidence = vec![case.word_is(noun, base, "lock = 2")];
+    if kind == "malloc_arena" {
+        return case.below.refined(resource, ALLOCATION, evidence);
+    }
     let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");
-    case.below.refined(resource, if kind == "futex" { API } else { ALLOCATION }, evidence).with_gap(gap)
+    case.below.refined(resource, API, evidence).with_gap(gap)
 }
 
 /// The words of a mutex for the report.

@@ -1,25 +1,25 @@
 //! Objects whose words alone say too little, known by the function that waits: once, barrier, static initialisers.
 //!
-//! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one.
+//! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
+//! [`super::initialisers`] looks for it.
 
 use super::super::family::Decoded;
 use super::Case;
-use crate::image::Gap;
 
-/// (function prefixes, kind, noun, offset of the futex word in the object, has a holder that is not recorded).
+/// (function prefixes, kind, noun, offset of the futex word in the object).
 /// Offsets: libc.md sections 1 and 4.
-type Row = (&'static [&'static str], &'static str, &'static str, u64, bool);
+type Row = (&'static [&'static str], &'static str, &'static str, u64);
 
 const TABLE: &[Row] = &[
-    (&["cxa_guard_acquire"], "static_guard", "guard of a static variable", 0, true),
-    (&["pthread_barrier_wait"], "pthread_barrier", "barrier", 4, false),
-    (&["pthread_once", "call_once"], "pthread_once", "once control", 0, true),
-    (&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], "semaphore", "semaphore", 0, false),
+    (&["cxa_guard_acquire"], "static_guard", "guard of a static variable", 0),
+    (&["pthread_barrier_wait"], "pthread_barrier", "barrier", 4),
+    (&["pthread_once", "call_once"], "pthread_once", "once control", 0),
+    (&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], "semaphore", "semaphore", 0),
 ];
 
 /// Decode by the name of one of the innermost frames.
 pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
-    let (names, kind, noun, offset, held) = TABLE.iter().find(|(names, ..)| case.inside(names))?;
+    let (names, kind, noun, offset) = TABLE.iter().find(|(names, ..)| case.inside(names))?;
     let base = case.futex.word - *offset;
     let mut state = vec![("word", i64::from(case.futex.value))];
     if *kind == "pthread_barrier" {
@@ -29,7 +29,5 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     }
     let resource = case.resource(kind, noun, base, state);
     let evidence = vec![case.word_is(noun, base, "word"), format!("the thread is inside {}", names[0])];
-    let gap = Gap::new(format!("holder of {}", resource.label), "the object records no thread");
-    let decoded = case.below.refined(resource, names, evidence);
-    Some(if *held { decoded.with_gap(gap) } else { decoded })
+    Some(case.below.refined(resource, names, evidence))
 }
