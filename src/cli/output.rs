@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use super::{CliError, OutputArguments};
 use crate::analysis::{Keep, Outcome};
 use crate::render::{self, Format, Style};
+use crate::report::Report;
 
 /// One place to write a report to.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,35 +64,38 @@ pub(super) fn write(outcome: &Outcome, destinations: &[Destination]) -> Result<E
     let mut files = Vec::new();
     let mut stdout = false;
     for destination in destinations {
-        let mut bytes = Vec::new();
-        let (format, style) = match destination {
-            Destination::Stdout(format) => (*format, Style::for_stdout()),
-            Destination::File(_, format) => (*format, Style::plain()),
+        match destination {
+            Destination::Stdout(format) => {
+                stdout = true;
+                to_stdout(&rendered(report, *format, &Style::for_stdout())?)?;
+            }
+            Destination::File(path, format) => {
+                named(path, &rendered(report, *format, &Style::plain())?)?;
+                files.push(path.display().to_string());
+            }
             Destination::Snapshot(path) => {
                 snapshot(path, outcome)?;
-                files.push(path.display().to_string());
-                continue;
-            }
-        };
-        render::render(report, format, &style, &mut bytes)
-            .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
-        match destination {
-            Destination::Stdout(_) => {
-                stdout = true;
-                to_stdout(&bytes)?;
-            }
-            Destination::File(path, _) | Destination::Snapshot(path) => {
-                named(path, &bytes)?;
                 files.push(path.display().to_string());
             }
         }
     }
     if !stdout {
-        let title = report.findings.first().map(|finding| format!(": {}", finding.title)).unwrap_or_default();
-        let line = format!("{}{title}; written to {}", report.verdict.as_str(), files.join(", "));
-        say(&render::escape(&line));
+        headline(report, &format!("written to {}", files.join(", ")));
     }
     Ok(ExitCode::from(report.verdict.exit_code()))
+}
+
+fn rendered(report: &Report, format: Format, style: &Style) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    render::render(report, format, style, &mut bytes)
+        .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
+    Ok(bytes)
+}
+
+/// One line on standard error: what was found, and what became of it.
+pub(super) fn headline(report: &Report, what_became: &str) {
+    let title = report.findings.first().map(|finding| format!(": {}", finding.title)).unwrap_or_default();
+    say(&render::escape(&format!("{}{title}; {what_became}", report.verdict.as_str())));
 }
 
 /// Write a snapshot, compressed where its name says so; its size in bytes.

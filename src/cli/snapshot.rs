@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use super::{CliError, SnapshotArguments, output};
 use crate::analysis::{self, AttachOptions, Keep};
-use crate::render;
 
 /// Look at the processes that `arguments` name and write a snapshot.
 pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
@@ -16,11 +15,8 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     };
     let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
     let size = output::snapshot(&arguments.file, &outcome)?;
-    let report = &outcome.report;
-    let title = report.findings.first().map(|finding| format!(": {}", finding.title)).unwrap_or_default();
-    let file = arguments.file.display();
-    let line = format!("{}{title}; {} KiB written to {file}", report.verdict.as_str(), size.div_ceil(1024));
-    output::say(&render::escape(&line));
+    let written = format!("{} KiB written to {}", size.div_ceil(1024), arguments.file.display());
+    output::headline(&outcome.report, &written);
     if let Some(remains) = &outcome.remains {
         output::say(&format!("note: {}: {}", remains.what, remains.why));
     }

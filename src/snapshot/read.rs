@@ -3,7 +3,7 @@
 //! In: an opened core with lockscope's notes. Out: [`RecordedLook`]s. Everything in the file is foreign: sizes are
 //! limited, ranges checked, lists put in order.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,17 +93,14 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -
     let mut mappings = saved.mappings;
     mappings.retain(|mapping| mapping.start < mapping.end);
     mappings.sort_by_key(|mapping| mapping.start);
-    let mut threads = saved.threads;
-    let mut stacks = saved.stacks;
-    let mut seen = std::collections::BTreeSet::new();
-    let keep: Vec<bool> = threads.iter().map(|thread| seen.insert(thread.tid)).collect();
-    let mut kept = keep.iter();
-    threads.retain(|_| kept.next() == Some(&true));
-    let mut kept = keep.iter();
-    stacks.retain(|_| kept.next() == Some(&true));
+    // Each thread once, with its stack.
+    let mut seen = BTreeSet::new();
+    let stacks = saved.stacks.into_iter().chain(std::iter::repeat_with(NativeStack::unknown));
+    let threads = saved.threads.into_iter().zip(stacks).filter(|(thread, _)| seen.insert(thread.tid));
+    let (threads, stacks) = threads.unzip();
     let memory = RecordedMemory {
         pages: pages(&saved.pages, core, blob),
-        faults: saved.faults.into_iter().collect::<BTreeMap<_, _>>(),
+        faults: saved.faults.into_iter().collect(),
         mappings: mappings.clone(),
     };
     let builds = saved.modules.iter().map(|module| (module.path.clone(), module.build_id.clone()));

@@ -76,8 +76,8 @@ impl Recording {
             saved.modules = kept.symbols[position].modules().record();
             saved.answers = kept.symbols[position].answers();
             saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
-            saved.faults = recorder.faults();
-            pages.push(recorder.pages());
+            saved.faults = recorder.take_faults();
+            pages.push(recorder.take_pages());
             look.processes.push(saved);
         }
         self.looks.push(Kept { look, pages });

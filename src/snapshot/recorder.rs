@@ -61,14 +61,14 @@ impl Recorder {
         }
     }
 
-    /// What was kept.
-    pub(super) fn pages(&self) -> Pages {
-        locked(&self.pages).clone()
+    /// What was kept; the record begins anew.
+    pub(super) fn take_pages(&self) -> Pages {
+        std::mem::take(&mut *locked(&self.pages))
     }
 
-    /// Where reads failed, by page.
-    pub(super) fn faults(&self) -> Vec<(u64, SavedFault)> {
-        locked(&self.faults).iter().map(|(page, fault)| (*page, *fault)).collect()
+    /// Where reads failed, by page; the record begins anew.
+    pub(super) fn take_faults(&self) -> Vec<(u64, SavedFault)> {
+        std::mem::take(&mut *locked(&self.faults)).into_iter().collect()
     }
 }
 
@@ -109,11 +109,11 @@ mod tests {
     fn whole_pages_and_faults_are_kept() {
         let recorder = Recorder::new(Arc::new(OneAndAHalf));
         assert_eq!(recorder.u8(Addr(0x1fff)), Ok(7));
-        assert_eq!(recorder.pages().keys().copied().collect::<Vec<_>>(), [0x1000]);
+        assert_eq!(recorder.take_pages().keys().copied().collect::<Vec<_>>(), [0x1000]);
         assert_eq!(recorder.u16(Addr(0x1fff)), Ok(0x707));
-        assert_eq!(recorder.pages()[&0x2000].len(), 0x800);
+        assert_eq!(recorder.take_pages()[&0x2000].len(), 0x800);
         assert_eq!(recorder.u8(Addr(0x2900)), Err(Fault::Denied(Addr(0x2900))));
-        assert_eq!(recorder.faults(), [(0x2000, SavedFault::Denied)]);
+        assert_eq!(recorder.take_faults(), [(0x2000, SavedFault::Denied)]);
         assert_eq!(recorder.keep(Addr(u64::MAX - 1), 9), 0);
     }
 }

@@ -74,23 +74,24 @@ fn blank(pages: &mut Pages, start: u64, end: u64) {
 }
 
 /// Put the file together; `None` without a look.
-pub(super) fn file(mut looks: Vec<Kept>, redacted: bool) -> Option<Vec<u8>> {
-    let own = looks.last()?.pages.first()?.clone();
-    let mut store = Store { own: &own, blob: Vec::new(), known: HashMap::new() };
-    for kept in &mut looks {
-        for (position, (process, pages)) in kept.look.processes.iter_mut().zip(&kept.pages).enumerate() {
+pub(super) fn file(looks: Vec<Kept>, redacted: bool) -> Option<Vec<u8>> {
+    let (mut looks, pages): (Vec<SavedLook>, Vec<Vec<Pages>>) =
+        looks.into_iter().map(|kept| (kept.look, kept.pages)).unzip();
+    let own = pages.last()?.first()?;
+    let mut store = Store { own, blob: Vec::new(), known: HashMap::new() };
+    for (look, pages) in looks.iter_mut().zip(&pages) {
+        for (position, (process, pages)) in look.processes.iter_mut().zip(pages).enumerate() {
             process.pages = runs(pages, |page, bytes| store.place(position, page, bytes));
         }
     }
     let blob = store.blob;
-    let looks: Vec<_> = looks.into_iter().map(|kept| kept.look).collect();
     let first = looks.last()?.processes.first()?;
     let mut out = kernel_notes(first);
     let saved = Saved { version: VERSION, lockscope: env!("CARGO_PKG_VERSION").into(), redacted, looks };
     let json = serde_json::to_vec(&saved).ok()?;
     note(&mut out, OWNER, NOTE_LOOKS, &packed(&json));
     note(&mut out, OWNER, NOTE_PAGES, &packed(&blob));
-    elf(&out, &own)
+    elf(&out, own)
 }
 
 /// A snapshot's notes with other JSON, for the tests of damaged ones.
@@ -121,11 +122,11 @@ pub(crate) fn packed(bytes: &[u8]) -> Vec<u8> {
 struct Store<'a> {
     own: &'a Pages,
     blob: Vec<u8>,
-    known: HashMap<Vec<u8>, u64>,
+    known: HashMap<&'a [u8], u64>,
 }
 
-impl Store<'_> {
-    fn place(&mut self, process: usize, page: u64, bytes: &[u8]) -> Option<u64> {
+impl<'a> Store<'a> {
+    fn place(&mut self, process: usize, page: u64, bytes: &'a [u8]) -> Option<u64> {
         if process == 0 && self.own.get(&page).is_some_and(|own| own == bytes) {
             return None;
         }
@@ -134,13 +135,13 @@ impl Store<'_> {
         }
         let at = self.blob.len() as u64;
         self.blob.extend_from_slice(bytes);
-        self.known.insert(bytes.to_vec(), at);
+        self.known.insert(bytes, at);
         Some(at)
     }
 }
 
 /// Pages in a row whose bytes stand in a row.
-fn runs(pages: &Pages, mut place: impl FnMut(u64, &[u8]) -> Option<u64>) -> Vec<Run> {
+fn runs<'p>(pages: &'p Pages, mut place: impl FnMut(u64, &'p [u8]) -> Option<u64>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (&page, bytes) in pages {
         let (at, length) = (place(page, bytes), bytes.len() as u64);
