@@ -174,7 +174,7 @@ impl CoreFile {
             let (offset, stored) = (segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian).min(size));
             let Some(end) = start.checked_add(size).filter(|end| *end > start) else { continue };
             let present = length.saturating_sub(offset).min(stored);
-            cut += stored - present;
+            cut = cut.saturating_add(stored - present);
             let flags = segment.p_flags(LittleEndian);
             self.loads.push(Load {
                 start: Addr(start),
@@ -304,5 +304,39 @@ fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> 
         Ok(_) => Ok(bytes),
         Err(_) if bytes.len() > 64 => Ok(bytes),
         Err(error) => Err(damaged(format!("it cannot be unpacked ({error})"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core of these pieces: (address, size in memory, place in the file, size in the file).
+    fn core(loads: &[[u64; 4]]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0\x01\0\0\0".to_vec();
+        for word in [0, 64, 0] {
+            bytes.extend(u64::to_le_bytes(word));
+        }
+        bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, loads.len() as u8, 0, 0, 0, 0, 0, 0, 0]);
+        for [address, size, offset, stored] in loads {
+            bytes.extend([1, 0, 0, 0, 6, 0, 0, 0]);
+            for word in [offset, address, &0, stored, size, &4096] {
+                bytes.extend(word.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn pieces_that_announce_more_than_there_is() {
+        let most = u64::MAX - 0x2000;
+        let bytes = core(&[[0x1000, most, 0, most], [0x1800, most, 0, most], [0x1900, 64, u64::MAX, 64]]);
+        let opened = CoreFile::from_bytes(bytes.clone()).unwrap();
+        assert_eq!(opened.loads.len(), 1, "what lies over another is left out");
+        assert_eq!(opened.loads[0].stored, bytes.len() as u64);
+        assert_eq!(opened.problems.len(), 2, "{:?}", opened.problems);
+        let mut buffer = [0; 4];
+        assert_eq!((opened.read(Addr(0x1000), &mut buffer), &buffer), (4, b"\x7fELF"));
+        assert_eq!(opened.read(Addr(0x1000 + bytes.len() as u64), &mut buffer), 0);
     }
 }
