@@ -67,6 +67,44 @@ impl<'a> Code<'a> {
         self.read(function, FIRST_BYTES, Values::of_call(arguments, thread_pointer))
     }
 
+    /// All calls of the function that covers `within`, in order of address, without their arguments.
+    pub fn calls_in(&self, within: Addr) -> Vec<CallSite> {
+        let Some(start) = self.symbols.function_start(within) else { return Vec::new() };
+        let mut code = vec![0; LARGEST_FUNCTION as usize];
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
+        let mut sites = Vec::new();
+        for instruction in &mut Decoder::with_ip(64, &code[..read], start.0, DecoderOptions::NONE) {
+            let at = Addr(instruction.ip());
+            // Behind a jump that leads nowhere further the next function may begin.
+            let ends = matches!(instruction.mnemonic(), Mnemonic::Ret | Mnemonic::Jmp);
+            if instruction.is_invalid()
+                || ends && self.symbols.function_start(Addr(instruction.next_ip())) != Some(start)
+            {
+                break;
+            }
+            if instruction.mnemonic() == Mnemonic::Call {
+                let (target, function) = self.called(&instruction);
+                sites.push(CallSite { at, target, function, arguments: [None; 2] });
+            }
+        }
+        sites
+    }
+
+    /// The function whose call returns to `at`: the one that was called there, though it may have ended by a jump into
+    /// another and have no frame of its own.
+    pub fn called_before(&self, at: Addr) -> Option<String> {
+        // call rel32, call *slot(%rip).
+        const LENGTHS: [u64; 2] = [5, 6];
+        LENGTHS.iter().find_map(|length| {
+            let from = at - *length;
+            let mut code = [0; 6];
+            self.image.memory.read_exact(from, &mut code[..*length as usize]).ok()?;
+            let instruction = Decoder::with_ip(64, &code[..*length as usize], from.0, DecoderOptions::NONE).decode();
+            let is_call = instruction.mnemonic() == Mnemonic::Call && instruction.next_ip() == at.0;
+            is_call.then(|| self.called(&instruction).1).flatten()
+        })
+    }
+
     /// Whether the code at `from` can come to `to` within the function that covers both, following all branches. Calls
     /// of functions that never return end a way.
     pub fn reaches(&self, from: Addr, to: Addr) -> bool {

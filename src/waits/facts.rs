@@ -7,9 +7,12 @@ use std::collections::HashMap;
 
 use super::family::{Context, plain_name};
 use super::kernel::Call;
+use super::libc::call_sites::Memo;
 use super::libc::layout;
+use crate::code::Code;
 use crate::image::{Addr, MemoryExt, Register, ThreadImage};
 use crate::threads::Thread;
+use crate::unwind::NativeFrame;
 
 /// Most bytes of one stack that are searched for a lock's address.
 const STACK_LIMIT: u64 = 1 << 20;
@@ -17,6 +20,8 @@ const STACK_LIMIT: u64 = 1 << 20;
 const FRAME_LIMIT: u64 = 256 << 10;
 /// Most frames of one stack that are searched.
 const FRAMES_LIMIT: usize = 512;
+/// How the names of the C library's modules begin.
+pub const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
 /// Bytes above the stack pointer that are searched where no frames are known.
 const TOP_OF_STACK: u64 = 1024;
 
@@ -38,6 +43,8 @@ pub struct Process<'a> {
     pub threads: Vec<ThreadFacts<'a>>,
     /// Its C library.
     pub library: CLibrary,
+    /// What was read of its code.
+    pub call_sites: Memo,
     by_libc_tid: HashMap<i32, usize>,
     by_pthread: HashMap<Addr, usize>,
 }
@@ -92,7 +99,7 @@ impl<'a> Process<'a> {
             let segments = segments(image, thread);
             threads.push(ThreadFacts { image, thread, call, libc_tid, pthread, segments, words: OnceCell::new() });
         }
-        Process { context, threads, library, by_libc_tid, by_pthread }
+        Process { context, threads, library, call_sites: Memo::default(), by_libc_tid, by_pthread }
     }
 
     /// Position of the thread that libc calls `tid`.
@@ -245,13 +252,41 @@ impl ThreadFacts<'_> {
     pub fn first_library(&self, process: &Process<'_>) -> Option<String> {
         let modules = process.context.symbols.modules();
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        let of_libc = ["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++", "libc++", "[vdso]"];
+        let of_libc = [C_LIBRARY, &["libstdc++", "libc++", "[vdso]"]].concat();
         let first = frames
             .iter()
             .take(FRAMES_LIMIT)
             .filter_map(|frame| modules.list.get(modules.at(frame.pc)?))
             .find(|module| !of_libc.iter().any(|prefix| module.name.starts_with(prefix)))?;
         first.name.contains(".so").then(|| first.name.clone())
+    }
+
+    /// Calls into the C library whose function has no name on the stack, since it ended by a jump into an inner one: the
+    /// position of the frame inside, and the name at the call, innermost first.
+    pub fn nameless_entries<'p>(&'p self, process: &'p Process<'_>) -> impl Iterator<Item = (usize, String)> + 'p {
+        let modules = process.context.symbols.modules();
+        let code = Code::new(process.context.image, process.context.symbols);
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let inside = move |frame: &NativeFrame| {
+            let module = modules.at(frame.pc).and_then(|at| modules.list.get(at));
+            module.is_some_and(|module| C_LIBRARY.iter().any(|prefix| module.name.starts_with(prefix)))
+        };
+        let pairs = frames.windows(2).take(FRAMES_LIMIT).enumerate();
+        let entries = pairs.filter(move |(native, pair)| {
+            inside(&pair[0]) && !pair[0].signal && !inside(&pair[1]) && self.name_of(*native).is_none()
+        });
+        entries.filter_map(move |(native, pair)| Some((native, code.called_before(pair[1].pc)?)))
+    }
+
+    /// The native frame that a signal interrupted, of the innermost handler on the stack.
+    pub fn interrupted(&self) -> Option<usize> {
+        let frames = &self.thread?.native.frames;
+        frames.iter().take(FRAMES_LIMIT).position(|frame| frame.signal).map(|native| native + 1)
+    }
+
+    /// The name of a native frame.
+    fn name_of(&self, native: usize) -> Option<&str> {
+        self.thread?.frames.iter().find(|frame| frame.native == Some(native))?.function.as_deref()
     }
 }
 

@@ -282,6 +282,9 @@ fn frame(thread: &ThreadFacts<'_>, api: &[&str]) -> Option<usize> {
                 api.iter().any(|prefix| name.starts_with(prefix))
             })
     };
-    let end = frames.len().min(4 * API_FRAMES);
+    // What a signal interrupted is another call.
+    let interrupted = thread.interrupted().unwrap_or(usize::MAX);
+    let inner = frames.iter().take_while(|frame| frame.native.is_none_or(|native| native < interrupted)).count();
+    let end = inner.min(4 * API_FRAMES);
     Some((0..end).rev().find(named).unwrap_or(0))
 }

@@ -4,7 +4,8 @@
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
 use super::facts::{Process, ThreadFacts};
-use super::family::{Found, Look, exact_hold};
+use super::family::{Found, Look, exact_hold, waits_for};
+use super::libc::call_sites::Calls;
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
 use crate::image::{Addr, Gap, ProcessImage};
 
@@ -24,8 +25,10 @@ pub enum Ownership {
     Readers(u32, Addr),
     /// The writer that is in front of a reader in the queue of the rwlock here.
     QueuedWriter(Addr),
-    /// Whoever has locked the spinlock here: nobody records it.
-    Spinner(Addr),
+    /// Whoever's code has taken the lock here by such calls: nobody records it.
+    ByCalls(Addr, &'static Calls),
+    /// Whoever has the address of the lock here at hand, of so many bytes: nobody records it, and no call takes it.
+    AtHand(Addr, u64),
 }
 
 /// An owner as a lock names it.
@@ -86,6 +89,27 @@ pub fn resolve(look: &Look<'_>, found: &Found, owner: Owner, out: &mut Observati
             }
         }
         _ => out.holds.push(gone(look, process, resource, &owner)),
+    }
+}
+
+/// Threads that do not wait for the lock and have its address in a register or on their stack: candidates.
+pub fn at_hand(look: &Look<'_>, waits: &[Found], found: &Found, lock: Addr, size: u64, out: &mut Observations) {
+    /// Looking through every stack for every lock would cost the square of their number.
+    const MOST_THREADS: usize = 512;
+    let process = &look.processes[found.process];
+    let key = &found.decoded.resource.key;
+    for (position, thread) in process.threads.iter().enumerate().take(MOST_THREADS) {
+        if waits_for(waits, key, found.process, position) {
+            continue;
+        }
+        let Some(mention) = thread.mention(process, lock, size, 0) else { continue };
+        let evidence = vec![
+            format!("{} has its address: {}", thread.describe(), mention.place),
+            "the lock records no owner: a candidate".into(),
+        ];
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let hold = exact_hold(key, holder, None, evidence);
+        out.holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged(mention.native), ..hold });
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
 pub(crate) struct Target {
     child: Child,
     pub(crate) output: BufReader<ChildStdout>,
+    /// The lines before its READY line.
+    pub(crate) said: Vec<String>,
     /// As its READY line lists them; the first is the one to look at.
     pub(crate) pids: Vec<i32>,
 }
@@ -56,14 +58,18 @@ impl Target {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn().expect("the target starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        while !line.contains("READY pids=") {
-            line.clear();
+        let mut said = Vec::new();
+        let line = loop {
+            let mut line = String::new();
             assert!(output.read_line(&mut line).expect("readable") > 0, "the target ended before it was ready");
-        }
+            if line.contains("READY pids=") {
+                break line;
+            }
+            said.push(line);
+        };
         let list = line.trim().rsplit('=').next().expect("a list");
         let pids = list.split(',').map(|p| p.parse().expect("a number")).collect();
-        Target { child, output, pids }
+        Target { child, output, said, pids }
     }
 
     /// The process that was started, which may be another's parent.

@@ -5,6 +5,7 @@ mod contract;
 mod harmless;
 mod harness;
 mod kernel_waits;
+mod libcs;
 mod mutations;
 mod native;
 mod peers;

@@ -267,14 +267,15 @@ impl LiveMemory {
                 }
             }
         };
+        let bytes = block.get(&page).and_then(|bytes| bytes.get((address - page) as usize..));
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+            // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
+            return Err(Fault::Denied(Addr(address)));
+        };
         if is_changeable(mapping) {
             locked(&self.late).insert(page);
         }
-        let bytes = block.get(&page).and_then(|bytes| bytes.get((address - page) as usize..));
-        match bytes {
-            Some(bytes) if !bytes.is_empty() => Ok(fill(buffer, bytes)),
-            _ => Err(Fault::Denied(Addr(address))),
-        }
+        Ok(fill(buffer, bytes))
     }
 
     /// The pages of a block that can be read.

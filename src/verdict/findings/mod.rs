@@ -12,6 +12,8 @@ mod gil_vs_native_lock;
 mod join_cycle;
 mod loader_lock_cycle;
 mod lock_order_cycle;
+mod lock_taken_again_in_signal_handler;
+mod nobody_left_to_wake;
 mod owner_exited;
 mod pipe_cycle;
 mod pipe_without_writer;
@@ -67,6 +69,7 @@ const REGISTRY: &[Rule] = &[
     pipe_cycle::RULE,
     file_lock_cycle::RULE,
     join_cycle::RULE,
+    lock_taken_again_in_signal_handler::RULE,
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,
     lock_order_cycle::RULE,
@@ -74,6 +77,7 @@ const REGISTRY: &[Rule] = &[
     owner_exited::RULE,
     dead_process_holds_lock::RULE,
     pipe_without_writer::RULE,
+    nobody_left_to_wake::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
 ];
@@ -215,6 +219,19 @@ impl Context<'_> {
                 ..Draft::default()
             })
             .collect()
+    }
+
+    /// The waits without end for resources of some kinds.
+    fn dead_end_drafts(&self, is: impl Fn(&str) -> bool) -> Vec<Draft> {
+        let seen = self.look.observations;
+        let ends = self.dead_ends.iter().filter(|end| is(seen.hopeless[end.hopeless].resource.kind));
+        ends.map(|end| Draft {
+            message: summary::dead_end_sentence(self, end),
+            parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
+            resources: vec![seen.hopeless[end.hopeless].resource.clone()],
+            ..Draft::default()
+        })
+        .collect()
     }
 
     fn frame_of(&self, edge: &CycleEdge) -> usize {

@@ -2,9 +2,11 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It decides nothing about pipes.
 
-use super::super::summary;
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
+
+/// What has two ends.
+pub(super) const KINDS: [&str; 2] = ["pipe", "socket"];
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -23,14 +25,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
-    let of_pipes = context.dead_ends.iter().filter(|end| seen.hopeless[end.hopeless].resource.kind == "pipe");
-    of_pipes
-        .map(|end| Draft {
-            message: summary::dead_end_sentence(context, end),
-            parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
-            resources: vec![seen.hopeless[end.hopeless].resource.clone()],
-            ..Draft::default()
-        })
-        .collect()
+    context.dead_end_drafts(|kind| KINDS.contains(&kind))
 }

@@ -48,9 +48,11 @@ impl Futex {
     }
 }
 
-const FUTEX_WAIT: u32 = 0;
+/// FUTEX_WAIT (linux/futex.h).
+pub const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;
-const FUTEX_WAIT_BITSET: u32 = 9;
+/// FUTEX_WAIT_BITSET.
+pub const FUTEX_WAIT_BITSET: u32 = 9;
 const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
 const FUTEX_LOCK_PI2: u32 = 13;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).

@@ -5,7 +5,7 @@
 //! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
 
 use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Found, Look, exact_hold, waits_for};
+use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
 use super::super::{Certainty, Gone, Hold, Observations, Party};
 use super::call_sites;
 use crate::image::{Addr, Gap};
@@ -35,11 +35,14 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     let Some(base) = found.decoded.futex.map(|futex| futex.word) else { return };
     let waits_for_it = |position: usize| waits_for(waits, key, found.process, position);
     let mut holders = Vec::new();
+    if key.kind == "static_guard" {
+        // Between `__cxa_guard_acquire` and `__cxa_guard_release`: its thread runs the initialiser.
+        return call_sites::holders(look, found, base, &call_sites::GUARD, out);
+    }
     for (position, thread) in process.threads.iter().enumerate() {
         let evidence = match key.kind {
-            "static_guard" => in_static_initialiser(process, thread, base),
             "pthread_once" if !waits_for_it(position) => in_once(process, thread, base),
-            "malloc_arena" if !waits_for_it(position) => in_allocator(thread),
+            "malloc_arena" => in_allocator(process, thread, waits_for_it(position)),
             _ => None,
         };
         if let Some((native, evidence)) = evidence {
@@ -68,14 +71,6 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     out.holds.extend(holders);
 }
 
-/// Between `__cxa_guard_acquire` and `__cxa_guard_release` of this guard: its thread runs the initialiser.
-fn in_static_initialiser(process: &Process<'_>, thread: &ThreadFacts<'_>, guard: Addr) -> Option<(usize, String)> {
-    const ACQUIRE: &[&str] = &["cxa_guard_acquire"];
-    const RELEASE: &[&str] = &["cxa_guard_release", "cxa_guard_abort"];
-    let between = call_sites::between(process, thread, guard, ACQUIRE, RELEASE)?;
-    Some((between.native, between.evidence))
-}
-
 /// Inside a `pthread_once` that has this control in its registers or on its stack.
 fn in_once(process: &Process<'_>, thread: &ThreadFacts<'_>, control: Addr) -> Option<(usize, String)> {
     let (native, name) = thread.names(FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
@@ -84,10 +79,15 @@ fn in_once(process: &Process<'_>, thread: &ThreadFacts<'_>, control: Addr) -> Op
     Some((native, format!("{who} is inside {name} (frame {native}) and has the control's address: {}", mention.place)))
 }
 
-/// Inside the allocator: every holder of an arena's lock is.
-fn in_allocator(thread: &ThreadFacts<'_>) -> Option<(usize, String)> {
-    let is_allocation = |name: &str| ALLOCATION.contains(&name);
-    let (native, name) = thread.names(FRAMES).filter(|(_, name)| is_allocation(name)).last()?;
+/// Inside the allocator: every holder of an arena's lock is. Of a thread that waits for the lock itself, that is the
+/// code which a signal handler interrupted.
+fn in_allocator(process: &Process<'_>, thread: &ThreadFacts<'_>, waits: bool) -> Option<(usize, String)> {
+    let is_allocation = |name: &str| ALLOCATION.contains(&plain_name(name));
+    let interrupted = if waits { thread.interrupted()? } else { 0 };
+    let named = thread.names(FRAMES).map(|(native, name)| (native, name.to_owned()));
+    let calls = named.chain(thread.nameless_entries(process));
+    let inside = calls.filter(|(native, name)| *native >= interrupted && is_allocation(name));
+    let (native, name) = inside.max_by_key(|(native, _)| *native)?;
     Some((native, format!("{} is inside {name} (frame {native}), where arena locks are held", thread.describe())))
 }
 

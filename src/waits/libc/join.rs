@@ -4,6 +4,7 @@
 //! futex word is `pd->tid` (up to 2.42) or `pd->joinstate` (2.43).
 
 use super::super::family::Decoded;
+use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use super::super::owner::Ownership;
 use super::super::{Resource, ResourceKey, Scope};
 use super::Case;
@@ -18,7 +19,9 @@ const JOINABLE: u32 = 2;
 /// Decode a glibc join.
 pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
-    if !matches!(futex.operation, 0 | 0x109) {
+    // All forms are without FUTEX_PRIVATE_FLAG, since the kernel wakes them when the thread ends.
+    const PRIVATE: u32 = 0x80;
+    if futex.operation & PRIVATE != 0 || !matches!(futex.command, FUTEX_WAIT | FUTEX_WAIT_BITSET) {
         return None;
     }
     let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
@@ -26,7 +29,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         if futex.word == pd + layout::PTHREAD_TID && futex.value == case.process.threads[position].libc_tid as u32 {
             return Some(joined(case, pd, position, "pd->tid"));
         }
-        if futex.value == JOINABLE && futex.operation == 0x109 && futex.word.within(pd + low, high - low) {
+        if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && futex.word.within(pd + low, high - low) {
             return Some(joined(case, pd, position, "pd->joinstate"));
         }
     }

@@ -4,6 +4,7 @@
 //! its own words say of the holder. Words decide, never a version or a symbol; a name only chooses between two
 //! readings of equal words.
 
+pub mod barrier;
 pub mod call_sites;
 pub mod condition;
 pub mod initialisers;
@@ -24,8 +25,16 @@ use super::{Observations, Party, Resource};
 use crate::image::Addr;
 
 /// Kinds whose holders this family tells.
-const KINDS: &[&str] =
-    &["pthread_mutex", "pthread_rwlock", "pthread_spinlock", "stdio_file", "loader_lock", "thread", "futex"];
+const KINDS: &[&str] = &[
+    "pthread_mutex",
+    "pthread_rwlock",
+    "pthread_spinlock",
+    "semaphore",
+    "stdio_file",
+    "loader_lock",
+    "thread",
+    "futex",
+];
 /// Kinds whose holders only frames tell.
 const UNRECORDED: &[&str] = &["static_guard", "pthread_once", "malloc_arena"];
 
@@ -109,10 +118,13 @@ impl Family for Libc {
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
         let Some(below) = below else { return spinlock::decode(process, thread) };
-        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex" && !below.transient) else {
+        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex") else {
             return mutex::paused(process, thread, below);
         };
         let case = Case { process, thread, below, futex };
+        if below.transient {
+            return musl::left_asleep(&case);
+        }
         match process.library {
             CLibrary::Glibc => GLIBC.iter().find_map(|decoder| decoder(&case)),
             CLibrary::Musl => musl::decode(&case).or_else(|| mutex::unread(&case)),
@@ -122,6 +134,9 @@ impl Family for Libc {
     fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
         for found in waited(waits, UNRECORDED) {
             initialisers::holders(look, waits, found, out);
+        }
+        for found in waited(waits, &["pthread_barrier"]) {
+            barrier::holders(look, waits, found, out);
         }
         for found in waited(waits, KINDS) {
             let process = &look.processes[found.process];
@@ -136,7 +151,8 @@ impl Family for Libc {
                     }
                 }
                 Ownership::QueuedWriter(base) => rwlock::queued_writer(look, waits, found, *base, out),
-                Ownership::Spinner(lock) => spinlock::holders(look, found, *lock, out),
+                Ownership::ByCalls(lock, calls) => call_sites::holders(look, found, *lock, calls, out),
+                Ownership::AtHand(lock, size) => owner::at_hand(look, waits, found, *lock, *size, out),
                 Ownership::Readers(count, base) => rwlock::readers(look, waits, found, *count, *base, out),
             }
         }

@@ -3,12 +3,13 @@
 //! In: a [`Case`]. Out: as for glibc. Its semaphore and its write-held rwlock have equal words; only a name tells
 //! them apart, and without one the futex stays a futex.
 
+use super::super::facts::CLibrary;
 use super::super::family::Decoded;
 use super::super::owner::{Owner, Ownership};
 use super::Case;
-use super::layout::{MUSL_DETACH_STATE, OWNER_DIED, TID_MASK, WAITERS};
-use super::{condition, join, mutex, rwlock, semaphore};
-use crate::image::{Addr, Gap};
+use super::layout::{MUSL_DETACH_STATE, OWNER_DIED, TID_MASK, WAITERS, condition as layout};
+use super::{call_sites, condition, join, mutex, named, rwlock, semaphore};
+use crate::image::{Addr, TaskState};
 
 /// The mutex's lock word.
 const LOCK: u64 = 4;
@@ -19,6 +20,15 @@ const LOCKED: u32 = 16;
 /// A write-held rwlock, and a semaphore with waiters.
 const ALL_BITS: u32 = 0xffff_ffff;
 const SIZE: u64 = 40;
+/// The lock in a FILE, and its bit for waiters (MAYBE_WAITERS, src/internal/stdio_impl.h).
+const FILE_LOCK: u64 = 140;
+const FILE_WAITERS: u32 = 0x4000_0000;
+/// `_c_seq` and `_c_tail` of a condition.
+const SEQUENCE: u64 = 8;
+const TAIL: u64 = 40;
+/// struct waiter { prev, next, state, barrier, notify }, a node of a condition's list.
+const NODE_NEXT: u64 = 8;
+const NODE_BARRIER: u64 = 20;
 
 /// Decode a wait of a musl process.
 pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
@@ -32,23 +42,22 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         }
     }
     let value = futex.value;
-    if value == 2 && (case.thread.on_own_stack(futex.word) || case.inside(condition::API)) {
-        let resource = case.resource("pthread_cond", "condition (its waiter's node)", futex.word, Vec::new());
-        let evidence = vec![case.word_is("the waiter's node", futex.word, "barrier")];
-        return Some(case.below.refined(resource, condition::API, evidence));
+    if case.inside(condition::API) && value & WAITERS == 0 || value == 2 && case.thread.on_own_stack(futex.word) {
+        return Some(waits_for_signal(case));
+    }
+    if let Some(decoded) = file(case) {
+        return Some(decoded);
     }
     if value & WAITERS == 0 {
-        return None;
+        return named::decode(case);
     }
     let is = |names: &[&str]| case.inside(names);
     if is(semaphore::API) {
         let waiters = case.word(futex.word, 4)?;
         let resource = case.resource("semaphore", "semaphore", futex.word, vec![("waiters", i64::from(waiters))]);
-        return Some(case.below.refined(
-            resource,
-            semaphore::API,
-            vec![case.word_is("semaphore", futex.word, "value")],
-        ));
+        let evidence = vec![case.word_is("semaphore", futex.word, "value")];
+        let decoded = case.below.refined(resource, semaphore::API, evidence);
+        return Some(decoded.owned(Ownership::ByCalls(futex.word, &call_sites::SEMAPHORE)));
     }
     if is(rwlock::API) {
         return Some(readers_writer(case));
@@ -66,6 +75,64 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     None
 }
 
+/// Conditions and barriers that processes share change their word for all waiters and wake one: the others sleep on
+/// with a value that the word no longer has. A thread that was woken would have run between the samples.
+pub fn left_asleep(case: &Case<'_, '_>) -> Option<Decoded> {
+    let image = case.thread.image;
+    let is_left = case.process.library == CLibrary::Musl
+        && image.state == TaskState::Sleeping
+        && image.cpu_used.is_some_and(|(used, _)| used == 0)
+        && case.inside(&[condition::API[0], "pthread_barrier_wait"]);
+    let decoded = is_left.then(|| decode(case)).flatten()?;
+    Some(Decoded { transient: false, ..decoded })
+}
+
+/// A condition. Its waiters are a list of nodes, each on its waiter's stack, whose oldest the condition names; one that
+/// processes share is waited for by its sequence number (src/thread/pthread_cond_timedwait.c).
+fn waits_for_signal(case: &Case<'_, '_>) -> Decoded {
+    let word = case.futex.word;
+    if !case.thread.on_own_stack(word) {
+        let base = word - SEQUENCE;
+        let resource = case.resource("pthread_cond", "condition", base, Vec::new());
+        return case.below.refined(resource, condition::API, vec![case.word_is("condition", base, "_c_seq")]);
+    }
+    let (resource, known) = match listed_in(case, word - NODE_BARRIER) {
+        Some(base) => {
+            let known = format!("the list of condition {base} has the waiter's node at {}", word - NODE_BARRIER);
+            (case.resource("pthread_cond", "condition", base, Vec::new()), known)
+        }
+        None => {
+            let known = case.word_is("the waiter's node", word, "barrier");
+            (case.resource("pthread_cond", "condition (its waiter's node)", word, Vec::new()), known)
+        }
+    };
+    case.below.refined(resource, condition::API, vec![known])
+}
+
+/// The condition, by a register or stack word of the waiter, in whose list this node is.
+fn listed_in(case: &Case<'_, '_>, node: Addr) -> Option<Addr> {
+    use crate::image::MemoryExt;
+    const MOST_WAITERS: usize = 1 << 14;
+    let memory = case.process.memory();
+    let next = |node: &Addr| memory.pointer(*node + NODE_NEXT).ok().filter(|next| !next.is_null());
+    let oldest = std::iter::successors(Some(node), next).take(MOST_WAITERS).last()?;
+    let registers = case.thread.registers(4).into_iter().map(|(_, _, value)| value);
+    let words = case.thread.top(case.process, layout::CLEANUP_RANGE).into_iter().map(|(_, word)| word);
+    let names_it = |base: &Addr| memory.pointer(*base + TAIL).is_ok_and(|tail| tail == oldest);
+    registers.chain(words).filter(|value| *value > 4096 && value % 8 == 0).map(Addr).find(names_it)
+}
+
+/// The lock in a FILE: the owner's id, and a bit for waiters (src/stdio/__lockfile.c).
+fn file(case: &Case<'_, '_>) -> Option<Decoded> {
+    let value = case.futex.value;
+    let position = case.process.libc_tid((value & !FILE_WAITERS) as i32).filter(|_| value & FILE_WAITERS != 0)?;
+    let base = case.futex.word - FILE_LOCK;
+    let known = format!("lock = {value:#x} at {}: owner {}", case.futex.word, value & !FILE_WAITERS);
+    let resource = case.resource("stdio_file", "FILE lock", base, vec![("lock", i64::from(value))]);
+    let evidence = vec![case.word_is("FILE", base, "lock"), known.clone()];
+    Some(case.below.refined(resource, mutex::FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
+}
+
 /// A mutex: `_m_type` +0, `_m_lock` +4.
 fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
     let base = case.futex.word - LOCK;
@@ -74,10 +141,9 @@ fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
     let mut state = vec![("lock", i64::from(word)), ("kind", i64::from(kind))];
     let evidence = vec![case.word_is("mutex", base, "_m_lock"), format!("_m_lock = {word:#x}, _m_type = {kind:#x}")];
     if kind & 15 == 0 || tid == 0 {
-        let why = "musl records no owner of an ordinary mutex";
         let resource = case.resource("pthread_mutex", "mutex", base, state);
-        let gap = Gap::new(format!("owner of {}", resource.label), why);
-        return Some(case.below.refined(resource, mutex::API, evidence).with_gap(gap));
+        let decoded = case.below.refined(resource, mutex::API, evidence);
+        return Some(decoded.owned(Ownership::ByCalls(base, &call_sites::MUTEX)));
     }
     state.push(("owner", i64::from(tid)));
     let owner = Owner {
@@ -100,8 +166,10 @@ fn readers_writer(case: &Case<'_, '_>) -> Decoded {
     let state = vec![("readers", i64::from(count)), ("write_held", i64::from(written))];
     let resource = case.resource("pthread_rwlock", "rwlock", base, state);
     let evidence = vec![case.word_is("rwlock", base, "_rw_lock"), format!("_rw_lock = {value:#x}")];
-    let gap = Gap::new(format!("owner of {}", resource.label), "musl records no owner of an rwlock");
     let mode = if case.inside(&["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock"]) { "read" } else { "write" };
     let decoded = case.below.refined(resource, rwlock::API, evidence).with_mode(mode);
-    if count > 0 { decoded.owned(Ownership::Readers(count, base)) } else { decoded.with_gap(gap) }
+    decoded.owned(match count {
+        0 => Ownership::ByCalls(base, &call_sites::WRITERS),
+        count => Ownership::Readers(count, base),
+    })
 }

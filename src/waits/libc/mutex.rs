@@ -3,9 +3,9 @@
 //! In: a [`Case`]. Out: the mutex and its owner: from `__owner`, or for priority-inheriting and robust ones from the
 //! lock word, because their `__owner` lags and is special after an owner's death.
 
-use super::super::facts::{Process, ThreadFacts};
-use super::super::family::Decoded;
-use super::super::kernel::Futex;
+use super::super::facts::{C_LIBRARY, Process, ThreadFacts};
+use super::super::family::{Decoded, plain_name};
+use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
 use super::super::owner::{Owner, Ownership};
 use super::Case;
 use super::initialisers::ALLOCATION;
@@ -15,7 +15,7 @@ use crate::image::{Addr, Gap};
 /// Calls that wait for a mutex.
 pub const API: &[&str] = &["pthread_mutex_", "lll_lock", "lll_timedlock", "lll_clocklock", "pthread_cond_"];
 /// Calls that wait for a FILE.
-const FILE_API: &[&str] =
+pub const FILE_API: &[&str] =
     &["f", "put", "get", "vf", "printf", "vprintf", "IO_", "lll_lock", "perror", "exit", "ungetc", "setv"];
 /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
 const PARKED_FRAMES: usize = 4;
@@ -27,11 +27,17 @@ pub fn inheriting(case: &Case<'_, '_>) -> Option<Decoded> {
     case.futex.inherits_priority().then(|| from_word(case, case.futex.word, "")).flatten()
 }
 
+/// Whether this is how glibc waits for a mutex: WAIT, or WAIT_BITSET where there is a time-out. Others (Rust's own
+/// mutexes) use WAIT_BITSET without one, and beside their word there is anything.
+fn waits(futex: &Futex) -> bool {
+    futex.command == FUTEX_WAIT || futex.command == FUTEX_WAIT_BITSET && futex.timed
+}
+
 /// Robust: the wait's value is the lock word with its waiters bit.
 pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
     let kind = case.word(futex.word, layout::KIND)?;
-    (futex.command == 0 && futex.value & WAITERS != 0 && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
+    (waits(&futex) && futex.value & WAITERS != 0 && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
         .then(|| from_word(case, futex.word, ""))
         .flatten()
 }
@@ -41,7 +47,7 @@ pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
 pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
     let owner = (futex.value & TID_MASK) as i32;
-    let shaped = futex.command == 0 && futex.value & WAITERS != 0 && futex.value & OWNER_DIED == 0;
+    let shaped = waits(&futex) && futex.value & WAITERS != 0 && futex.value & OWNER_DIED == 0;
     if !shaped || !(1..=MOST_TASKS).contains(&owner) || case.word(futex.word, 0).is_some() {
         return None;
     }
@@ -155,7 +161,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
 pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
     let base = futex.word;
-    if futex.value != 2 || !matches!(futex.operation, 0 | 0x80 | 0x89 | 0x189) || case.word(base, 0)? != 2 {
+    if futex.value != 2 || !waits(&futex) || case.word(base, 0)? != 2 {
         return None;
     }
     if let Some(decoded) = file(case, base) {
@@ -163,8 +169,9 @@ pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
     }
     let kind = case.word(base, layout::KIND).unwrap_or(u32::MAX);
     let owner = case.word(base, layout::OWNER).unwrap_or(0);
-    let shaped = kind & !layout::KIND_BITS == 0;
-    if shaped && owner != 0 {
+    let is_owner = owner <= MOST_TASKS as u32 || layout::SPECIAL_OWNERS.contains(&owner);
+    let shaped = kind & !layout::KIND_BITS == 0 && is_owner;
+    if shaped && owner != 0 && (by_libc(case) || case.process.libc_tid(owner as i32).is_some()) {
         return Some(owned(case, base, owner));
     }
     // A waiter at `__wrphase_futex` of an rwlock has value 2 too; only that uses WAIT_BITSET without an owner.
@@ -177,6 +184,20 @@ pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
         return Some(case.below.refined(resource, API, evidence).with_gap(hand_over(base)));
     }
     Some(bare(case, base))
+}
+
+/// Whether the C library itself made the call. Other runtimes have locks of one word with the value 2 for "somebody
+/// waits" as well, beside which there is anything: they call through `syscall`, or from code of their own.
+fn by_libc(case: &Case<'_, '_>) -> bool {
+    let Some(frame) = case.thread.thread.and_then(|thread| thread.native.frames.first()) else { return true };
+    if case.thread.inside(1, &["syscall"]) {
+        return false;
+    }
+    let modules = case.process.context.symbols.modules();
+    let is_libc = |name: &str| C_LIBRARY.iter().any(|prefix| name.starts_with(prefix));
+    let has_libc = modules.list.iter().any(|module| is_libc(&module.name));
+    // A program that is linked statically has its own.
+    !has_libc || modules.at(frame.pc).and_then(|at| modules.list.get(at)).is_none_or(|module| is_libc(&module.name))
 }
 
 /// A mutex with `__owner`.
@@ -234,11 +255,11 @@ fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
 
 /// A lock of one word, without owner: named after the function that takes it.
 fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
-    let (kind, noun) = if case.inside(ALLOCATION) {
-        ("malloc_arena", "malloc arena lock")
-    } else {
-        ("futex", "lock inside the C library")
-    };
+    let entry = || case.thread.nameless_entries(case.process).next();
+    let in_allocator =
+        case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&plain_name(&name)));
+    let (kind, noun) =
+        if in_allocator { ("malloc_arena", "malloc arena lock") } else { ("futex", "lock inside the C library") };
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
     let evidence = vec![case.word_is(noun, base, "lock = 2")];
     if kind == "malloc_arena" {

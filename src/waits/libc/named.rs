@@ -1,33 +1,110 @@
-//! Objects whose words alone say too little, known by the function that waits: once, barrier, static initialisers.
+//! Objects whose words alone say too little, known by the function that waits: once, barrier, static initialisers,
+//! and the waits that C++ and Rust bring along.
 //!
 //! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
 //! [`super::initialisers`] looks for it.
 
-use super::super::family::Decoded;
+use super::super::facts::CLibrary;
+use super::super::family::{Decoded, plain_name};
 use super::Case;
+use crate::image::Addr;
 
-/// (function prefixes, kind, noun, offset of the futex word in the object).
-/// Offsets: libc.md sections 1 and 4.
-type Row = (&'static [&'static str], &'static str, &'static str, u64);
+/// A function that waits, and what for.
+#[derive(Debug)]
+struct Row {
+    /// How its name begins; with `::` in front, what its path contains.
+    names: &'static [&'static str],
+    kind: &'static str,
+    noun: &'static str,
+    /// Offset of the futex word in the object, by C library; `None`: the word is not part of it.
+    offsets: [Option<u64>; 2],
+}
 
+const fn row(names: &'static [&'static str], kind: &'static str, noun: &'static str, offset: u64) -> Row {
+    Row { names, kind, noun, offsets: [Some(offset); 2] }
+}
+
+impl Row {
+    fn fits(&self, name: &str) -> bool {
+        self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
+            Some(part) => name.contains(part),
+            None => name.starts_with(wanted),
+        })
+    }
+}
+
+/// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, <latch>).
+/// Rust: library/std/src/sys/sync and its earlier places, parking_lot 0.11 and 0.12.
 const TABLE: &[Row] = &[
-    (&["cxa_guard_acquire"], "static_guard", "guard of a static variable", 0),
-    (&["pthread_barrier_wait"], "pthread_barrier", "barrier", 4),
-    (&["pthread_once", "call_once"], "pthread_once", "once control", 0),
-    (&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], "semaphore", "semaphore", 0),
+    row(&["cxa_guard_acquire"], "static_guard", "guard of a static variable", 0),
+    // musl waits on a node of the barrier's last round.
+    Row { names: &["pthread_barrier_wait"], kind: "pthread_barrier", noun: "barrier", offsets: [Some(4), None] },
+    row(&["pthread_once", "call_once"], "pthread_once", "once control", 0),
+    row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], "semaphore", "semaphore", 0),
+    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], "futex", "state of a std::future", 16),
+    row(&["std::latch::"], "futex", "std::latch", 0),
+    row(&["std::counting_semaphore<", "std::__atomic_semaphore::"], "semaphore", "std::counting_semaphore", 0),
+    Row {
+        names: &["std::barrier<", "std::__tree_barrier"],
+        kind: "pthread_barrier",
+        noun: "std::barrier",
+        offsets: [None; 2],
+    },
+    // The word may be one that many atomics share.
+    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], "futex", "word of a std::atomic", 0),
+    row(&["::Mutex::lock_contended"], "futex", "Rust Mutex", 0),
+    row(&["::RwLock::read_contended", "::RwLock::write_contended"], "futex", "Rust RwLock", 0),
+    row(&["::Condvar::wait"], "futex", "Rust Condvar", 0),
+    row(&["::once::futex::Once::", "::futex_once::Once::"], "pthread_once", "Rust Once", 0),
+    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], "futex", "parker of a parking_lot Mutex", 0),
+    row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], "futex", "parker of a parking_lot RwLock", 0),
+    row(&["parking_lot_core::"], "futex", "parker of parking_lot", 0),
+    row(&["std::thread::park", "::Parker::park"], "futex", "token of std::thread::park", 0),
+    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], "pthread_barrier", "OpenMP barrier", 4),
+    row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], "futex", "OpenMP lock", 0),
+    row(&["gomp_sem_wait"], "semaphore", "OpenMP semaphore", 0),
 ];
+
+/// Frames searched: Rust and C++ wrap their waits in several.
+const FRAMES: usize = 10;
 
 /// Decode by the name of one of the innermost frames.
 pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
-    let (names, kind, noun, offset) = TABLE.iter().find(|(names, ..)| case.inside(names))?;
-    let base = case.futex.word - *offset;
+    let (row, name) = by_frames(case).or_else(|| by_call(case))?;
+    let library = match case.process.library {
+        CLibrary::Glibc => 0,
+        CLibrary::Musl => 1,
+    };
+    let word = case.futex.word;
+    let base = row.offsets[library].map_or(word, |offset| word - offset);
     let mut state = vec![("word", i64::from(case.futex.value))];
-    if *kind == "pthread_barrier" {
-        // struct pthread_barrier { in, current_round, count, shared, out } (nptl/internaltypes.h).
-        let fields = [("in", 0), ("round", 4), ("count", 8)];
-        state = fields.iter().filter_map(|&(name, at)| Some((name, i64::from(case.word(base, at)?)))).collect();
+    if let Some(words) = barrier(case, row, base) {
+        state = words;
     }
-    let resource = case.resource(kind, noun, base, state);
-    let evidence = vec![case.word_is(noun, base, "word"), format!("the thread is inside {}", names[0])];
-    Some(case.below.refined(resource, names, evidence))
+    let resource = case.resource(row.kind, row.noun, base, state);
+    let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
+    Some(case.below.refined(resource, row.names, evidence))
+}
+
+fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
+    TABLE.iter().find_map(|row| {
+        let mut names = case.thread.names(FRAMES).map(|(_, name)| name);
+        Some((row, names.find(|name| row.fits(name))?.to_owned()))
+    })
+}
+
+/// A function that ended by a jump has no frame; the call of it is there.
+fn by_call(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
+    let (_, called) = case.thread.nameless_entries(case.process).next()?;
+    let name = plain_name(&called);
+    TABLE.iter().find(|row| row.fits(name)).map(|row| (row, name.to_owned()))
+}
+
+/// struct pthread_barrier { in, current_round, count, shared, out } (nptl/internaltypes.h).
+fn barrier(case: &Case<'_, '_>, row: &Row, base: Addr) -> Option<Vec<(&'static str, i64)>> {
+    if row.noun != "barrier" || case.process.library != CLibrary::Glibc {
+        return None;
+    }
+    let fields = [("in", 0), ("round", 4), ("count", 8)];
+    Some(fields.iter().filter_map(|&(name, at)| Some((name, i64::from(case.word(base, at)?)))).collect())
 }

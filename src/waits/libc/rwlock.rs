@@ -212,15 +212,14 @@ pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base
 
 /// Threads whose code is between a read lock and the unlock of this lock, with the number of their read locks.
 fn by_code(process: &Process<'_>, resource: &Resource, base: Addr) -> Vec<(Hold, u32)> {
-    const LOCKS: &[&str] = &["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock"];
-    const UNLOCKS: &[&str] = &["pthread_rwlock_unlock"];
-    let found = process.threads.iter().filter_map(|thread| {
-        let between = call_sites::between(process, thread, base, LOCKS, UNLOCKS)?;
+    let between = call_sites::between(process, base, &call_sites::READERS).into_iter();
+    let hold = between.map(|between| {
+        let thread = &process.threads[between.thread];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let mut hold = exact_hold(&resource.key, holder, Some("read"), vec![between.evidence]);
         hold.certainty = Certainty::Inferred;
         hold.frame = thread.merged(between.native);
-        Some((hold, between.depth))
+        (hold, between.depth)
     });
-    found.collect()
+    hold.collect()
 }

@@ -1,10 +1,12 @@
 //! `sem_t`: a thread waits for a post. A semaphore has no owner.
 //!
-//! In: a [`Case`]. Out: the semaphore. Its words say little (value 0, some waiters), so this comes after everything
+//! In: a [`Case`]. Out: the semaphore, and that code which uses it as a lock tells the holder. Its words say little (value 0, some waiters), so this comes after everything
 //! with a stronger shape.
 
 use super::super::family::Decoded;
+use super::super::owner::Ownership;
 use super::Case;
+use super::call_sites::SEMAPHORE;
 
 /// Calls that wait for a semaphore.
 pub const API: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
@@ -22,5 +24,6 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let shared = case.word(base, 8).unwrap_or(0);
     let state = vec![("value", 0), ("waiters", i64::from(waiters)), ("shared", i64::from(shared != 0))];
     let evidence = vec![case.word_is("semaphore", base, "value = 0"), format!("nwaiters = {waiters} at {}", base + 4)];
-    Some(case.below.refined(case.resource("semaphore", "semaphore", base, state), API, evidence))
+    let decoded = case.below.refined(case.resource("semaphore", "semaphore", base, state), API, evidence);
+    Some(decoded.owned(Ownership::ByCalls(base, &SEMAPHORE)))
 }

@@ -3,10 +3,10 @@
 //! In: a thread that runs in `pthread_spin_lock`. Out: the lock from its first argument register, which that function
 //! leaves alone; the holder by the code between lock and unlock calls ([`call_sites`]), inferred.
 
-use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Decoded, Found, Look, exact_hold, key, label, plain_name};
+use super::super::facts::{CLibrary, Process, ThreadFacts};
+use super::super::family::{Decoded, key, label, plain_name};
 use super::super::owner::Ownership;
-use super::super::{Certainty, Needs, Observations, Party, Resource};
+use super::super::{Certainty, Needs, Resource};
 use super::call_sites;
 use crate::image::{Addr, MemoryExt, Register};
 
@@ -21,8 +21,14 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         return None;
     }
     let lock = Addr(registers.general.get(Register::RDI)?);
-    // x86-64 glibc: 1 is free, 0 and below is held (sysdeps/x86_64/nptl/pthread_spin_lock.S).
-    let word = process.memory().i32(lock).ok().filter(|word| *word <= 0)?;
+    // x86-64 glibc: 1 is free, 0 and below is held (sysdeps/x86_64/nptl/pthread_spin_lock.S); musl: 0 is free, EBUSY
+    // is held.
+    const EBUSY: i32 = 16;
+    let is_held = |word: &i32| match process.library {
+        CLibrary::Glibc => *word <= 0,
+        CLibrary::Musl => *word == EBUSY,
+    };
+    let word = process.memory().i32(lock).ok().filter(is_held)?;
     Some(Decoded {
         resource: Resource {
             key: key(process, "pthread_spinlock", lock),
@@ -41,21 +47,6 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         call: None,
         futex: None,
         spinning: true,
-        ownership: Ownership::Spinner(lock),
+        ownership: Ownership::ByCalls(lock, &call_sites::SPINLOCK),
     })
-}
-
-/// Threads between the lock call and the unlock call of the spinlock that `found` waits for.
-pub fn holders(look: &Look<'_>, found: &Found, lock: Addr, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    for thread in &process.threads {
-        let between = call_sites::between(process, thread, lock, &["pthread_spin_lock"], &["pthread_spin_unlock"]);
-        if let Some(between) = between {
-            let holder = Party::Thread(process.context.process, thread.image.tid);
-            let mut hold = exact_hold(&found.decoded.resource.key, holder, None, vec![between.evidence]);
-            hold.certainty = Certainty::Inferred;
-            hold.frame = thread.merged(between.native);
-            out.holds.push(hold);
-        }
-    }
 }

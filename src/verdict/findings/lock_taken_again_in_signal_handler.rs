@@ -1,0 +1,61 @@
+//! `lock-taken-again-in-signal-handler`: a handler waits for what the code has that it interrupted.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::graph::Cycle;
+use crate::report::Severity;
+use crate::waits::Party;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "lock-taken-again-in-signal-handler",
+        title: "a signal handler waits for a lock that the interrupted code holds",
+        severity: Severity::Error,
+        text: "The signal arrived while the thread held the lock. Its handler runs on the same thread and asks for the lock again; the code that would release it goes on only when the handler returns. malloc, stdio and most libraries take locks, which is why so few functions may be called in a handler.",
+        help: &[
+            "let the handler only set a flag or write to a pipe (eventfd, signalfd), and do the work outside of it",
+            "call only async-signal-safe functions in a handler (man 7 signal-safety)",
+            "block the signal (pthread_sigmask) while the lock is held",
+        ],
+        references: &["man 7 signal-safety", "Icinga/icinga2#9938"],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let mut drafts = context.cycle_drafts(|cycle| handler(context, cycle).is_some());
+    for draft in &mut drafts {
+        let cycle = draft.cycle.and_then(|cycle| context.cycles.get(cycle));
+        if let Some(Some((handler, code))) = cycle.map(|cycle| handler(context, cycle)) {
+            draft.message += &format!(" The second time is in the signal handler {handler}, which interrupted {code}.");
+        }
+    }
+    drafts
+}
+
+/// The handler that waits and the function that it interrupted.
+fn handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
+    let [edge] = cycle.edges.as_slice() else { return None };
+    let Party::Thread(process, tid) = &edge.waiter else { return None };
+    let thread = context.look.threads.get(*process)?.iter().find(|thread| thread.tid == *tid)?;
+    let native = |index: usize| thread.frames.get(index)?.native;
+    let seen = context.look.observations;
+    let waits = native(edge.wait.and_then(|wait| seen.waits[wait].frame).unwrap_or(0)).unwrap_or(0);
+    let frames = &thread.native.frames;
+    let signal = waits + frames.get(waits..)?.iter().position(|frame| frame.signal)?;
+    // What is held may have been taken in the handler itself.
+    let taken = edge.hold.and_then(|hold| native(seen.holds[hold].frame?));
+    if taken.is_some_and(|taken| taken <= signal) {
+        return None;
+    }
+    let name = |wanted: &dyn Fn(usize) -> bool| {
+        let mut named = thread.frames.iter().filter(|frame| frame.native.is_some_and(wanted));
+        named.find_map(|frame| frame.function.clone())
+    };
+    // The outermost frame of the handler is the one that the kernel called.
+    let handler = thread.frames.iter().rev().find(|frame| frame.native.is_some_and(|native| native < signal));
+    let handler = handler.and_then(|frame| frame.function.clone()).unwrap_or_else(|| "without a name".into());
+    Some((handler, name(&|native| native > signal).unwrap_or_else(|| "code without a name".into())))
+}

@@ -1,0 +1,27 @@
+//! `nobody-left-to-wake`: a thread waits to be woken, and nothing is left that could wake it.
+//!
+//! In: the judged look. Out: drafts of the finding. Who could wake whom is known to the lock families, not here.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::report::Severity;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "nobody-left-to-wake",
+        title: "a thread waits to be woken, and nobody is left who could do it",
+        severity: Severity::Error,
+        text: "Nobody holds what the thread waits for: it waits for others to come or to give a signal. Those who could have done so have ended, or wait for this very thread. Mostly one of them ended early, by an error or a way out that skips the barrier, or was never started.",
+        help: &[
+            "make sure that every party comes to the barrier, or none: look for an early return or an exception in one of them",
+            "count the parties where they are started: the number that the barrier was made for is in the report",
+            "let those who wait have a time-out or a way to be told that a party is gone (std::barrier::arrive_and_drop)",
+        ],
+        references: &["OpenMathLib/OpenBLAS#1456"],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    context.dead_end_drafts(|kind| !super::pipe_without_writer::KINDS.contains(&kind))
+}

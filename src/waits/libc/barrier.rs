@@ -1,0 +1,90 @@
+//! `pthread_barrier_t`: who can still come.
+//!
+//! In: a wait at a barrier, all threads and what they wait for. Out: that its missing parties can never come, where no
+//! thread is left that could; else the threads that could as those who hold it up. The barrier records
+//! nobody: which of them are meant is an inference.
+
+use std::collections::BTreeSet;
+
+use super::super::family::{Found, Look, exact_hold, waits_for};
+use super::super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
+use crate::image::{MemoryExt, TaskState};
+
+/// `struct pthread_barrier` { in, current_round, count, .. } (nptl/internaltypes.h).
+const ROUND: u64 = 4;
+const COUNT: u64 = 8;
+/// More parties than any process has threads mean that it is no barrier.
+const MOST_PARTIES: u32 = 1 << 20;
+
+/// Add who has yet to come to the barrier that `found` waits at.
+pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let key = &found.decoded.resource.key;
+    // Of one in shared memory, who else may come is not known.
+    let (Scope::Process(_), false) = (&key.scope, key.address.is_null()) else { return };
+    if found.decoded.futex.is_none_or(|futex| futex.word != key.address + ROUND) {
+        return;
+    }
+    let word = |offset: u64| process.memory().u32(key.address + offset).ok();
+    let (Some(came), Some(round), Some(count)) = (word(0), word(ROUND), word(COUNT)) else { return };
+    // `in` counts the threads of all rounds, `current_round` those of the rounds that are over.
+    let Some(arrived) = came.checked_sub(round).filter(|arrived| *arrived < count && count <= MOST_PARTIES) else {
+        return;
+    };
+    let missing = (count - arrived) as usize;
+    let parties = (0..process.threads.len()).filter(|position| {
+        process.threads[*position].image.state != TaskState::Zombie && !waits_for(waits, key, found.process, *position)
+    });
+    let behind = behind(look, waits, found);
+    let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
+    // Whoever is left may start further threads, so that only nobody is too few for certain.
+    if others.is_empty() {
+        let joining = match behind.len() {
+            0 => String::new(),
+            1 => "; the one other thread joins one that waits here".into(),
+            several => format!("; the {several} other threads join those that wait here"),
+        };
+        let why = format!("{arrived} of {count} parties came, and no thread is left that could still come{joining}");
+        out.hopeless.push(Hopeless { resource: key.clone(), why });
+        return;
+    }
+    // All of those left must come, or as many as are enough.
+    let needs = if others.len() <= missing { Needs::All } else { Needs::Any };
+    out.waits.iter_mut().filter(|wait| wait.resource == *key).for_each(|wait| wait.needs = needs);
+    for position in others {
+        let thread = &process.threads[position];
+        let evidence = vec![format!(
+            "{arrived} of {count} parties came; {} is one of those that could still come",
+            thread.describe()
+        )];
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let hold = exact_hold(key, holder, None, evidence);
+        out.holds.push(Hold { certainty: Certainty::Inferred, ..hold });
+    }
+}
+
+/// Threads that join, over any number of steps, one that waits at the barrier.
+fn behind(look: &Look<'_>, waits: &[Found], found: &Found) -> BTreeSet<usize> {
+    let process = &look.processes[found.process];
+    let key = &found.decoded.resource.key;
+    let joins: Vec<(usize, usize)> = waits
+        .iter()
+        .filter(|wait| wait.process == found.process && wait.decoded.resource.key.kind == "thread")
+        .filter(|wait| !wait.decoded.timed)
+        .filter_map(|wait| Some((wait.thread, process.pthread(wait.decoded.resource.key.address)?)))
+        .collect();
+    let here = waits.iter().filter(|wait| wait.process == found.process && wait.decoded.resource.key == *key);
+    let mut stuck: BTreeSet<usize> = here.map(|wait| wait.thread).collect();
+    let waiting = stuck.clone();
+    loop {
+        let more: Vec<usize> = joins
+            .iter()
+            .filter(|(waiter, target)| stuck.contains(target) && !stuck.contains(waiter))
+            .map(|(waiter, _)| *waiter)
+            .collect();
+        if more.is_empty() {
+            return &stuck - &waiting;
+        }
+        stuck.extend(more);
+    }
+}
