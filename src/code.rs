@@ -281,7 +281,15 @@ impl Values {
                 self.kept[5]
             }
             (Mnemonic::Lea, OpKind::Register, OpKind::Memory) => self.address(instruction),
-            (Mnemonic::Mov, OpKind::Register, OpKind::Register) => self.get(instruction.op1_register()),
+            (Mnemonic::Mov, OpKind::Register, OpKind::Register) => {
+                let source = instruction.op1_register();
+                if self.get(source).is_none() && destination.size() == 8 && !self.is_imagined {
+                    // An argument that is put by in a callee-saved register is what stands there now.
+                    let put_by = slot(destination).and_then(|number| self.kept[number]);
+                    self.set(source, put_by);
+                }
+                self.get(source)
+            }
             (Mnemonic::Mov, OpKind::Register, OpKind::Memory) => {
                 self.address(instruction).filter(|_| destination.size() == 8).and_then(|at| self.load(image, at))
             }

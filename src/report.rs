@@ -32,9 +32,14 @@ pub enum Verdict {
 
 /// "holds the GIL", "is to read from the pipe", "is child process 12": what a holder is to a resource of this kind.
 pub fn held(kind: &str, name: &str) -> String {
-    match (kind, name.strip_prefix("room in "), name.strip_prefix("data in ")) {
-        ("pipe", Some(pipe), _) => format!("is to read from {pipe}"),
-        ("pipe", _, Some(pipe)) => format!("is to write to {pipe}"),
+    let data = name.strip_prefix("data in ").or(name.strip_prefix("data on "));
+    match (kind, name.strip_prefix("room in "), data) {
+        ("pipe" | "socket", Some(full), _) => format!("is to read from {full}"),
+        ("pipe", _, Some(empty)) => format!("is to write to {empty}"),
+        ("socket", _, Some(empty)) => format!("is to answer on {empty}"),
+        ("eventfd", ..) => format!("is to write to {name}"),
+        ("pthread_barrier", ..) => format!("has yet to come to {name}"),
+        ("sysv_semaphore", ..) => format!("took the last unit of {name}"),
         ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
         _ => format!("holds {name}"),
     }

@@ -224,16 +224,18 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
 /// Context switches of threads at the look before.
 type Switches = HashMap<i32, u64>;
 
-/// Whether the threads that wait for pipes have not run since the look before. Stops of several processes are not one
+/// Whether the threads that wait for pipes and sockets have not run since the look before. Stops of several processes are not one
 /// instant, and bytes may be in flight between them: two looks at processes that play ping-pong can be alike.
 fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) -> bool {
     // A stop and the release after it add two (measured), and so does one round of the thread's own code.
     const OF_A_STOP: u64 = 2;
-    let waiters =
-        now.iter().filter(|(_, resource, _)| resource.kind == "pipe").filter_map(|(waiter, ..)| match waiter {
+    const IN_FLIGHT: [&str; 3] = ["pipe", "socket", "eventfd"];
+    let waiters = now.iter().filter(|(_, resource, _)| IN_FLIGHT.contains(&resource.kind)).filter_map(
+        |(waiter, ..)| match waiter {
             Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
             _ => None,
-        });
+        },
+    );
     let moved = |thread: &crate::image::ThreadImage| {
         let (voluntary, involuntary) = thread.switches?;
         let delta = (voluntary + involuntary).checked_sub(*before.get(&thread.tid)?)?;

@@ -95,7 +95,7 @@ type Path = Vec<(NodeIndex, NodeIndex, Edge)>;
 pub(super) fn find(graph: &WaitGraph<'_>) -> Cycles {
     let part = stuck_part(graph);
     let mut search =
-        Search { part: &part, component: vec![usize::MAX; part.node_count()], budget: BUDGET, found: vec![] };
+        Search { graph, part: &part, component: vec![usize::MAX; part.node_count()], budget: BUDGET, found: vec![] };
     let components = kosaraju_scc(&part);
     for (number, component) in components.iter().enumerate() {
         for node in component {
@@ -139,6 +139,7 @@ fn stuck_part(graph: &WaitGraph<'_>) -> DiGraph<(), Edge> {
 }
 
 struct Search<'a> {
+    graph: &'a WaitGraph<'a>,
     part: &'a DiGraph<(), Edge>,
     /// Number of the component of each node.
     component: Vec<usize>,
@@ -180,10 +181,16 @@ impl Search<'_> {
         true
     }
 
+    /// Whether `node` is the process of the waiter, with an end of `resource`: no thread waits for itself by that.
+    fn only_by_itself(&self, came: &Came, node: NodeIndex, resource: NodeIndex, edge: Edge) -> bool {
+        let held = came.get(&node).filter(|(from, _)| *from == resource && edge == Edge::Member);
+        held.is_some_and(|(_, held)| matches!(held, Edge::Hold(hold) if self.graph.hold(*hold).is_end))
+    }
+
     /// The shortest cycle that begins with this edge.
     fn way_back(&mut self, number: usize, start: (NodeIndex, NodeIndex, Edge)) -> Option<Path> {
         let (goal, first, edge) = start;
-        let mut came: std::collections::HashMap<NodeIndex, (NodeIndex, Edge)> = std::collections::HashMap::new();
+        let mut came = Came::new();
         let mut queue = VecDeque::from([first]);
         came.insert(first, (goal, edge));
         while let Some(node) = queue.pop_front() {
@@ -191,6 +198,9 @@ impl Search<'_> {
                 self.budget = self.budget.checked_sub(1)?;
                 let target = next.target();
                 if self.component[target.index()] != number {
+                    continue;
+                }
+                if target == goal && self.only_by_itself(&came, node, first, *next.weight()) {
                     continue;
                 }
                 if target == goal {
@@ -213,6 +223,9 @@ impl Search<'_> {
         None
     }
 }
+
+/// How a node was reached.
+type Came = std::collections::HashMap<NodeIndex, (NodeIndex, Edge)>;
 
 /// The nodes from the smallest on: equal for all rotations of a cycle.
 fn rotated(path: &Path) -> Vec<NodeIndex> {

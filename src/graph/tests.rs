@@ -44,6 +44,7 @@ impl Build {
             mode: None,
             frame: None,
             certainty: Certainty::Exact,
+            is_end: false,
             binding: false,
             evidence: vec![],
         });
@@ -256,4 +257,27 @@ fn dense_graphs_are_bounded() {
     assert!(cycles.list.iter().all(|c| c.edges.len() == 2));
     assert_eq!(cycles.more, 190 - MOST_CYCLES);
     assert!(!cycles.exhausted);
+}
+
+#[test]
+fn no_thread_waits_for_itself_by_an_end_that_its_process_has() {
+    let threads = [vec![1, 2]];
+    let mut build = Build::default();
+    build.wait(1, 0);
+    build.wait(2, 1);
+    for lock in 0..2 {
+        build.hold(Party::Process(0), lock).is_end = true;
+    }
+    assert!(WaitGraph::new(&build.0, &threads).cycles().list.is_empty(), "idle threads with wake-up pipes");
+    // A file lock that the process holds is another thing.
+    build.0.holds[0].is_end = false;
+    assert_eq!(WaitGraph::new(&build.0, &threads).cycles().list.len(), 1);
+    // Of two threads one is to write to the pipe and wants a lock that the reader has.
+    let mut build = Build::default();
+    build.wait(1, 0);
+    build.hold(Party::Process(0), 0).is_end = true;
+    build.wait(2, 1);
+    build.hold(thread(1), 1);
+    let cycles = WaitGraph::new(&build.0, &threads).cycles();
+    assert_eq!(cycles.list.iter().map(|cycle| cycle.edges.len()).collect::<Vec<_>>(), [2]);
 }

@@ -1,12 +1,14 @@
-//! What the kernel knows of descriptors and file locks, as plain data.
+//! What the kernel knows of descriptors, sockets, file locks and semaphore sets, as plain data.
 //!
-//! In: whatever a capture read. Out: [`Descriptor`]s of a captured process, and [`KernelFacts`] about the rest of the
-//! machine. A core has none of this; a snapshot has it.
+//! In: whatever a capture read. Out: [`Descriptor`]s of a captured process, [`KernelFacts`] about the rest of the
+//! machine, and [`asked`]: which descriptors a system call waits for. A core has none of this; a snapshot has it.
 
 use serde::{Deserialize, Serialize};
 
+use super::{Addr, Memory, MemoryExt, Syscall};
+
 /// An open file of a captured process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
     /// Its number.
     pub number: i32,
@@ -20,6 +22,58 @@ pub struct Descriptor {
     pub reads: bool,
     /// Open for writing.
     pub writes: bool,
+    /// What else is known of one that is waited for.
+    #[serde(default)]
+    pub detail: Detail,
+}
+
+/// What the kernel tells of special files (fdinfo).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Detail {
+    /// Nothing.
+    #[default]
+    None,
+    /// An eventfd: its id, the same in every process, and its counter.
+    Event {
+        /// Its id.
+        id: u64,
+        /// Its counter.
+        count: u64,
+    },
+    /// A pidfd: the process.
+    Process(i32),
+    /// An epoll set: what it watches.
+    Set(Vec<Want>),
+    /// A timer.
+    Timer,
+    /// Signals.
+    Signals,
+}
+
+/// A descriptor that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Want {
+    /// Its number.
+    pub number: i32,
+    /// For data, an end, or a connection.
+    pub reads: bool,
+    /// For room.
+    pub writes: bool,
+}
+
+/// What a system call asks of descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// Data from, or room in, this one.
+    One(Want),
+    /// Whichever of these comes first.
+    Several(Vec<Want>),
+    /// Whichever of an epoll set comes first.
+    Set(i32),
+    /// The end of the process of a pidfd.
+    Process(i32),
+    /// A lock on the file.
+    Lock(i32),
 }
 
 /// A line of /proc/locks.
@@ -43,10 +97,10 @@ pub struct FileLock {
     pub end: u64,
 }
 
-/// An end of a pipe in a process that was not captured.
+/// An end of a pipe, socket or eventfd in a process that was not captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipeEnd {
-    /// As in [`Descriptor::target`].
+    /// As in [`Descriptor::target`]; of an eventfd [`event_name`].
     pub target: String,
     /// The process.
     pub pid: i32,
@@ -58,13 +112,193 @@ pub struct PipeEnd {
     pub writes: bool,
 }
 
+/// A socket that a captured thread waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// Its inode, as in `socket:[123]`.
+    pub inode: u64,
+    /// For people: "unix socket /run/x.sock", "TCP 127.0.0.1:4000 to 127.0.0.1:5000".
+    pub label: String,
+    /// It waits for connections.
+    pub listens: bool,
+    /// Inode of the other end, where that is on this machine.
+    pub peer: Option<u64>,
+    /// Bytes that wait to be read.
+    pub unread: u64,
+}
+
+/// A semaphore of a System V set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetSemaphore {
+    /// The set.
+    pub set: i32,
+    /// Its place in the set.
+    pub number: u16,
+    /// Its value.
+    pub value: i32,
+    /// The process that changed it last.
+    pub last: i32,
+    /// Processes that wait for it to grow.
+    pub waiters: i32,
+}
+
 /// What the rest of the machine has to do with the captured processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFacts {
     /// File locks, where a captured thread waits for one.
     pub locks: Vec<FileLock>,
-    /// Ends of the pipes that captured threads wait for, in other processes.
+    /// Other ends of what captured threads wait for, in other processes.
     pub ends: Vec<PipeEnd>,
     /// Processes whose descriptors could not be read: any of them may have such an end.
     pub unread: usize,
+    /// Sockets that captured threads wait for.
+    #[serde(default)]
+    pub sockets: Vec<Socket>,
+    /// Captured processes that have handlers for signals, of those that wait for descriptors.
+    #[serde(default)]
+    pub with_handlers: Vec<i32>,
+    /// Of these, those with handlers for signals that other processes' progress brings: of a child, a timer, or sent.
+    #[serde(default)]
+    pub woken_by_signals: Vec<i32>,
+    /// Semaphores that captured threads wait for.
+    #[serde(default)]
+    pub semaphores: Vec<SetSemaphore>,
+}
+
+impl KernelFacts {
+    /// What is known of a socket.
+    pub fn socket(&self, inode: u64) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.inode == inode)
+    }
+}
+
+/// The name under which ends of one eventfd are found in several processes.
+pub fn event_name(id: u64) -> String {
+    format!("eventfd:[{id}]")
+}
+
+/// The inode in `socket:[123]`.
+pub fn socket_inode(target: &str) -> Option<u64> {
+    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The name of a socket, as in [`Descriptor::target`].
+pub fn socket_name(inode: u64) -> String {
+    format!("socket:[{inode}]")
+}
+
+/// Numbers of system calls, x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
+mod number {
+    pub(super) const POLL: i64 = 7;
+    pub(super) const SELECT: i64 = 23;
+    pub(super) const CONNECT: i64 = 42;
+    pub(super) const FCNTL: i64 = 72;
+    pub(super) const FLOCK: i64 = 73;
+    pub(super) const EPOLL_WAIT: i64 = 232;
+    pub(super) const WAITID: i64 = 247;
+    pub(super) const PSELECT: i64 = 270;
+    pub(super) const PPOLL: i64 = 271;
+    pub(super) const EPOLL_PWAIT: i64 = 281;
+    pub(super) const EPOLL_PWAIT2: i64 = 441;
+    /// read, pread64, readv, accept, recvfrom, recvmsg, splice, accept4, recvmmsg, preadv.
+    pub(super) const READS: [i64; 10] = [0, 17, 19, 43, 45, 47, 275, 288, 299, 295];
+    /// write, pwrite64, writev, sendto, sendmsg, sendfile, pwritev, sendmmsg.
+    pub(super) const WRITES: [i64; 8] = [1, 18, 20, 44, 46, 40, 296, 307];
+}
+
+/// POLLIN | POLLPRI | POLLRDNORM | POLLRDBAND | POLLRDHUP, POLLOUT | POLLWRNORM | POLLWRBAND (poll.h); the same in
+/// epoll.
+const POLL_READS: u32 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
+const POLL_WRITES: u32 = 0x4 | 0x100 | 0x200;
+/// More descriptors in one call are not looked at one by one.
+pub const MOST_WANTED: usize = 256;
+/// P_PIDFD (linux/wait.h).
+const P_PIDFD: u64 = 3;
+
+impl Want {
+    /// By the event mask of poll and epoll.
+    pub fn of_events(number: i32, events: u32) -> Want {
+        Want { number, reads: events & POLL_READS != 0, writes: events & POLL_WRITES != 0 }
+    }
+}
+
+/// Which descriptors `call` waits for; `None` if for none, or for too many to look at.
+pub fn asked(call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
+    let [a0, a1, a2, a3, ..] = call.arguments;
+    let number = a0 as i32;
+    Some(match call.number {
+        other if number::READS.contains(&other) => Asked::One(Want { number, reads: true, writes: false }),
+        other if number::WRITES.contains(&other) || other == number::CONNECT => {
+            Asked::One(Want { number, reads: false, writes: true })
+        }
+        number::FCNTL | number::FLOCK => Asked::Lock(number),
+        number::WAITID if a0 == P_PIDFD => Asked::Process(a1 as i32),
+        number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2 => Asked::Set(number),
+        number::POLL | number::PPOLL => Asked::Several(polled(Addr(a0), a1, memory)?),
+        number::SELECT | number::PSELECT => Asked::Several(selected(number, [Addr(a1), Addr(a2), Addr(a3)], memory)?),
+        _ => return None,
+    })
+}
+
+/// An operation on a semaphore of a System V set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetOperation {
+    /// The set.
+    pub set: i32,
+    /// Which semaphore.
+    pub number: u16,
+    /// What is added; 0: wait until it is 0.
+    pub change: i16,
+}
+
+/// What a semop or semtimedop does; empty for other calls.
+pub fn semaphores_asked(call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
+    const SEMOP: i64 = 65;
+    const SEMTIMEDOP: i64 = 220;
+    /// SEMOPM, what the kernel allows by default is 500.
+    const MOST_OPERATIONS: u64 = 500;
+    // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
+    const SIZE: usize = 6;
+    let [set, operations, count, ..] = call.arguments;
+    if !matches!(call.number, SEMOP | SEMTIMEDOP) || count > MOST_OPERATIONS {
+        return Vec::new();
+    }
+    let bytes = memory.bytes(Addr(operations), count as usize * SIZE).unwrap_or_default();
+    let one = |entry: &[u8]| SetOperation {
+        set: set as i32,
+        number: u16::from_le_bytes([entry[0], entry[1]]),
+        change: i16::from_le_bytes([entry[2], entry[3]]),
+    };
+    bytes.chunks_exact(SIZE).map(one).collect()
+}
+
+/// struct pollfd { int fd; short events, revents; }
+fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
+    let count = usize::try_from(count).ok().filter(|count| (1..=MOST_WANTED).contains(count))?;
+    let bytes = memory.bytes(array, count * 8).ok()?;
+    let one = |entry: &[u8]| {
+        let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
+        let events = u16::from_le_bytes(entry[4..6].try_into().ok()?);
+        (number >= 0).then_some(Want::of_events(number, u32::from(events)))
+    };
+    Some(bytes.chunks_exact(8).filter_map(one).collect())
+}
+
+/// Three bit sets: for reading, for writing, for exceptions.
+fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>> {
+    const FD_SETSIZE: i32 = 1024;
+    let words = (1..=FD_SETSIZE).contains(&end).then_some((end as usize).div_ceil(64))?;
+    let mut wants = Vec::new();
+    for (set, is_write) in sets.into_iter().zip([false, true, false]).filter(|(set, _)| !set.is_null()) {
+        for word in 0..words {
+            let bits = memory.u64(set + 8 * word as u64).ok()?;
+            let numbers = (0..64).filter(|bit| bits >> bit & 1 != 0).map(|bit| (word * 64 + bit) as i32);
+            wants.extend(numbers.filter(|number| *number < end).map(|number| Want {
+                number,
+                reads: !is_write,
+                writes: is_write,
+            }));
+        }
+    }
+    (wants.len() <= MOST_WANTED).then_some(wants)
 }

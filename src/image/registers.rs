@@ -3,7 +3,7 @@
 //! x86-64 only for now: a second architecture adds its numbering, its callee-saved set and its system call
 //! convention here and nowhere else.
 
-use super::Addr;
+use super::{Addr, Memory, MemoryExt};
 
 /// DWARF register number (System V ABI for x86-64, figure 3.36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,6 +148,26 @@ pub struct Syscall {
     pub sp: Addr,
     /// Instruction pointer, after the `syscall` instruction.
     pub pc: Addr,
+}
+
+impl Syscall {
+    /// restart_syscall, which hides the call that is restarted.
+    pub const RESTART: i64 = 219;
+
+    /// The number that the instruction before the call loads, where it is one that does.
+    pub fn number_by_code(&self, memory: &dyn Memory) -> Option<i64> {
+        // mov $nr,%eax ; [xor $0x80,%sil] ; syscall
+        [0u64, 4].into_iter().find_map(|gap| {
+            let mut code = [0u8; 11];
+            let length = 7 + gap as usize;
+            memory.read_exact(self.pc - length as u64, &mut code[..length]).ok()?;
+            let is_call = code[0] == 0xb8
+                && code[length - 2..length] == [0x0f, 0x05]
+                && (gap == 0 || code[5..9] == [0x40, 0x80, 0xf6, 0x80]);
+            let number = u32::from_le_bytes([code[1], code[2], code[3], code[4]]);
+            (is_call && number < 1024).then_some(i64::from(number))
+        })
+    }
 }
 
 impl Registers {

@@ -18,7 +18,7 @@ use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Verdict};
 use crate::threads::Thread;
-use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey};
+use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
 pub use findings::{Explanation, explain, explanations};
 use names::Names;
 
@@ -82,7 +82,7 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
         ));
     }
 
-    let mut cycles: Vec<Cycle> = found.list.into_iter().map(begin_at_the_gil).collect();
+    let mut cycles: Vec<Cycle> = once_for_all_ways(look, found.list).into_iter().map(begin_at_the_gil).collect();
     let mut orphans = orphans(look);
     let mut dead_ends = dead_ends(look);
     let weak_cycle = |cycle: &Cycle| {
@@ -151,8 +151,14 @@ pub struct DeadEnd {
 
 fn dead_ends(look: &Look<'_>) -> Vec<DeadEnd> {
     let seen = look.observations;
+    let is_hopeless = |wait: &Wait| seen.hopeless.iter().any(|hopeless| hopeless.resource == wait.resource);
+    // Who waits for whichever of several comes first has hope as long as one of them has.
+    let hopes = |waiter: &Party| {
+        seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_hopeless(wait))
+    };
     let waits = |resource: &ResourceKey| {
-        let untimed = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource && !wait.timed);
+        let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource && !wait.timed);
+        let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
         untimed.map(|(position, _)| position).collect::<Vec<_>>()
     };
     let ends = seen.hopeless.iter().enumerate();
@@ -201,6 +207,19 @@ fn busy_threads(look: &Look<'_>, process: usize) -> Vec<i32> {
         })
         .map(|thread| thread.tid)
         .collect()
+}
+
+/// Of cycles between the same parties that differ only in which of several things is waited for, the first.
+fn once_for_all_ways(look: &Look<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
+    let needs_any = |cycle: &Cycle| {
+        let waits = cycle.edges.iter().filter_map(|edge| edge.wait);
+        waits.map(|wait| &look.observations.waits[wait]).any(|wait| wait.needs == Needs::Any)
+    };
+    let mut seen = BTreeSet::new();
+    let parties = |cycle: &Cycle| -> BTreeSet<(Party, Party)> {
+        cycle.edges.iter().map(|edge| (edge.waiter.clone(), edge.holder.clone())).collect()
+    };
+    cycles.into_iter().filter(|cycle| !needs_any(cycle) || seen.insert(parties(cycle))).collect()
 }
 
 /// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.

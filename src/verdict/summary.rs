@@ -62,7 +62,9 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
             format!("{who} {} and {waits}", names.held(&before.resource))
         } else {
             let verb = match before.resource.kind {
-                "pipe" => "has its other end",
+                "pipe" | "socket" | "eventfd" => "has its other end",
+                "pthread_barrier" => "has yet to come there",
+                "sysv_semaphore" => "took its last unit",
                 "process" | "thread" | "py_thread" => "is that",
                 _ => "holds that",
             };
@@ -132,6 +134,7 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
 
     let waiting: BTreeSet<&Party> = look.observations.waits.iter().map(|wait| &wait.waiter).collect();
     let mut main_said = busy.iter().any(|party| is_first(context, party));
+    let roots = once_for_each_set(context, roots);
     for root in roots.iter().filter(|root| !root.waiting.is_empty()).take(MOST_ROOTS) {
         main_said |= root.waiting.len() == 1 && is_first(context, &root.waiting[0]);
         main_said |= is_first(context, &root.party);
@@ -154,6 +157,20 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     sentences.join("; ") + "."
 }
 
+/// How many things a thread waits for at once.
+fn things(context: &Context<'_>, waiter: &Party) -> usize {
+    context.look.observations.waits.iter().filter(|wait| wait.waiter == *waiter).count()
+}
+
+/// Of the many things that the same threads wait for at once, the first stands for all.
+fn once_for_each_set<'r>(context: &Context<'_>, roots: &'r [Root]) -> Vec<&'r Root> {
+    let mut seen: BTreeSet<&[Party]> = BTreeSet::new();
+    let stands_for_more = |root: &Root| {
+        matches!(root.party, Party::Resource(_)) && root.waiting.iter().any(|waiter| things(context, waiter) > 1)
+    };
+    roots.iter().filter(|root| !stands_for_more(root) || seen.insert(&root.waiting)).collect()
+}
+
 /// "4 wait for the GIL, held by MainThread (533) in step at train.py:56".
 fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party]) -> String {
     let (look, names) = (context.look, context.names);
@@ -170,7 +187,13 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party]) -> String {
                 }
                 _ => String::new(),
             };
-            format!("{who} for {}{call}", names.resource(key))
+            let several = root.waiting.iter().map(|waiter| things(context, waiter)).max().unwrap_or(1);
+            match several {
+                1 => format!("{who} for {}{call}", names.resource(key)),
+                several => {
+                    format!("{who} for one of {several} things{call}, the first of which is {}", names.resource(key))
+                }
+            }
         }
         party => {
             let held: BTreeMap<String, ()> = look

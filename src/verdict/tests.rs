@@ -96,6 +96,7 @@ impl Scene {
             mode: None,
             frame: None,
             certainty: Certainty::Exact,
+            is_end: false,
             binding: false,
             evidence: vec![],
         });

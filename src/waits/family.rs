@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::facts::{Process, ThreadFacts};
 use super::kernel::Call;
-use super::kernel::Futex;
+use super::kernel::{Futex, Waited};
 use super::owner::Ownership;
 use super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, Scope, Wait};
 use crate::image::{Addr, Gap, Image, ProcessImage};
@@ -62,6 +62,10 @@ pub struct Decoded {
     pub futex: Option<Futex>,
     /// It burns CPU instead of sleeping.
     pub spinning: bool,
+    /// The other things that end the wait as well (poll, epoll, select).
+    pub also: Vec<Waited>,
+    /// Of how many things this is one.
+    pub one_of: usize,
 }
 
 impl Decoded {
@@ -76,8 +80,16 @@ impl Decoded {
             gaps: Vec::new(),
             ownership: Ownership::Unknown,
             api,
+            also: Vec::new(),
+            one_of: 1,
             ..self.clone()
         }
+    }
+
+    /// The same call, waiting for another of its things.
+    fn instead(&self, other: Waited) -> Decoded {
+        let evidence = vec![other.evidence];
+        Decoded { resource: other.resource, evidence, ownership: other.ownership, ..self.clone() }
     }
 
     /// The same with a holder.
@@ -149,8 +161,11 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
                     decoded = Some(better);
                 }
             }
-            if let Some(decoded) = decoded.filter(|d| !d.transient) {
-                found.push(Found { process: position, thread: index, decoded });
+            if let Some(mut decoded) = decoded.filter(|d| !d.transient) {
+                let others = std::mem::take(&mut decoded.also);
+                let others: Vec<Decoded> = others.into_iter().map(|other| decoded.instead(other)).collect();
+                let all = std::iter::once(decoded).chain(others);
+                found.extend(all.map(|decoded| Found { process: position, thread: index, decoded }));
             }
         }
     }
@@ -199,6 +214,7 @@ pub fn exact_hold(resource: &ResourceKey, holder: Party, mode: Option<&'static s
         mode,
         frame: None,
         certainty: Certainty::Exact,
+        is_end: false,
         binding: false,
         evidence,
     }

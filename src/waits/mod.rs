@@ -140,6 +140,9 @@ pub struct Hold {
     pub frame: Option<usize>,
     /// How sure.
     pub certainty: Certainty,
+    /// The holder, a process, has an end of something (a pipe, a socket): what one of its threads waits for there is to
+    /// come from another, so that a thread does not wait for itself by it.
+    pub is_end: bool,
     /// The inference rule leaves no other holder but by misuse of the lock (design: binding).
     pub binding: bool,
     /// What was read, where, its value.

@@ -5,6 +5,7 @@
 
 use super::facts::{Process, ThreadFacts};
 use super::family::{Found, Look, exact_hold, waits_for};
+use super::kernel::OtherEnd;
 use super::libc::call_sites::Calls;
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
 use crate::image::{Addr, Gap, ProcessImage};
@@ -27,6 +28,21 @@ pub enum Ownership {
     QueuedWriter(Addr),
     /// Whoever's code has taken the lock here by such calls: nobody records it.
     ByCalls(Addr, &'static Calls),
+    /// The processes with the other end of a descriptor.
+    OtherEnd(OtherEnd),
+    /// The process with this id, until it ends.
+    End(i32),
+    /// Whoever has the lock on the file of this descriptor.
+    FileLock(i32),
+    /// Whoever changed this semaphore of a System V set last, if the waiter wants to take units of it.
+    LastChange {
+        /// The set.
+        set: i32,
+        /// Which one.
+        number: u16,
+        /// The waiter takes units, and does not wait for 0.
+        takes: bool,
+    },
     /// Whoever has the address of the lock here at hand, of so many bytes: nobody records it, and no call takes it.
     AtHand(Addr, u64),
 }

@@ -104,6 +104,169 @@ fn static_variables_whose_initialisers_wait_for_each_other() {
     }
 }
 
+/// A case of conversations.c: the calls that its processes sleep in, and what is true of it.
+struct Conversation {
+    case: &'static str,
+    calls: &'static [&'static str],
+    verdict: &'static str,
+    finding: Option<&'static str>,
+    mentions: &'static [&'static str],
+}
+
+const CONVERSATIONS: [Conversation; 13] = [
+    Conversation {
+        case: "both-send",
+        calls: &["44"],
+        verdict: "deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["send_all", "room in unix socket", "is to read from unix socket"],
+    },
+    Conversation {
+        case: "both-listen",
+        calls: &["45"],
+        verdict: "deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["data on TCP 127.0.0.1:", "receive"],
+    },
+    Conversation {
+        case: "poll-cycle",
+        calls: &["7", "45"],
+        verdict: "deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["poll_cycle", "unix socket"],
+    },
+    Conversation {
+        case: "epoll-cycle",
+        calls: &["232", "270", "23"],
+        verdict: "deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["epoll_wait", "select", "pipe:["],
+    },
+    Conversation {
+        case: "eventfds",
+        calls: &["0"],
+        verdict: "suspected-deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["eventfd"],
+    },
+    Conversation {
+        case: "set-of-semaphores",
+        calls: &["65", "220"],
+        verdict: "suspected-deadlock",
+        finding: Some("lock-order-cycle"),
+        mentions: &["semaphore 1 of System V set", "took the last unit"],
+    },
+    Conversation {
+        case: "semaphores",
+        calls: &["202"],
+        verdict: "suspected-deadlock",
+        finding: Some("lock-order-cycle"),
+        mentions: &["semaphore", "both_semaphores"],
+    },
+    Conversation {
+        case: "process-descriptor",
+        calls: &["7", "0"],
+        verdict: "deadlock",
+        finding: Some("pipe-cycle"),
+        mentions: &["the end of process"],
+    },
+    Conversation {
+        case: "own-socket",
+        calls: &["45"],
+        verdict: "stuck",
+        finding: Some("pipe-without-writer"),
+        mentions: &["nobody else has it"],
+    },
+    Conversation { case: "server", calls: &["232"], verdict: "blocked", finding: None, mentions: &["one of 2 things"] },
+    Conversation { case: "self-pipe", calls: &["7"], verdict: "blocked", finding: None, mentions: &["pipe:["] },
+    Conversation {
+        case: "barrier-short",
+        calls: &["202"],
+        verdict: "stuck",
+        finding: Some("nobody-left-to-wake"),
+        mentions: &["2 of 3 parties came", "meeting"],
+    },
+    Conversation {
+        case: "handler",
+        calls: &["202"],
+        verdict: "deadlock",
+        finding: Some("lock-taken-again-in-signal-handler"),
+        mentions: &["on_user_signal", "door"],
+    },
+];
+
+fn converse(case: &str) -> Target {
+    Target::start(Command::new(compile("native/conversations.c", "conversations", &[])).arg(case))
+}
+
+/// A set of System V semaphores outlives the processes that use it.
+struct RemovedSet(Option<String>);
+
+impl RemovedSet {
+    fn of(target: &Target) -> RemovedSet {
+        RemovedSet(target.said.iter().find_map(|line| Some(line.strip_prefix("SET ")?.trim().to_owned())))
+    }
+}
+
+impl Drop for RemovedSet {
+    fn drop(&mut self) {
+        if let Some(set) = &self.0 {
+            let _ = Command::new("ipcrm").args(["-s", set]).status();
+        }
+    }
+}
+
+#[test]
+fn sockets_sets_and_semaphores_between_processes() {
+    for conversation in CONVERSATIONS {
+        let Conversation { case, calls, verdict, finding, mentions } = conversation;
+        let target = converse(case);
+        let _set = RemovedSet::of(&target);
+        asleep_in(&target, calls);
+        if case.starts_with("barrier") {
+            every_thread_asleep(&target, calls);
+        }
+        for look in looks(&target) {
+            assert_eq!(look.verdict(), verdict, "{case}: {}", look.text);
+            assert_eq!(look.findings(), finding.as_slice(), "{case}: {}", look.text);
+            for word in mentions {
+                assert!(look.text.contains(word), "{case}: no {word} in\n{}", look.text);
+            }
+        }
+    }
+}
+
+/// The same of all threads.
+fn every_thread_asleep(target: &Target, calls: &[&str]) {
+    wait_until("all threads come to their waits", || {
+        let pid = target.pid();
+        crate::harness::threads(pid).into_iter().all(|tid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+            calls.iter().any(|call| line.starts_with(&format!("{call} ")))
+        })
+    });
+}
+
+#[test]
+fn a_lock_kept_at_a_barrier_keeps_the_others_from_it() {
+    let target = converse("barrier-inside");
+    every_thread_asleep(&target, &["202"]);
+    for look in looks(&target) {
+        assert_eq!(look.verdict(), "suspected-deadlock", "{}", look.text);
+        assert!(look.text.contains("has yet to come to barrier `meeting`"), "{}", look.text);
+    }
+}
+
+#[test]
+fn processes_that_talk_are_left_in_peace() {
+    let target = converse("talk");
+    for _ in 0..10 {
+        let look = attach(&target.pids, &[]);
+        assert!(matches!(look.verdict(), "running" | "blocked"), "{}", look.text);
+        assert!(look.cycles().is_empty());
+    }
+}
+
 #[test]
 fn a_look_cuts_no_write_short() {
     let program = compile("native/kernel_waits.c", "kernel_waits", &[]);

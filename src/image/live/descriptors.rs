@@ -1,4 +1,4 @@
-//! Descriptors, file locks and the other ends of pipes, from /proc.
+//! Descriptors, file locks, semaphores, and the other ends of pipes and sockets, from /proc.
 //!
 //! In: the captured processes and the system calls that their threads sleep in. Out: [`Descriptor`]s and
 //! [`KernelFacts`]. Nothing is opened: to open a pipe through /proc/PID/fd would give it one more end. Everything is
@@ -10,13 +10,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::proc_fs::ProcFs;
-use crate::image::descriptors::{Descriptor, FileLock, KernelFacts, PipeEnd};
+use super::{sockets, sys};
+use crate::image::descriptors::{
+    Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked, event_name,
+    semaphores_asked, socket_inode, socket_name,
+};
 use crate::image::{ProcessImage, Syscall, ThreadImage};
 
-/// Calls that wait for one descriptor, the first argument (x86-64): read, write and their vectors, splice.
-const READS_AND_WRITES: [i64; 7] = [0, 1, 17, 18, 19, 20, 275];
-/// fcntl and flock.
-const LOCKS: [i64; 2] = [72, 73];
 /// More descriptors than the kernel allows by default.
 const MOST_DESCRIPTORS: usize = 1 << 20;
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
@@ -24,41 +24,111 @@ const ACCESS_MODE: u32 = 3;
 
 /// Fill in what the waits of these processes need.
 pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
-    let mut facts = KernelFacts::default();
-    let calls = || processes.iter().flat_map(|process| &process.threads).filter_map(call);
-    let locks = calls().any(|call| LOCKS.contains(&call.number));
-    if !locks && !calls().any(|call| READS_AND_WRITES.contains(&call.number)) {
+    let mut facts = KernelFacts { semaphores: semaphores(proc_fs, processes), ..KernelFacts::default() };
+    let all_asked: Vec<Vec<Asked>> = processes
+        .iter()
+        .map(|process| {
+            let calls = process.threads.iter().filter_map(call);
+            calls.filter_map(|call| asked(&call, &*process.memory)).collect()
+        })
+        .collect();
+    if all_asked.iter().all(Vec::is_empty) {
         return facts;
     }
-    let mut pipes = BTreeSet::new();
-    for process in processes.iter_mut() {
+    let handle = |signals: u64| -> Vec<i32> {
+        let caught = processes.iter().filter(|process| caught(&proc_fs.process(process.pid)) & signals != 0);
+        caught.map(|process| process.pid).collect()
+    };
+    facts.with_handlers = handle(!INTERNAL_SIGNALS);
+    facts.woken_by_signals = handle(PROGRESS_SIGNALS);
+    // Names of pipes, sockets and eventfds of which the other ends are looked for.
+    let mut ends = BTreeSet::new();
+    for (process, asked) in processes.iter_mut().zip(&all_asked) {
         let directory = proc_fs.process(process.pid);
         process.descriptors = descriptors(&directory).unwrap_or_default();
-        let calls = process.threads.iter().filter_map(call);
-        let waited = calls.filter(|call| READS_AND_WRITES.contains(&call.number) || LOCKS.contains(&call.number));
-        let numbers: BTreeSet<i32> = waited.map(|call| call.arguments[0] as i32).collect();
-        for descriptor in process.descriptors.iter_mut().filter(|descriptor| numbers.contains(&descriptor.number)) {
-            identify(&directory, descriptor);
-            if descriptor.is_pipe {
-                pipes.insert(descriptor.target.clone());
+        let mut numbers: BTreeSet<i32> = asked.iter().flat_map(numbers_of).collect();
+        identify_all(&directory, &mut process.descriptors, &numbers);
+        let sets = process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
+        let watched: BTreeSet<i32> = sets
+            .filter_map(|descriptor| match &descriptor.detail {
+                Detail::Set(wants) => Some(wants),
+                _ => None,
+            })
+            .flatten()
+            .map(|want| want.number)
+            .collect();
+        identify_all(&directory, &mut process.descriptors, &watched);
+        numbers.extend(watched);
+        let waited = || process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
+        let inodes: BTreeSet<u64> = waited().filter_map(|descriptor| socket_inode(&descriptor.target)).collect();
+        let known = sockets::read(proc_fs, process.pid, &inodes);
+        ends.extend(known.iter().flat_map(|socket| [Some(socket.inode), socket.peer]).flatten().map(socket_name));
+        facts
+            .sockets
+            .extend(known.into_iter().filter(|socket| facts.socket(socket.inode).is_none()).collect::<Vec<_>>());
+        ends.extend(waited().filter_map(|descriptor| match descriptor.detail {
+            Detail::Event { id, .. } => Some(event_name(id)),
+            _ => descriptor.is_pipe.then(|| descriptor.target.clone()),
+        }));
+    }
+    let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
+    for process in processes.iter_mut() {
+        let directory = proc_fs.process(process.pid);
+        for descriptor in &mut process.descriptors {
+            if has_events && descriptor.target == EVENT_FD && descriptor.detail == Detail::None {
+                descriptor.detail = detail(&directory, descriptor);
+            }
+            if ends.contains(&descriptor.target) {
+                descriptor.is_pipe |= !descriptor.target.starts_with("socket:");
+                (descriptor.reads, descriptor.writes) = access(&directory, descriptor.number);
             }
         }
     }
-    for process in processes.iter_mut() {
-        let directory = proc_fs.process(process.pid);
-        for descriptor in process.descriptors.iter_mut().filter(|descriptor| pipes.contains(&descriptor.target)) {
-            descriptor.is_pipe = true;
-            (descriptor.reads, descriptor.writes) = access(&directory, descriptor.number);
-        }
-    }
-    if locks {
+    if all_asked.iter().flatten().any(|asked| matches!(asked, Asked::Lock(_))) {
         facts.locks = std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse_locks(&bytes)).unwrap_or_default();
     }
-    if !pipes.is_empty() {
+    if !ends.is_empty() {
         let captured: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
-        others(proc_fs, &pipes, &captured, &mut facts);
+        others(proc_fs, &ends, &captured, &mut facts);
     }
     facts
+}
+
+/// SIGCANCEL and SIGSETXID of glibc and musl: 32 to 34, from bit 31 on.
+const INTERNAL_SIGNALS: u64 = 0b111 << 31;
+/// SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and those of real time.
+const PROGRESS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
+
+/// The signals that a process has handlers for, one bit each; all where that can't be read.
+fn caught(directory: &Path) -> u64 {
+    let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
+    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0)
+}
+
+/// The descriptors that a call names itself.
+fn numbers_of(asked: &Asked) -> Vec<i32> {
+    match asked {
+        Asked::One(want) => vec![want.number],
+        Asked::Several(wants) => wants.iter().map(|want| want.number).collect(),
+        Asked::Set(number) | Asked::Process(number) | Asked::Lock(number) => vec![*number],
+    }
+}
+
+/// The semaphores that threads wait for, where they are those of lockscope's own IPC namespace.
+fn semaphores(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<SetSemaphore> {
+    let mut wanted = BTreeSet::new();
+    for process in processes {
+        let calls = process.threads.iter().filter_map(call);
+        let operations: Vec<_> = calls.flat_map(|call| semaphores_asked(&call, &*process.memory)).collect();
+        if operations.is_empty() {
+            continue;
+        }
+        let namespace = |pid: &str| std::fs::read_link(proc_fs.root().join(pid).join("ns/ipc")).ok();
+        if namespace("self") == namespace(&process.pid.to_string()) {
+            wanted.extend(operations.into_iter().map(|operation| (operation.set, operation.number)));
+        }
+    }
+    wanted.into_iter().filter_map(|(set, number)| sys::semaphore(set, number)).collect()
 }
 
 /// The call that a thread sleeps in.
@@ -75,11 +145,21 @@ fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
     let one = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let target = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
-        Some(Descriptor { number, target, inode: None, is_pipe: false, reads: false, writes: false })
+        Some(Descriptor { number, target, ..Descriptor::default() })
     };
     let mut list: Vec<Descriptor> = entries.flatten().take(MOST_DESCRIPTORS).filter_map(one).collect();
     list.sort_by_key(|descriptor| descriptor.number);
     Ok(list)
+}
+
+/// Inode, kind and details of the open files with these numbers.
+fn identify_all(directory: &Path, descriptors: &mut [Descriptor], numbers: &BTreeSet<i32>) {
+    for descriptor in descriptors.iter_mut().filter(|descriptor| numbers.contains(&descriptor.number)) {
+        if descriptor.inode.is_none() {
+            identify(directory, descriptor);
+            descriptor.detail = detail(directory, descriptor);
+        }
+    }
 }
 
 /// Inode and kind of the open file.
@@ -89,6 +169,46 @@ fn identify(directory: &Path, descriptor: &mut Descriptor) {
         descriptor.inode = Some(metadata.ino());
         descriptor.is_pipe = metadata.file_type().is_fifo();
     }
+}
+
+const EVENT_FD: &str = "anon_inode:[eventfd]";
+
+/// What the kernel tells of a special file (fdinfo; Documentation/filesystems/proc.rst, 3.8).
+fn detail(directory: &Path, descriptor: &Descriptor) -> Detail {
+    let Some(kind) = descriptor.target.strip_prefix("anon_inode:") else { return Detail::None };
+    let text =
+        || std::fs::read_to_string(directory.join("fdinfo").join(descriptor.number.to_string())).unwrap_or_default();
+    match kind {
+        "[eventfd]" => event(&text()).unwrap_or_default(),
+        "[eventpoll]" => Detail::Set(watched(&text())),
+        "[pidfd]" => field(&text(), "Pid:").and_then(|pid| pid.parse().ok()).map_or(Detail::None, Detail::Process),
+        "[timerfd]" => Detail::Timer,
+        "[signalfd]" => Detail::Signals,
+        _ => Detail::None,
+    }
+}
+
+/// The rest of the line that begins with `name`.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
+}
+
+/// `eventfd-count:                0`, in hexadecimal, and since Linux 5.2 `eventfd-id: 7`.
+fn event(text: &str) -> Option<Detail> {
+    let count = u64::from_str_radix(field(text, "eventfd-count:")?, 16).ok()?;
+    Some(Detail::Event { id: field(text, "eventfd-id:")?.parse().ok()?, count })
+}
+
+/// `tfd:        5 events:       19 data: ...`, a line for each.
+fn watched(text: &str) -> Vec<Want> {
+    let one = |line: &str| {
+        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+        let number = words.next()?.parse().ok()?;
+        let events = words.nth(1)?;
+        Some(Want::of_events(number, u32::from_str_radix(events, 16).ok()?))
+    };
+    // One more than is looked at tells that there are too many.
+    text.lines().filter_map(one).take(MOST_WANTED + 1).collect()
 }
 
 /// Whether a descriptor reads, and writes.
@@ -103,10 +223,11 @@ fn access(directory: &Path, number: i32) -> (bool, bool) {
     }
 }
 
-/// Ends of `pipes` in all processes that are not captured.
-fn others(proc_fs: &ProcFs, pipes: &BTreeSet<String>, captured: &BTreeSet<i32>, facts: &mut KernelFacts) {
+/// Ends in all processes that are not captured.
+fn others(proc_fs: &ProcFs, ends: &BTreeSet<String>, captured: &BTreeSet<i32>, facts: &mut KernelFacts) {
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
     let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids.filter(|pid| !captured.contains(pid) && *pid != own) {
         let directory = proc_fs.process(pid);
@@ -118,10 +239,20 @@ fn others(proc_fs: &ProcFs, pipes: &BTreeSet<String>, captured: &BTreeSet<i32>, 
                 continue;
             }
         };
-        for descriptor in list.into_iter().filter(|one| pipes.contains(&one.target)) {
+        for descriptor in list {
+            let target = match descriptor.target.as_str() {
+                EVENT_FD if has_events => match detail(&directory, &descriptor) {
+                    Detail::Event { id, .. } => event_name(id),
+                    _ => continue,
+                },
+                _ => descriptor.target,
+            };
+            if !ends.contains(&target) {
+                continue;
+            }
             let (reads, writes) = access(&directory, descriptor.number);
             let name = super::proc_fs::name(&directory).unwrap_or_default();
-            let end = PipeEnd { target: descriptor.target, pid, name, reads, writes };
+            let end = PipeEnd { target, pid, name, reads, writes };
             if !facts.ends.contains(&end) {
                 facts.ends.push(end);
             }
@@ -168,6 +299,18 @@ mod tests {
         assert!(locks[1].blocked && locks[1].write && locks[1].end == u64::MAX);
         assert_eq!((locks[2].kind.as_str(), locks[2].write, locks[2].start, locks[2].end), ("POSIX", false, 100, 199));
         assert_eq!(locks[3].pid, -1);
+    }
+
+    #[test]
+    fn details_of_special_files() {
+        assert_eq!(
+            event("pos:\t0\nflags:\t02\neventfd-count:               1f\neventfd-id: 7\n"),
+            Some(Detail::Event { id: 7, count: 31 })
+        );
+        let set = "flags:\t02\ntfd:        5 events:       19 data:  5  pos:0 ino:1758c sdev:f\ntfd: x\n\
+            tfd:        6 events:        4 data:  6  pos:0 ino:1758d sdev:f\n";
+        let wants = [Want { number: 5, reads: true, writes: false }, Want { number: 6, reads: false, writes: true }];
+        assert_eq!(watched(set), wants);
     }
 
     #[test]

@@ -15,12 +15,13 @@ mod memory;
 mod open;
 mod plan;
 mod proc_fs;
+mod sockets;
 mod stop;
 pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ pub struct LiveTarget {
     targets: Vec<Target>,
     gaps: Vec<Gap>,
     released: Option<Instant>,
+    /// The system calls of the looks before, by thread.
+    calls: HashMap<i32, Syscall>,
 }
 
 /// What was taken of one process under the stop.
@@ -147,7 +150,7 @@ impl LiveTarget {
         if targets.is_empty() {
             return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
         }
-        Ok(LiveTarget { proc_fs, max_pause: options.max_pause, targets, gaps, released: None })
+        Ok(LiveTarget { proc_fs, max_pause: options.max_pause, targets, gaps, released: None, calls: HashMap::new() })
     }
 
     /// Stop all processes together, copy, let them go. When this returns they run.
@@ -291,6 +294,7 @@ impl LiveTarget {
                 descriptors: Vec::new(),
             });
         }
+        remember_calls(&mut image, &mut self.calls);
         image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
         image.gaps.splice(0..0, self.gaps.iter().cloned());
         Ok(image)
@@ -354,6 +358,40 @@ fn take_all(
         taken.left_out += taken.copied.copy(&**source as &dyn Source, &spans, deadline);
     }
     Ok(all)
+}
+
+/// Of calls that wait for descriptors, those that are restarted under another number: poll.
+fn polls(number: i64) -> Option<i64> {
+    const POLL: i64 = 7;
+    (number == POLL).then_some(number)
+}
+
+/// Calls with a time-out, and poll, are restarted under another number after a stop. Which it is tells the code, or the
+/// look before, if that saw the same arguments at the same place.
+fn remember_calls(image: &mut Image, before: &mut HashMap<i32, Syscall>) {
+    let same = |one: &Syscall, other: &Syscall| {
+        (one.arguments, one.pc, one.sp) == (other.arguments, other.pc, other.sp) && one.number != Syscall::RESTART
+    };
+    for process in &mut image.processes {
+        let memory = &*process.memory;
+        for thread in &mut process.threads {
+            let call = thread.registers.and_then(|registers| registers.asleep()).or(thread.syscall);
+            let Some(call) = call else { continue };
+            if call.number != Syscall::RESTART {
+                before.insert(thread.tid, call);
+                continue;
+            }
+            let earlier = before.get(&thread.tid).filter(|earlier| same(earlier, &call)).map(|earlier| earlier.number);
+            // Whether it is being restarted is asked of calls whose time-out is not among their arguments.
+            let Some(number) = earlier.or_else(|| polls(call.number_by_code(memory)?)) else { continue };
+            if let Some(registers) = &mut thread.registers {
+                registers.orig_rax = number;
+            }
+            if let Some(call) = &mut thread.syscall {
+                call.number = number;
+            }
+        }
+    }
 }
 
 /// The image of one thread; `None` for one that had exited.

@@ -15,6 +15,8 @@ use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
+use crate::image::descriptors::SetSemaphore;
+
 /// A piece of the target's memory: first address and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
@@ -65,6 +67,17 @@ pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     // SAFETY: waitid succeeded, so the fields of a SIGCHLD are filled in, or are zero when nothing was there.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     Ok((pid != 0).then_some(Stop { signal: status & 0xff, event: status >> 8 }))
+}
+
+/// What is known of a semaphore of a System V set, if it can be read.
+pub(super) fn semaphore(set: i32, number: u16) -> Option<SetSemaphore> {
+    let ask = |command: i32| {
+        // SAFETY: these commands read a number each and take no fourth argument; no memory is touched.
+        let result = unsafe { libc::semctl(set, i32::from(number), command) };
+        (result >= 0).then_some(result)
+    };
+    let (value, last) = (ask(libc::GETVAL)?, ask(libc::GETPID)?);
+    Some(SetSemaphore { set, number, value, last, waiters: ask(libc::GETNCNT)? })
 }
 
 /// Let the tracee `tid` go, and hand on `signal` (0 for none).

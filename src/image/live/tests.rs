@@ -130,7 +130,7 @@ fn a_sleeping_process() {
     assert_eq!(live.late_reads(), 0);
     assert_eq!(image.processes[0].threads[0].asleep_ms, None, "the first look woke it");
     let call = image.processes[0].threads[0].registers.as_ref().and_then(Registers::syscall).expect("a call");
-    assert_eq!(call.number, 219, "restarted");
+    assert_eq!(call.number, 230, "restarted as 219, and remembered");
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod parties;
 #[cfg(test)]
 pub(in crate::render) mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 use self::page::{Color, Page};
@@ -189,6 +189,10 @@ fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
             Some(resource) if resource.kind != "gil" && !resource.label.is_empty() => resource.label.clone(),
             _ => view.resource_name(&wait.resource),
         };
+        let label = match waits.len() {
+            1 => label,
+            several => format!("one of {several} things (first: {label})"),
+        };
         match groups.iter_mut().find(|(name, _)| *name == label) {
             Some((_, count)) => *count += 1,
             None => groups.push((label, 1)),
@@ -227,7 +231,7 @@ fn each_thread<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a str, &'a Thread
 
 /// A party's stack, innermost first, with the waiting and the holding frame marked.
 fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut Page) {
-    let waiting: Vec<usize> = view.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
+    let waiting: BTreeSet<usize> = view.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
     let held = view.report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(thread.tid));
     let marks: Vec<(usize, String)> = waiting
         .iter()
@@ -289,9 +293,13 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
     page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
     for &(process, thread) in others.iter().take(OTHER_THREADS) {
         let name = view.thread_name(process, thread.tid);
-        let (doing, call) = match view.waits_of(process, thread.tid).first() {
-            Some(wait) => (view.wait_statement(wait), view.wait_call(wait, None)),
-            None => (thread.state.clone(), view.where_is(thread)),
+        let (doing, call) = match view.waits_of(process, thread.tid) {
+            [wait] => (view.wait_statement(wait), view.wait_call(wait, None)),
+            [wait, more @ ..] => {
+                let doing = format!("{} or {} more", view.wait_statement(wait), more.len());
+                (doing, view.wait_call(wait, None))
+            }
+            [] => (thread.state.clone(), view.where_is(thread)),
         };
         let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
         page.frame(&format!("  {name}  {doing}{call}"));

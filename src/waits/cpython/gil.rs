@@ -119,6 +119,8 @@ fn wait(process: &Process<'_>, python: &Python, gil: &Gil, evidence: Vec<String>
         transient: false,
         call: below.and_then(|b| b.call),
         futex: below.and_then(|b| b.futex),
+        also: Vec::new(),
+        one_of: 1,
         spinning: false,
     }
 }

@@ -3,14 +3,18 @@
 //! In: registers, or what /proc says of a thread without them. Out: a plain wait for every blocked thread: a futex
 //! as itself, or what a call waits for ("a child process", "a timer", a pipe, a file lock).
 
-mod descriptors;
+mod ends;
+mod file_locks;
+mod sets;
 pub mod syscalls;
 
 use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, add_resource, exact_hold, key, label, waited};
 use super::owner::Ownership;
 use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
-use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, ThreadImage};
+use crate::image::descriptors::{Asked, Want, asked};
+use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, TaskState, ThreadImage};
+pub use ends::{OtherEnd, Waited};
 use syscalls::{Timed, Waits};
 
 /// A system call that a thread sleeps in.
@@ -61,7 +65,7 @@ const FUTEX_COMMAND: u32 = 0x7f;
 const NR_FUTEX: i64 = 202;
 const NR_FUTEX_WAITV: i64 = 449;
 const NR_FUTEX_WAIT: i64 = 455;
-const NR_RESTART: i64 = 219;
+
 const NR_WAIT4: i64 = 61;
 const NR_WAITID: i64 = 247;
 const NR_NANOSLEEP: i64 = 230;
@@ -77,7 +81,7 @@ pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
         // /proc shows a call only of a sleeping thread; there is no result to look at.
         None => thread.syscall.filter(|call| call.number >= 0)?,
     };
-    let restarted = raw.number == NR_RESTART;
+    let restarted = raw.number == Syscall::RESTART;
     let number = if restarted { original_number(&raw, memory) } else { raw.number };
     Some(Call { number, restarted, arguments: raw.arguments, sp: raw.sp })
 }
@@ -85,20 +89,8 @@ pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
 /// Which call restart_syscall stands for (libc.md section 6): the instruction that loaded its number, or the shape
 /// of the arguments, which the kernel keeps.
 fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
-    // mov $nr,%eax ; [xor $0x80,%sil] ; syscall
-    for gap in [0u64, 4] {
-        let mut code = [0u8; 11];
-        let length = 7 + gap as usize;
-        if memory.read_exact(raw.pc - length as u64, &mut code[..length]).is_ok()
-            && code[0] == 0xb8
-            && code[length - 2..length] == [0x0f, 0x05]
-            && (gap == 0 || code[5..9] == [0x40, 0x80, 0xf6, 0x80])
-        {
-            let number = u32::from_le_bytes([code[1], code[2], code[3], code[4]]);
-            if number < 1024 {
-                return i64::from(number);
-            }
-        }
+    if let Some(number) = raw.number_by_code(memory) {
+        return number;
     }
     let [first, ..] = raw.arguments;
     match shaped_as_futex(&raw.arguments, memory) {
@@ -106,7 +98,7 @@ fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
         // nanosleep through clock_nanosleep: the first argument is a clock's number.
         None if first < 16 => NR_NANOSLEEP,
         // poll and nanosleep may look like a futex that was woken: not proven.
-        _ => NR_RESTART,
+        _ => Syscall::RESTART,
     }
 }
 
@@ -162,7 +154,7 @@ impl Family for Kernel {
         match futex(&call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
             // What may be a futex is handed on: its address may say more to a higher family.
-            None if call.number == NR_RESTART => {
+            None if call.number == Syscall::RESTART => {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
                 Some(Decoded { futex, ..plain(process, thread, call) })
             }
@@ -174,8 +166,17 @@ impl Family for Kernel {
         for found in waited(waits, &["process"]) {
             children(look, found, out);
         }
-        for found in waited(waits, &["pipe", "file_lock"]) {
-            descriptors::holders(look, waits, found, out);
+        const KINDS: &[&str] = &["pipe", "socket", "eventfd", "file_lock", "process", "sysv_semaphore"];
+        for found in waited(waits, KINDS) {
+            match found.decoded.ownership {
+                Ownership::OtherEnd(end) => ends::holders(look, waits, found, end, out),
+                Ownership::FileLock(number) => file_locks::holders(look, found, number, out),
+                Ownership::End(pid) => ends::process_end(look, found, pid, out),
+                Ownership::LastChange { set, number, takes } => {
+                    sets::holders(look, waits, found, (set, number), takes, out);
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -219,6 +220,8 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         call: Some(call),
         futex: Some(futex),
         spinning: false,
+        one_of: 1,
+        also: Vec::new(),
     }
 }
 
@@ -272,22 +275,27 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
     };
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
-    let (resource, needs) = match descriptors::decode(process, call) {
-        Some((resource, needs, known)) => {
-            evidence.push(known);
-            (resource, needs)
+    let (mut first, also, needs) = match on_descriptors(process, call) {
+        Some((mut all, needs)) if !all.is_empty() => {
+            let first = all.remove(0);
+            (first, all, needs)
         }
-        None => {
+        _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
             let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
-            (Resource { key, process: position, label: text, state: Vec::new() }, needs)
+            let resource = Resource { key, process: position, label: text, state: Vec::new() };
+            (Waited { resource, evidence: String::new(), ownership: Ownership::Unknown }, Vec::new(), needs)
         }
     };
+    evidence.extend(Some(std::mem::take(&mut first.evidence)).filter(|known| !known.is_empty()));
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
+    if let (TaskState::DiskSleep, Some(function)) = (thread.image.state, &thread.image.wchan) {
+        evidence.push(format!("it sleeps uninterruptibly in the kernel's {function}"));
+    }
     Decoded {
-        resource,
+        resource: first.resource,
         mode: None,
         needs,
         timed,
@@ -295,12 +303,48 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         evidence,
         gaps: Vec::new(),
         api: row.map_or(&[], |row| std::slice::from_ref(&row.name)),
-        ownership: Ownership::Unknown,
+        ownership: first.ownership,
         transient: false,
         call: Some(call),
         futex: None,
         spinning: false,
+        one_of: 1 + also.len(),
+        also,
     }
+}
+
+/// What a call on descriptors or semaphores waits for, and whether one of several is enough: any of those at the other
+/// end of a pipe or socket may end the wait.
+fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<Waited>, Needs)> {
+    if let Some(semaphore) = sets::decode(process, call) {
+        return Some((vec![semaphore], Needs::All));
+    }
+    // Of a core nothing is known of descriptors.
+    let knows = !process.context.image.descriptors.is_empty();
+    let all_of =
+        |wants: &[Want]| -> Vec<Waited> { wants.iter().flat_map(|want| ends::decode(process, *want)).collect() };
+    match asked(&raw(call), process.memory()).filter(|_| knows)? {
+        Asked::One(want) => Some((ends::decode(process, want), Needs::Any)),
+        Asked::Several(wants) => Some((ends::or_a_signal(process, all_of(&wants)), Needs::Any)),
+        Asked::Set(number) => Some((ends::or_a_signal(process, all_of(ends::watched(process, number)?)), Needs::Any)),
+        Asked::Process(number) => {
+            Some((ends::decode(process, Want { number, reads: true, writes: false }), Needs::All))
+        }
+        Asked::Lock(number) => {
+            let (resource, evidence) = file_locks::decode(process, call, number)?;
+            Some((vec![Waited { resource, evidence, ownership: Ownership::FileLock(number) }], Needs::All))
+        }
+    }
+}
+
+/// Whether a call waits for whichever of several descriptors comes first.
+fn waits_for_several(call: Call) -> bool {
+    syscalls::row_of(call.number).is_some_and(|row| matches!(row.waits, Waits::Several))
+}
+
+/// The call as it was captured.
+fn raw(call: Call) -> Syscall {
+    Syscall { number: call.number, arguments: call.arguments, sp: call.sp, pc: Addr(0), result: 0 }
 }
 
 /// The child that a wait4 or waitid names, or any child.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Found, Look, exact_hold, plain_name};
+use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
 use super::super::{Certainty, Observations, Party, Scope};
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
@@ -106,13 +106,24 @@ pub fn between(process: &Process<'_>, lock: Addr, calls: &'static Calls) -> Vec<
 }
 
 /// Add as holders those that stand between the calls; in memory that processes share, of each process.
-pub fn holders(look: &Look<'_>, found: &Found, lock: Addr, calls: &'static Calls, out: &mut Observations) {
+pub fn holders(
+    look: &Look<'_>,
+    waits: &[Found],
+    found: &Found,
+    lock: Addr,
+    calls: &'static Calls,
+    out: &mut Observations,
+) {
     let key = &found.decoded.resource.key;
     let mut holders = Vec::new();
     for (position, process) in look.processes.iter().enumerate() {
         let own = (position == found.process).then_some(lock);
         for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
             for between in between(process, lock, calls) {
+                // Two calls in one function may be two ways to wait, of which one was gone (CPython's parking lot).
+                if calls.is_ambiguous && waits_for(waits, key, position, between.thread) {
+                    continue;
+                }
                 let thread = &process.threads[between.thread];
                 let holder = Party::Thread(process.context.process, thread.image.tid);
                 let mut hold = exact_hold(key, holder, calls.mode, vec![between.evidence]);

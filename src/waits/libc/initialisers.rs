@@ -37,7 +37,7 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     let mut holders = Vec::new();
     if key.kind == "static_guard" {
         // Between `__cxa_guard_acquire` and `__cxa_guard_release`: its thread runs the initialiser.
-        return call_sites::holders(look, found, base, &call_sites::GUARD, out);
+        return call_sites::holders(look, waits, found, base, &call_sites::GUARD, out);
     }
     for (position, thread) in process.threads.iter().enumerate() {
         let evidence = match key.kind {

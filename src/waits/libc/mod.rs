@@ -141,7 +141,6 @@ impl Family for Libc {
         for found in waited(waits, KINDS) {
             let process = &look.processes[found.process];
             match &found.decoded.ownership {
-                Ownership::Unknown => {}
                 Ownership::Tid(owner) => owner::resolve(look, found, owner.clone(), out),
                 Ownership::Thread(position, evidence) => {
                     if let Some(thread) = process.threads.get(*position) {
@@ -151,9 +150,11 @@ impl Family for Libc {
                     }
                 }
                 Ownership::QueuedWriter(base) => rwlock::queued_writer(look, waits, found, *base, out),
-                Ownership::ByCalls(lock, calls) => call_sites::holders(look, found, *lock, calls, out),
+                Ownership::ByCalls(lock, calls) => call_sites::holders(look, waits, found, *lock, calls, out),
                 Ownership::AtHand(lock, size) => owner::at_hand(look, waits, found, *lock, *size, out),
                 Ownership::Readers(count, base) => rwlock::readers(look, waits, found, *count, *base, out),
+                // Nothing is known, or the kernel's family knows.
+                _ => {}
             }
         }
     }

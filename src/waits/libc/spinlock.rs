@@ -46,6 +46,8 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         transient: false,
         call: None,
         futex: None,
+        also: Vec::new(),
+        one_of: 1,
         spinning: true,
         ownership: Ownership::ByCalls(lock, &call_sites::SPINLOCK),
     })

@@ -1,0 +1,237 @@
+//! Sockets and their other ends on this machine: unix sockets by sock_diag, TCP by /proc.
+//!
+//! In: the inodes that are waited for, and a process in whose network namespace they are. Out: [`Socket`]s. The sockets
+//! themselves are not touched. The netlink packages are those of the rust-netlink project (MIT, no dependency beside
+//! each other): the kernel names a unix socket's peer nowhere else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::TCP_LISTEN;
+use netlink_packet_sock_diag::unix::nlas::{Nla, UnixDiagName};
+use netlink_packet_sock_diag::unix::{ShowFlags, StateFlags, UnixRequest, UnixResponse};
+use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
+use nix::sched::{CloneFlags, setns};
+
+use super::proc_fs::ProcFs;
+use crate::image::descriptors::Socket;
+
+/// More bytes of answers than any machine gives.
+const MOST_ANSWERS: usize = 64 << 20;
+
+/// What is known of the sockets `inodes`, as process `pid` sees them.
+pub(super) fn read(proc_fs: &ProcFs, pid: i32, inodes: &BTreeSet<u64>) -> Vec<Socket> {
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let directory = proc_fs.process(pid);
+    let mut sockets: BTreeMap<u64, Socket> = tcp(&directory);
+    sockets.extend(unix(proc_fs, &directory));
+    sockets.into_values().filter(|socket| inodes.contains(&socket.inode)).collect()
+}
+
+/// Unix sockets by inode. The kernel answers for the network namespace of whoever asks.
+fn unix(proc_fs: &ProcFs, directory: &Path) -> BTreeMap<u64, Socket> {
+    let namespace = directory.join("ns/net");
+    let own = std::fs::read_link(proc_fs.root().join("self/ns/net")).ok();
+    let is_own = own.is_some() && own == std::fs::read_link(&namespace).ok();
+    let ask = || {
+        if !is_own {
+            // This thread alone, which ends thereafter.
+            setns(File::open(&namespace).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
+        }
+        ask_unix()
+    };
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("sockets".to_owned());
+        builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok().flatten()).unwrap_or_default()
+    })
+}
+
+fn ask_unix() -> Option<BTreeMap<u64, Socket>> {
+    let mut netlink = Netlink::new(NETLINK_SOCK_DIAG).ok()?;
+    netlink.bind_auto().ok()?;
+    netlink.connect(&NetlinkAddress::new(0, 0)).ok()?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let request = UnixRequest {
+        state_flags: StateFlags::all(),
+        inode: 0,
+        show_flags: ShowFlags::NAME | ShowFlags::PEER | ShowFlags::RQLEN,
+        cookie: [0xff; 8],
+    };
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::UnixRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    netlink.send(&bytes, 0).ok()?;
+    let mut sockets = BTreeMap::new();
+    let mut total = 0;
+    while total < MOST_ANSWERS {
+        let (answer, _) = netlink.recv_from_full().ok()?;
+        total += answer.len().max(1);
+        let mut at = 0;
+        while let Some(rest) = answer.get(at..).filter(|rest| !rest.is_empty()) {
+            let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) else { return Some(sockets) };
+            match message.payload {
+                NetlinkPayload::InnerMessage(SockDiagMessage::UnixResponse(response)) => {
+                    let socket = of_unix(&response);
+                    sockets.insert(socket.inode, socket);
+                }
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Some(sockets),
+                _ => {}
+            }
+            match message.header.length {
+                0 => return Some(sockets),
+                // Messages are padded to four bytes.
+                length => at += (length as usize).next_multiple_of(4),
+            }
+        }
+    }
+    Some(sockets)
+}
+
+fn of_unix(response: &UnixResponse) -> Socket {
+    let inode = u64::from(response.header.inode);
+    let mut socket = Socket { inode, listens: response.header.state == TCP_LISTEN, ..Socket::default() };
+    let mut name = None;
+    for attribute in &response.nlas {
+        match attribute {
+            Nla::Peer(peer) => socket.peer = Some(u64::from(*peer)),
+            Nla::ReceiveQueueLength(bytes, _) => socket.unread = u64::from(*bytes),
+            Nla::Name(UnixDiagName::Pathname(path)) => name = Some(path.to_string_lossy().into_owned()),
+            // As /proc/net/unix writes it.
+            Nla::Name(UnixDiagName::Abstract(bytes)) => name = Some(format!("@{}", String::from_utf8_lossy(bytes))),
+            _ => {}
+        }
+    }
+    socket.label = match name {
+        Some(name) => format!("unix socket {name}"),
+        None => format!("unix socket [{inode}]"),
+    };
+    socket
+}
+
+/// TCP sockets by inode, with the inode of the other end where it is in the same namespace.
+fn tcp(directory: &Path) -> BTreeMap<u64, Socket> {
+    let mut rows = Vec::new();
+    for file in ["net/tcp", "net/tcp6"] {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        rows.extend(text.lines().skip(1).filter_map(parse_tcp));
+    }
+    let by_ends: BTreeMap<(SocketAddr, SocketAddr), u64> =
+        rows.iter().map(|row| ((row.local, row.remote), row.inode)).collect();
+    let socket = |row: &Row| {
+        let label = match row.listens {
+            true => format!("TCP {}", row.local),
+            false => format!("TCP {} to {}", row.local, row.remote),
+        };
+        let peer = by_ends.get(&(row.remote, row.local)).copied().filter(|inode| *inode != 0 && !row.listens);
+        (row.inode, Socket { inode: row.inode, label, listens: row.listens, peer, unread: row.unread })
+    };
+    rows.iter().filter(|row| row.inode != 0).map(socket).collect()
+}
+
+/// A line of /proc/net/tcp.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    local: SocketAddr,
+    remote: SocketAddr,
+    listens: bool,
+    unread: u64,
+    inode: u64,
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12345 1 ...`
+fn parse_tcp(line: &str) -> Option<Row> {
+    /// TCP_LISTEN (net/tcp_states.h).
+    const LISTEN: &str = "0A";
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unread = u64::from_str_radix(words.get(4)?.split_once(':')?.1, 16).ok()?;
+    Some(Row {
+        local: parse_address(words.get(1)?)?,
+        remote: parse_address(words.get(2)?)?,
+        listens: *words.get(3)? == LISTEN,
+        unread,
+        inode: words.get(9)?.parse().ok()?,
+    })
+}
+
+/// `0100007F:1F90`: words of the address in the byte order of the machine, the port as a number.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let words: Option<Vec<[u8; 4]>> = (0..address.len())
+        .step_by(8)
+        .map(|at| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes()))
+        .collect();
+    let address = match words?.as_slice() {
+        [word] => IpAddr::V4(Ipv4Addr::from(*word)),
+        words @ [_, _, _, _] => {
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            // A socket of the newer protocol may talk to one of the older.
+            let address = Ipv6Addr::from(bytes);
+            address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::image::descriptors::socket_inode;
+
+    fn inode(socket: &impl AsRawFd) -> u64 {
+        let target = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).expect("a link");
+        socket_inode(&target.to_string_lossy()).expect("a socket")
+    }
+
+    fn of(inodes: &[u64]) -> Vec<Socket> {
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        read(&ProcFs::new("/proc"), own, &inodes.iter().copied().collect())
+    }
+
+    #[test]
+    fn unix_sockets_know_their_peers() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let sockets = of(&[inode(&one)]);
+        assert_eq!(sockets.len(), 1, "{sockets:?}");
+        assert_eq!((sockets[0].peer, sockets[0].listens), (Some(inode(&other)), false));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let sockets = of(&[inode(&listener)]);
+        assert!(sockets[0].listens && sockets[0].label.contains("x.sock"), "{sockets:?}");
+    }
+
+    #[test]
+    fn tcp_sockets_of_one_machine_know_their_peers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (server, _) = listener.accept().expect("accepted");
+        let sockets = of(&[inode(&client), inode(&listener)]);
+        let by = |inode: u64| sockets.iter().find(|socket| socket.inode == inode).expect("found");
+        assert_eq!(by(inode(&client)).peer, Some(inode(&server)));
+        assert!(by(inode(&listener)).listens);
+    }
+
+    #[test]
+    fn lines_of_both_protocols() {
+        let line = "   1: 0100007F:1F90 0100007F:A1B2 01 00000000:0000002A 00:00000000 00000000  0  0 777 1 0 20";
+        let row = parse_tcp(line).expect("a row");
+        assert_eq!((row.local.to_string().as_str(), row.unread, row.inode), ("127.0.0.1:8080", 42, 777));
+        let mapped = parse_address("0000000000000000FFFF00000100007F:0050").expect("an address");
+        assert_eq!(mapped.to_string(), "127.0.0.1:80");
+        assert_eq!(parse_tcp("sl local_address rem_address st"), None);
+        assert_eq!(parse_address("0100007:1"), None);
+    }
+}

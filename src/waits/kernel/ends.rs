@@ -1,0 +1,282 @@
+//! Waits for pipes, sockets, eventfds and sets of them: who has the other end.
+//!
+//! In: a call on descriptors, and what the kernel tells of descriptors and sockets. Out: the resources, and their
+//! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
+//! as a [`Hopeless`] wait. It opens nothing and asks the kernel nothing.
+
+use super::super::facts::Process;
+use super::super::family::{Found, Look, exact_hold, waits_for};
+use super::super::owner::Ownership;
+use super::super::{Certainty, Hopeless, Observations, Party, Resource, ResourceKey, Scope};
+use crate::image::descriptors::{Detail, MOST_WANTED, Want, event_name, socket_inode, socket_name};
+use crate::image::{Addr, Descriptor, Gap, TaskState};
+
+/// One of the things that a call waits for.
+#[derive(Debug, Clone)]
+pub struct Waited {
+    /// What.
+    pub resource: Resource,
+    /// What was read.
+    pub evidence: String,
+    /// Who has it.
+    pub ownership: Ownership,
+}
+
+/// What ends a wait for a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherEnd {
+    /// The waiter's descriptor.
+    pub number: i32,
+    /// Somebody who writes, or else somebody who reads.
+    pub needs_writer: bool,
+}
+
+/// The descriptor of a process with this number.
+pub(super) fn descriptor<'p>(process: &Process<'p>, number: i32) -> Option<&'p Descriptor> {
+    process.context.image.descriptors.iter().find(|descriptor| descriptor.number == number)
+}
+
+/// What an epoll set watches; `None` if that is not known, or too much to look at.
+pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Want]> {
+    match &descriptor(process, number)?.detail {
+        Detail::Set(wants) if wants.len() <= MOST_WANTED => Some(wants),
+        _ => None,
+    }
+}
+
+/// What waiting for a descriptor means: for data, for room, or either.
+pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<Waited> {
+    let Some(descriptor) = descriptor(process, want.number) else { return vec![unknown(process, want, None)] };
+    let is_known = descriptor.is_pipe
+        || descriptor.target.starts_with("socket:")
+        || matches!(descriptor.detail, Detail::Event { .. });
+    if !is_known {
+        return vec![unknown(process, want, Some(descriptor))];
+    }
+    let ways = [(want.reads || !want.writes, true), (want.writes, false)];
+    let ways = ways.into_iter().filter(|(wanted, _)| *wanted);
+    ways.map(|(_, needs_writer)| one_way(process, descriptor, needs_writer)).collect()
+}
+
+/// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
+pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Waited> {
+    if !all.is_empty() && process.context.all.kernel.woken_by_signals.contains(&process.context.image.pid) {
+        let scope = Scope::System(format!("signal:{}", process.context.process));
+        let key = ResourceKey { kind: "other", scope, address: Addr(0) };
+        let label = "a signal that it handles".into();
+        all.push(Waited {
+            resource: Resource { key, process: process.context.process, label, state: Vec::new() },
+            evidence: "it has handlers for signals of children or timers".into(),
+            ownership: Ownership::Unknown,
+        });
+    }
+    all
+}
+
+fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -> Waited {
+    let kernel = &process.context.all.kernel;
+    let side = if needs_writer { "data" } else { "room" };
+    let mut state = Vec::new();
+    let mut evidence = format!("its descriptor {} is {}", descriptor.number, descriptor.target);
+    let (kind, scope, label) = match (&descriptor.detail, socket_inode(&descriptor.target)) {
+        (Detail::Event { id, count }, _) => {
+            state.push(("count", *count as i64));
+            evidence += &format!(" with the id {id}, counter {count}");
+            ("eventfd", event_name(*id), format!("eventfd {id}"))
+        }
+        (_, Some(inode)) => {
+            let known = kernel.socket(inode);
+            let label = known.map_or_else(|| descriptor.target.clone(), |socket| socket.label.clone());
+            if let Some(peer) = known.and_then(|socket| socket.peer) {
+                evidence += &format!(", whose other end is {}", socket_name(peer));
+            }
+            if let Some(unread) = known.map(|socket| socket.unread) {
+                state.push(("unread", unread as i64));
+            }
+            match known.is_some_and(|socket| socket.listens) {
+                true => ("socket", format!("socket:connection:{inode}"), format!("a connection to {label}")),
+                false if needs_writer => ("socket", format!("socket:data:{inode}"), format!("data on {label}")),
+                false => ("socket", format!("socket:room:{inode}"), format!("room in {label}")),
+            }
+        }
+        _ => {
+            let label = format!("{side} in {}", descriptor.target);
+            ("pipe", format!("pipe:{side}:{}", descriptor.target), label)
+        }
+    };
+    let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
+    let end = OtherEnd { number: descriptor.number, needs_writer };
+    Waited {
+        resource: Resource { key, process: process.context.process, label, state },
+        evidence,
+        ownership: Ownership::OtherEnd(end),
+    }
+}
+
+/// A descriptor whose other end, if it has one, is not known.
+fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -> Waited {
+    let position = process.context.process;
+    let number = want.number;
+    let (kind, label) = match descriptor.map(|descriptor| (&descriptor.detail, descriptor.target.as_str())) {
+        Some((Detail::Timer, _)) => ("timer", format!("a timer (descriptor {number})")),
+        Some((Detail::Signals, _)) => ("other", format!("a signal (descriptor {number})")),
+        Some((Detail::Process(pid), _)) => ("process", format!("the end of process {pid} (descriptor {number})")),
+        Some((_, target)) if number == 0 => ("stdin", format!("standard input ({target})")),
+        Some((_, target)) => ("other", format!("descriptor {number} ({target})")),
+        None => ("other", format!("descriptor {number}")),
+    };
+    let (scope, ownership) = match descriptor.map(|descriptor| &descriptor.detail) {
+        Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::End(*pid)),
+        _ => (format!("descriptor:{position}:{number}"), Ownership::Unknown),
+    };
+    let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
+    let evidence = descriptor.map_or_else(
+        || format!("its descriptor {number}, of which nothing is known"),
+        |descriptor| format!("its descriptor {number} is {}", descriptor.target),
+    );
+    Waited { resource: Resource { key, process: position, label, state: Vec::new() }, evidence, ownership }
+}
+
+/// Ends of something in one process.
+struct Ends {
+    /// Position of the process in the look.
+    process: usize,
+    text: String,
+}
+
+/// Add who can end the wait `found`: processes with the end that the waiter needs.
+pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: OtherEnd, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let Some(descriptor) = descriptor(process, end.number) else { return };
+    let kernel = &process.context.all.kernel;
+    let key = &found.decoded.resource.key;
+    let is_event = matches!(descriptor.detail, Detail::Event { .. });
+    let Some(target) = other_end(process, descriptor) else {
+        return no_other_end(found, descriptor, process, out);
+    };
+    let verb = match (key.kind, end.needs_writer) {
+        ("socket", _) => "has the other end of",
+        (_, true) => "can write to",
+        _ => "can read from",
+    };
+    let fits = |reads: bool, writes: bool| key.kind != "pipe" || if end.needs_writer { writes } else { reads };
+    let mut holders: Vec<Ends> = Vec::new();
+    for (position, other) in look.processes.iter().enumerate() {
+        let list = other.context.image.descriptors.iter();
+        let ends = list.filter(|one| name_of(one) == target && fits(one.reads, one.writes));
+        let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
+        if !numbers.is_empty() {
+            let pid = other.context.image.pid;
+            let name = &found.decoded.resource.label;
+            let name = name.strip_prefix("data in ").or(name.strip_prefix("room in ")).unwrap_or(name);
+            let name = name.strip_prefix("data on ").unwrap_or(name);
+            let text = format!("process {pid} {verb} {name} (its descriptor {})", numbers.join(", "));
+            holders.push(Ends { process: position, text });
+        }
+    }
+    let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
+    let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
+    if outside.is_empty() && kernel.unread == 0 && only_waiters(look, waits, found, &holders) {
+        // An eventfd is written to by the kernel too (asynchronous I/O, devices).
+        if !is_event && nobody_else_wakes(process, found) {
+            out.hopeless.push(Hopeless { resource: key.clone(), why: without_end(key.kind, end.needs_writer).into() });
+        }
+        return;
+    }
+    // The waiter's own process can't end the wait while all of its threads wait for this very thing.
+    if all_wait(look, waits, found) {
+        holders.retain(|ends| ends.process != found.process);
+    }
+    let unseen = match kernel.unread {
+        0 => String::new(),
+        count => format!("; the descriptors of {count} more processes could not be read"),
+    };
+    for ends in holders {
+        let mut hold = exact_hold(key, Party::Process(ends.process), None, vec![ends.text + &unseen]);
+        hold.is_end = true;
+        if kernel.unread > 0 || is_event {
+            // One that was not seen may have that end too; and that one writes to an eventfd because he can is a guess.
+            hold.certainty = Certainty::Inferred;
+        }
+        out.holds.push(hold);
+    }
+    if !outside.is_empty() {
+        let text = format!("not captured, {verb} {}: {}", descriptor.target, outside.join(", "));
+        out.holds.push(exact_hold(key, Party::Absent(found.process, 0), None, vec![text.clone()]));
+        let why = format!("{text}; capture these processes too (--tree, or more PIDs)");
+        out.gaps.push(Gap::new(format!("the other end of {}", descriptor.target), why));
+    }
+}
+
+/// Why a wait without another end never ends.
+fn without_end(kind: &str, needs_writer: bool) -> &'static str {
+    match (kind, needs_writer) {
+        ("socket", true) => {
+            "the other end is the waiting process's own, and nobody else has it: neither data nor its end can ever come"
+        }
+        ("socket", false) => {
+            "the other end is the waiting process's own, and nobody else has it: nobody can ever make room"
+        }
+        (_, true) => "its only write ends are the waiting process's own: neither data nor its end can ever come",
+        (_, false) => "its only read ends are the waiting process's own: nobody can ever make room",
+    }
+}
+
+/// What the ends that matter are called.
+fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
+    match socket_inode(&descriptor.target) {
+        Some(inode) => process.context.all.kernel.socket(inode)?.peer.map(socket_name),
+        None => Some(name_of(descriptor)),
+    }
+}
+
+/// The name under which other ends of the same thing are found.
+fn name_of(descriptor: &Descriptor) -> String {
+    match descriptor.detail {
+        Detail::Event { id, .. } => event_name(id),
+        _ => descriptor.target.clone(),
+    }
+}
+
+/// A socket whose other end is on another machine, in another network namespace, or nowhere yet.
+fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
+    let known = socket_inode(&descriptor.target).and_then(|inode| process.context.all.kernel.socket(inode));
+    if known.is_some_and(|socket| socket.listens) {
+        return;
+    }
+    let why = match known {
+        Some(_) => "it is not on this machine, or in another network namespace; look at the process there too",
+        None => {
+            "the kernel tells nothing of this socket to lockscope: it is of another family, or of another namespace"
+        }
+    };
+    out.gaps.push(Gap::new(format!("the other end of {}", found.decoded.resource.label), why));
+}
+
+/// A handler may write to the very pipe that a loop watches (the self-pipe trick, asyncio's wake-up socket): of
+/// programs with handlers, only a plain read is taken at its word.
+fn nobody_else_wakes(process: &Process<'_>, found: &Found) -> bool {
+    let is_plain = found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(call));
+    let pid = process.context.image.pid;
+    is_plain || !process.context.all.kernel.with_handlers.contains(&pid)
+}
+
+/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.
+fn only_waiters(look: &Look<'_>, waits: &[Found], found: &Found, holders: &[Ends]) -> bool {
+    holders.iter().all(|ends| ends.process == found.process) && all_wait(look, waits, found)
+}
+
+/// Whether all threads of the waiter's process wait for this very thing.
+fn all_wait(look: &Look<'_>, waits: &[Found], found: &Found) -> bool {
+    let process = &look.processes[found.process];
+    let waits_too = |position: usize| waits_for(waits, &found.decoded.resource.key, found.process, position);
+    (0..process.threads.len())
+        .all(|position| process.threads[position].image.state == TaskState::Zombie || waits_too(position))
+}
+
+/// The process whose end is waited for by a pidfd.
+pub(super) fn process_end(look: &Look<'_>, found: &Found, pid: i32, out: &mut Observations) {
+    let Some(process) = look.processes.iter().find(|process| process.context.image.pid == pid) else { return };
+    let evidence = vec![format!("process {pid} lives")];
+    out.holds.push(exact_hold(&found.decoded.resource.key, Party::Process(process.context.process), None, evidence));
+}

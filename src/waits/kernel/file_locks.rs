@@ -1,0 +1,68 @@
+//! Waits for file locks (flock, fcntl): who holds the lock.
+//!
+//! In: a call on a descriptor, and the lines of /proc/locks. Out: the resource, and its holders: processes, since the
+//! kernel keeps these locks for processes or open files and never for threads. It asks the kernel nothing.
+
+use super::super::facts::Process;
+use super::super::family::{Found, Look, exact_hold};
+use super::super::{Observations, Party, Resource, ResourceKey, Scope};
+use super::Call;
+use super::ends::descriptor;
+use crate::image::descriptors::FileLock;
+use crate::image::{Addr, Gap};
+
+const NR_FLOCK: i64 = 73;
+
+/// The lock that `call` waits for.
+pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(Resource, String)> {
+    let descriptor = descriptor(process, number)?;
+    let inode = descriptor.inode?;
+    let what = if call.number == NR_FLOCK { "flock" } else { "fcntl lock" };
+    let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
+    let key = ResourceKey { kind: "file_lock", scope, address: Addr(0) };
+    let label = format!("{what} on {}", descriptor.target);
+    let evidence = format!("its descriptor {number} is {}", descriptor.target);
+    Some((Resource { key, process: process.context.process, label, state: Vec::new() }, evidence))
+}
+
+/// Processes that hold the file lock which the waiter asked for.
+pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let kernel = &process.context.all.kernel;
+    let key = &found.decoded.resource.key;
+    let Some(descriptor) = descriptor(process, number) else { return };
+    let Some(inode) = descriptor.inode else { return };
+    let is_flock = found.decoded.call.is_some_and(|call| call.number == NR_FLOCK);
+    let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
+    // The request itself stands there too, and tells its bytes.
+    let own = process.context.image.pid;
+    let request = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
+    let in_the_way = |lock: &&FileLock| {
+        let Some(request) = request else { return true };
+        lock.device == request.device
+            && (lock.write || request.write)
+            && (is_flock || lock.start <= request.end && request.start <= lock.end)
+    };
+    let granted = kernel.locks.iter().filter(of_file).filter(|lock| !lock.blocked).filter(in_the_way);
+    for lock in granted {
+        let text = format!(
+            "/proc/locks: {} {} on {} by process {}",
+            lock.kind,
+            if lock.write { "WRITE" } else { "READ" },
+            descriptor.target,
+            lock.pid
+        );
+        let taker = look.processes.iter().position(|other| other.context.image.pid == lock.pid);
+        match taker {
+            Some(position) => out.holds.push(exact_hold(key, Party::Process(position), None, vec![text])),
+            None => {
+                // A lock of flock belongs to the open file: a child may have inherited it from a process that ended.
+                out.holds.push(exact_hold(key, Party::Absent(found.process, lock.pid), None, vec![text.clone()]));
+                out.gaps.push(Gap::new(
+                    format!("holder of the lock on {}", descriptor.target),
+                    format!("{text}, which was not captured; capture that process too"),
+                ));
+            }
+        }
+    }
+}
