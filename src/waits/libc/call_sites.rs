@@ -13,6 +13,7 @@ use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
 use super::super::{Certainty, Observations, Party, Scope};
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
+use crate::unwind::Trust;
 
 /// The calls that take a kind of lock and give it back.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -177,6 +178,10 @@ fn taken(process: &Process<'_>, thread: &ThreadFacts<'_>, calls: &Calls) -> Hash
     };
     let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
     for (native, frame) in frames.iter().enumerate().take(MOST_FRAMES).rev() {
+        // What a search of the stack found may be a call that is over.
+        if frame.trust == Trust::Scan {
+            continue;
+        }
         // Reading with values is dear: only where there is a call of these at all.
         let all = calls_of(process, &code, frame.lookup);
         let unlocks = |site: &CallSite| is(site, calls.unlocks);
