@@ -80,6 +80,7 @@ impl<'a> Process<'a> {
     pub fn new(context: Context<'a>) -> Process<'a> {
         let memory = &*context.image.memory;
         let library = library(&context);
+        let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let mut threads = Vec::with_capacity(context.image.threads.len());
         let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
         for image in &context.image.threads {
@@ -88,7 +89,7 @@ impl<'a> Process<'a> {
                 .and_then(|pd| memory.i32(pd + layout::tid_offset(library)).ok())
                 .filter(|&tid| tid > 0)
                 .unwrap_or(image.ns_tid);
-            let thread = context.threads.iter().find(|t| t.tid == image.tid);
+            let thread = merged.get(&image.tid).copied();
             let call = super::kernel::call(image, memory);
             if !matches!(image.state, crate::image::TaskState::Zombie) {
                 by_libc_tid.insert(libc_tid, threads.len());

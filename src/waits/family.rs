@@ -3,7 +3,7 @@
 //! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Families run kernel, then libc,
 //! then CPython; each sees what the one below decoded and may say it better. Nothing here knows a lock's layout.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::facts::{Process, ThreadFacts};
 use super::kernel::Call;
@@ -169,12 +169,15 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
             }
         }
     }
+    let mut named = HashSet::new();
     for one in &found {
         let process = &look.processes[one.process];
         let thread = &process.threads[one.thread];
         out.waits.push(wait(process, thread, &one.decoded));
         out.gaps.extend(one.decoded.gaps.iter().cloned());
-        add_resource(&mut out, &one.decoded.resource);
+        if named.insert(&one.decoded.resource.key) {
+            out.resources.push(one.decoded.resource.clone());
+        }
     }
     for family in FAMILIES {
         family.holds(&look, &found, &mut out);
@@ -200,9 +203,11 @@ pub fn waited<'f>(waits: &'f [Found], kinds: &[&str]) -> Vec<&'f Found> {
         .collect()
 }
 
-/// Positions and threads of those that wait for `key`.
+/// Whether a thread waits for `key`. `waits` come in order of process and thread.
 pub fn waits_for(waits: &[Found], key: &ResourceKey, process: usize, thread: usize) -> bool {
-    waits.iter().any(|one| one.process == process && one.thread == thread && one.decoded.resource.key == *key)
+    let first = waits.partition_point(|one| (one.process, one.thread) < (process, thread));
+    let own = waits[first..].iter().take_while(|one| (one.process, one.thread) == (process, thread));
+    own.into_iter().any(|one| one.decoded.resource.key == *key)
 }
 
 /// An exact hold by `holder`.
