@@ -45,6 +45,11 @@ pub fn held(kind: &str, name: &str) -> String {
     }
 }
 
+/// A label without addresses: what many things of one kind are called together.
+pub fn without_address(label: &str) -> String {
+    label.split(' ').filter(|word| !word.starts_with("0x")).collect::<Vec<_>>().join(" ")
+}
+
 impl Verdict {
     /// The word in JSON and text.
     pub fn as_str(self) -> &'static str {

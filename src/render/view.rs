@@ -180,11 +180,12 @@ impl<'a> View<'a> {
         let api = self.api_frame(thread, index);
         let outside = &frames[api + 1..];
         // A function of the program itself says where it is; an API says who called it.
-        let own = frames[api].file.is_some() && !is_libc(&frames[api]) && !is_driver_call(&frames[api]);
+        let is_library = |frame: &Frame| is_libc(frame) || is_rust_library(frame);
+        let own = frames[api].file.is_some() && !is_library(&frames[api]) && !is_driver_call(&frames[api]);
         let caller = outside
             .iter()
             .find(|frame| frame.kind == "python")
-            .or_else(|| outside.iter().filter(|_| !own).find(|frame| frame.file.is_some() && !is_libc(frame)));
+            .or_else(|| outside.iter().filter(|_| !own).find(|frame| frame.file.is_some() && !is_library(frame)));
         let call = if own { line_and_function(&frames[api]) } else { function_name(&frames[api]) };
         match caller {
             Some(caller) => format!("{call} {}{NO_BREAK}{}", self.arrow, line_and_function(caller)),
@@ -343,6 +344,11 @@ fn is_driver_call(frame: &Frame) -> bool {
     ["cuda", "cu", "nccl"].iter().any(|prefix| {
         function.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
     })
+}
+
+/// Code of Rust's standard library, inlined or not: its files are named so in debug information.
+fn is_rust_library(frame: &Frame) -> bool {
+    frame.file.as_deref().is_some_and(|file| file.starts_with("/rustc/") || file.contains("/lib/rustlib/src/"))
 }
 
 fn is_libc(frame: &Frame) -> bool {

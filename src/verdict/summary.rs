@@ -134,11 +134,19 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
 
     let waiting: BTreeSet<&Party> = look.observations.waits.iter().map(|wait| &wait.waiter).collect();
     let mut main_said = busy.iter().any(|party| is_first(context, party));
-    let roots = once_for_each_set(context, roots);
+    let mut things = Things::new();
+    for wait in &look.observations.waits {
+        *things.entry(&wait.waiter).or_default() += 1;
+    }
+    let roots = once_for_each_set(&things, roots);
+    let (alike, roots) = alike(context, &things, &roots);
+    for (what, count) in alike.iter().take(MOST_ROOTS) {
+        sentences.push(format!("{count} wait for a {what} each"));
+    }
     for root in roots.iter().filter(|root| !root.waiting.is_empty()).take(MOST_ROOTS) {
         main_said |= root.waiting.len() == 1 && is_first(context, &root.waiting[0]);
         main_said |= is_first(context, &root.party);
-        sentences.push(root_sentence(context, root, &busy));
+        sentences.push(root_sentence(context, root, &busy, &things));
     }
     let rest = roots.iter().filter(|root| !root.waiting.is_empty()).count().saturating_sub(MOST_ROOTS);
     if rest > 0 {
@@ -157,22 +165,46 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     sentences.join("; ") + "."
 }
 
-/// How many things a thread waits for at once.
-fn things(context: &Context<'_>, waiter: &Party) -> usize {
-    context.look.observations.waits.iter().filter(|wait| wait.waiter == *waiter).count()
+/// Things of one kind and place that have one waiter each, as a pool's idle threads have, counted by what they are
+/// called without their addresses; and the other roots.
+fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> (Vec<(String, usize)>, Vec<&'r Root>) {
+    let called = |root: &Root| match (&root.party, root.waiting.as_slice()) {
+        (Party::Resource(key), [only]) if things.get(only) == Some(&1) => {
+            let name = context.names.resource(key);
+            let short = crate::report::without_address(&name);
+            (short != name).then_some(short)
+        }
+        _ => None,
+    };
+    let names: Vec<Option<String>> = roots.iter().map(|root| called(root)).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names.iter().flatten() {
+        *counts.entry(name).or_default() += 1;
+    }
+    counts.retain(|_, count| *count > 1);
+    let rest =
+        roots.iter().zip(&names).filter(|(_, name)| name.as_deref().is_none_or(|name| !counts.contains_key(name)));
+    let rest = rest.map(|(root, _)| *root).collect();
+    let mut alike: Vec<(String, usize)> = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    alike.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    (alike, rest)
 }
 
+/// How many things each thread waits for at once.
+type Things<'w> = BTreeMap<&'w Party, usize>;
+
 /// Of the many things that the same threads wait for at once, the first stands for all.
-fn once_for_each_set<'r>(context: &Context<'_>, roots: &'r [Root]) -> Vec<&'r Root> {
+fn once_for_each_set<'r>(things: &Things<'_>, roots: &'r [Root]) -> Vec<&'r Root> {
     let mut seen: BTreeSet<&[Party]> = BTreeSet::new();
     let stands_for_more = |root: &Root| {
-        matches!(root.party, Party::Resource(_)) && root.waiting.iter().any(|waiter| things(context, waiter) > 1)
+        matches!(root.party, Party::Resource(_))
+            && root.waiting.iter().any(|waiter| things.get(waiter).is_some_and(|count| *count > 1))
     };
     roots.iter().filter(|root| !stands_for_more(root) || seen.insert(&root.waiting)).collect()
 }
 
 /// "4 wait for the GIL, held by MainThread (533) in step at train.py:56".
-fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party]) -> String {
+fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Things<'_>) -> String {
     let (look, names) = (context.look, context.names);
     let who = match root.waiting.as_slice() {
         [only] => format!("{} waits", names.party(only)),
@@ -187,7 +219,7 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party]) -> String {
                 }
                 _ => String::new(),
             };
-            let several = root.waiting.iter().map(|waiter| things(context, waiter)).max().unwrap_or(1);
+            let several = root.waiting.iter().filter_map(|waiter| things.get(waiter)).max().copied().unwrap_or(1);
             match several {
                 1 => format!("{who} for {}{call}", names.resource(key)),
                 several => {

@@ -17,7 +17,7 @@ use self::page::{Color, Page};
 use self::parties::Parties;
 use super::Style;
 use super::view::{self, Key, View, keep_together};
-use crate::report::{Finding, Report, Severity, Thread, Verdict};
+use crate::report::{Finding, Report, Severity, Thread, Verdict, without_address};
 
 /// Threads outside the cycle that get a line of their own.
 const OTHER_THREADS: usize = 20;
@@ -186,7 +186,7 @@ fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
         let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
         // Without the address: a pool's 64 condition variables are one group.
         let label = match view.resource(&wait.resource) {
-            Some(resource) if resource.kind != "gil" && !resource.label.is_empty() => resource.label.clone(),
+            Some(resource) if resource.kind != "gil" && !resource.label.is_empty() => without_address(&resource.label),
             _ => view.resource_name(&wait.resource),
         };
         let label = match waits.len() {

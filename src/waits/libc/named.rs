@@ -6,6 +6,7 @@
 
 use super::super::facts::CLibrary;
 use super::super::family::{Decoded, plain_name};
+use super::super::owner::Ownership;
 use super::Case;
 use crate::image::Addr;
 
@@ -27,7 +28,8 @@ const fn row(names: &'static [&'static str], kind: &'static str, noun: &'static 
 impl Row {
     fn fits(&self, name: &str) -> bool {
         self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
-            Some(part) => name.contains(part),
+            // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`.
+            Some(part) => name.replace("<T>", "").replace(['<', '>'], "").contains(part),
             None => name.starts_with(wanted),
         })
     }
@@ -51,19 +53,28 @@ const TABLE: &[Row] = &[
         offsets: [None; 2],
     },
     // The word may be one that many atomics share.
-    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], "futex", "word of a std::atomic", 0),
-    row(&["::Mutex::lock_contended"], "futex", "Rust Mutex", 0),
-    row(&["::RwLock::read_contended", "::RwLock::write_contended"], "futex", "Rust RwLock", 0),
+    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], "futex", ATOMIC, 0),
+    row(&["::Mutex::lock_contended"], "futex", RUST_MUTEX, 0),
+    row(&["::RwLock::read_contended", "::RwLock::write_contended"], "futex", RUST_RWLOCK, 0),
     row(&["::Condvar::wait"], "futex", "Rust Condvar", 0),
     row(&["::once::futex::Once::", "::futex_once::Once::"], "pthread_once", "Rust Once", 0),
     row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], "futex", "parker of a parking_lot Mutex", 0),
     row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], "futex", "parker of a parking_lot RwLock", 0),
     row(&["parking_lot_core::"], "futex", "parker of parking_lot", 0),
-    row(&["std::thread::park", "::Parker::park"], "futex", "token of std::thread::park", 0),
+    row(&["::thread_parking::", "::thread::park", "::Parker::park"], "futex", "token of std::thread::park", 0),
     row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], "pthread_barrier", "OpenMP barrier", 4),
     row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], "futex", "OpenMP lock", 0),
     row(&["gomp_sem_wait"], "semaphore", "OpenMP semaphore", 0),
 ];
+
+/// Calls of Rust's standard library and of parking_lot, down to the futex.
+const RUST_API: &[&str] =
+    &["std::s", "<std::s", "std::thread", "<std::thread", "parking_lot", "<parking_lot", "lock_api"];
+const ATOMIC: &str = "word of a std::atomic";
+const RUST_MUTEX: &str = "Rust Mutex";
+const RUST_RWLOCK: &str = "Rust RwLock";
+/// The futex word, and of an RwLock the word for writers.
+const RUST_LOCK_SIZE: u64 = 8;
 
 /// Frames searched: Rust and C++ wrap their waits in several.
 const FRAMES: usize = 10;
@@ -83,14 +94,24 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     }
     let resource = case.resource(row.kind, row.noun, base, state);
     let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
-    Some(case.below.refined(resource, row.names, evidence))
+    let api = if row.names.iter().any(|name| name.starts_with("::")) { RUST_API } else { row.names };
+    let decoded = case.below.refined(resource, api, evidence);
+    // A guard is a pointer to its lock: whoever has it on the stack may hold the lock.
+    Some(match row.noun {
+        RUST_MUTEX | RUST_RWLOCK => decoded.owned(Ownership::AtHand(base, RUST_LOCK_SIZE)),
+        _ => decoded,
+    })
 }
 
 fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
-    TABLE.iter().find_map(|row| {
-        let mut names = case.thread.names(FRAMES).map(|(_, name)| name);
-        Some((row, names.find(|name| row.fits(name))?.to_owned()))
-    })
+    // The innermost frame that has a name of its own; atomics are what C++ makes the others of.
+    let find = |weak: bool| {
+        case.thread.names(FRAMES).find_map(|(_, name)| {
+            let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(name))?;
+            Some((row, name.to_owned()))
+        })
+    };
+    find(false).or_else(|| find(true))
 }
 
 /// A function that ended by a jump has no frame; the call of it is there.
