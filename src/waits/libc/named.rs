@@ -68,8 +68,20 @@ const TABLE: &[Row] = &[
 ];
 
 /// Calls of Rust's standard library and of parking_lot, down to the futex.
-const RUST_API: &[&str] =
-    &["std::s", "<std::s", "std::thread", "<std::thread", "parking_lot", "<parking_lot", "lock_api"];
+const RUST_API: &[&str] = &[
+    "std::sync::",
+    "<std::sync::",
+    "std::sys::sync::",
+    "<std::sys::sync::",
+    "std::sys::pal::",
+    "std::thread::functions::park",
+    "std::thread::park",
+    "<std::thread::thread::Thread>::park",
+    "parking_lot",
+    "<parking_lot",
+    "lock_api::",
+    "<lock_api::",
+];
 const ATOMIC: &str = "word of a std::atomic";
 const RUST_MUTEX: &str = "Rust Mutex";
 const RUST_RWLOCK: &str = "Rust RwLock";
