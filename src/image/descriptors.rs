@@ -154,23 +154,35 @@ pub struct KernelFacts {
     /// Sockets that captured threads wait for.
     #[serde(default)]
     pub sockets: Vec<Socket>,
-    /// Captured processes that have handlers for signals, of those that wait for descriptors.
+    /// The signals that each captured process has handlers for, one bit each from SIGHUP on, without those of the C
+    /// library.
     #[serde(default)]
-    pub with_handlers: Vec<i32>,
-    /// Of these, those with handlers for signals that other processes' progress brings: of a child, a timer, or sent.
-    #[serde(default)]
-    pub woken_by_signals: Vec<i32>,
+    pub handled: Vec<(i32, u64)>,
     /// Semaphores that captured threads wait for.
     #[serde(default)]
     pub semaphores: Vec<SetSemaphore>,
 }
 
 impl KernelFacts {
+    /// Whether a process has a handler for one of these signals; so it is taken where it is not known.
+    pub fn handles(&self, pid: i32, signals: u64) -> bool {
+        self.handled.iter().find(|(known, _)| *known == pid).is_none_or(|(_, handled)| handled & signals != 0)
+    }
+
     /// What is known of a socket.
     pub fn socket(&self, inode: u64) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.inode == inode)
     }
 }
+
+/// Signals that bring news of other processes and timers: SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and
+/// those of real time.
+pub const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
+/// Signals that tell of a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
+/// SIGSYS 31.
+pub const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
+/// SIGINT.
+pub const INTERRUPT_SIGNAL: u64 = 1 << 1;
 
 /// The name under which ends of one eventfd are found in several processes.
 pub fn event_name(id: u64) -> String {

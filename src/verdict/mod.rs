@@ -84,7 +84,7 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
 
     let mut cycles: Vec<Cycle> = once_for_all_ways(look, found.list).into_iter().map(begin_at_the_gil).collect();
     let mut orphans = orphans(look);
-    let mut dead_ends = dead_ends(look);
+    let mut dead_ends = dead_ends(look, !cycles.is_empty() || !orphans.is_empty());
     let weak_cycle = |cycle: &Cycle| {
         cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
     };
@@ -149,7 +149,8 @@ pub struct DeadEnd {
     pub waits: Vec<usize>,
 }
 
-fn dead_ends(look: &Look<'_>) -> Vec<DeadEnd> {
+/// Waits without end. `explained`: a cycle or a lost owner says why threads stand still, better than that all do.
+fn dead_ends(look: &Look<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
     let is_hopeless = |wait: &Wait| seen.hopeless.iter().any(|hopeless| hopeless.resource == wait.resource);
     // Who waits for whichever of several comes first has hope as long as one of them has.
@@ -161,7 +162,7 @@ fn dead_ends(look: &Look<'_>) -> Vec<DeadEnd> {
         let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
         untimed.map(|(position, _)| position).collect::<Vec<_>>()
     };
-    let ends = seen.hopeless.iter().enumerate();
+    let ends = seen.hopeless.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
     ends.map(|(hopeless, one)| DeadEnd { hopeless, waits: waits(&one.resource) })
         .filter(|end| !end.waits.is_empty())
         .collect()

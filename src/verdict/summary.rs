@@ -88,6 +88,9 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
     format!("{who} waits for {what}{}; {}.{others}", names.call(&wait.waiter, wait.frame).phrase(), hopeless.why)
 }
 
+/// An owner without an id.
+const UNNAMED: &str = "its owner";
+
 /// Who waits for a lock that nobody can release.
 pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> String {
     let names = context.names;
@@ -99,10 +102,14 @@ pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> 
     };
     let owner = match &hold.holder {
         Party::Thread(_, tid) | Party::Absent(_, tid) if *tid != 0 => format!("thread {tid}"),
-        _ => "its owner".into(),
+        _ => UNNAMED.into(),
     };
     let why = match orphan.gone {
         Gone::Exited => format!("{owner} exited without releasing it"),
+        Gone::LeftInParent if owner == UNNAMED => {
+            "whoever held it, or was to wake its waiters, is a thread of the parent process that fork did not copy"
+                .into()
+        }
         Gone::LeftInParent => {
             format!("{owner} of the parent process held it at the fork, and only the forking thread exists here")
         }

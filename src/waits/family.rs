@@ -182,6 +182,7 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
     for family in FAMILIES {
         family.holds(&look, &found, &mut out);
     }
+    super::standstill::find(&look, &found, &mut out);
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
     out

@@ -10,6 +10,7 @@ pub mod family;
 pub mod kernel;
 pub mod libc;
 pub mod owner;
+mod standstill;
 
 use crate::image::{Addr, Gap};
 
@@ -156,6 +157,8 @@ pub struct Hopeless {
     pub resource: ResourceKey,
     /// How that is known, without the resource's name.
     pub why: String,
+    /// It follows from the standstill of the whole process: a cycle or a lost owner there explains it better.
+    pub whole_process: bool,
 }
 
 /// All that the families found in one look.

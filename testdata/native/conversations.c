@@ -308,6 +308,53 @@ static void handler(void) {
     raise(SIGUSR1);
 }
 
+static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
+
+static void *wait_for_news(void *unused) {
+    pthread_mutex_lock(&door);
+    pthread_cond_wait(&news, &door);
+    return unused;
+}
+
+/* The signal came before anybody waited for it; now nobody is left to give another. */
+static void lost_news(void) {
+    pthread_t one;
+    pthread_cond_signal(&news);
+    pthread_create(&one, 0, wait_for_news, 0);
+    ready(0);
+    pthread_join(one, 0);
+}
+
+static sem_t end;
+
+static void post_end(int signal) {
+    (void)signal;
+    sem_post(&end);
+}
+
+/* A service that runs until it is told to end: nothing is wrong with it. */
+static void service(void) {
+    sem_init(&end, 0, 0);
+    signal(SIGTERM, post_end);
+    ready(0);
+    while (sem_wait(&end)) continue;
+}
+
+/* The worker of a pool that fork left behind would have posted. */
+static void pool_left_behind(void) {
+    pthread_t worker;
+    pthread_create(&worker, 0, wait_for_news, 0);
+    sem_init(&end, 0, 0);
+    pid_t other = child();
+    if (other == 0) {
+        sem_wait(&end);
+        _exit(0);
+    }
+    printf("READY pids=%d,%d\n", other, getpid());
+    fflush(stdout);
+    waitpid(other, 0, 0);
+}
+
 int main(int count, char **words) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         { "both-send", both_send }, { "both-listen", both_listen }, { "poll-cycle", poll_cycle },
@@ -315,6 +362,7 @@ int main(int count, char **words) {
         { "set-of-semaphores", set_of_semaphores }, { "semaphores", semaphores },
         { "process-descriptor", process_descriptor }, { "own-socket", own_socket }, { "talk", talk },
         { "barrier-inside", barrier_inside }, { "barrier-short", barrier_short }, { "handler", handler },
+        { "lost-news", lost_news }, { "service", service }, { "pool-left-behind", pool_left_behind },
     };
     alarm(120);
     for (size_t i = 0; count > 1 && i < sizeof cases / sizeof *cases; i++)

@@ -113,7 +113,7 @@ struct Conversation {
     mentions: &'static [&'static str],
 }
 
-const CONVERSATIONS: [Conversation; 13] = [
+const CONVERSATIONS: [Conversation; 16] = [
     Conversation {
         case: "both-send",
         calls: &["44"],
@@ -187,6 +187,27 @@ const CONVERSATIONS: [Conversation; 13] = [
         mentions: &["2 of 3 parties came", "meeting"],
     },
     Conversation {
+        case: "lost-news",
+        calls: &["202"],
+        verdict: "stuck",
+        finding: Some("nobody-left-to-wake"),
+        mentions: &["news", "wait_for_news", "all 2 threads"],
+    },
+    Conversation {
+        case: "service",
+        calls: &["202"],
+        verdict: "blocked",
+        finding: None,
+        mentions: &["semaphore `end`"],
+    },
+    Conversation {
+        case: "pool-left-behind",
+        calls: &["202", "61"],
+        verdict: "orphaned-lock",
+        finding: Some("fork-orphaned-lock"),
+        mentions: &["semaphore `end`", "which fork did not copy"],
+    },
+    Conversation {
         case: "handler",
         calls: &["202"],
         verdict: "deadlock",
@@ -223,7 +244,7 @@ fn sockets_sets_and_semaphores_between_processes() {
         let target = converse(case);
         let _set = RemovedSet::of(&target);
         asleep_in(&target, calls);
-        if case.starts_with("barrier") {
+        if matches!(case, "barrier-short" | "lost-news") {
             every_thread_asleep(&target, calls);
         }
         for look in looks(&target) {

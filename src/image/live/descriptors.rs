@@ -24,7 +24,12 @@ const ACCESS_MODE: u32 = 3;
 
 /// Fill in what the waits of these processes need.
 pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
-    let mut facts = KernelFacts { semaphores: semaphores(proc_fs, processes), ..KernelFacts::default() };
+    let handled = |process: &ProcessImage| (process.pid, caught(&proc_fs.process(process.pid)));
+    let mut facts = KernelFacts {
+        semaphores: semaphores(proc_fs, processes),
+        handled: processes.iter().map(handled).collect(),
+        ..KernelFacts::default()
+    };
     let all_asked: Vec<Vec<Asked>> = processes
         .iter()
         .map(|process| {
@@ -35,12 +40,6 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     if all_asked.iter().all(Vec::is_empty) {
         return facts;
     }
-    let handle = |signals: u64| -> Vec<i32> {
-        let caught = processes.iter().filter(|process| caught(&proc_fs.process(process.pid)) & signals != 0);
-        caught.map(|process| process.pid).collect()
-    };
-    facts.with_handlers = handle(!INTERNAL_SIGNALS);
-    facts.woken_by_signals = handle(PROGRESS_SIGNALS);
     // Names of pipes, sockets and eventfds of which the other ends are looked for.
     let mut ends = BTreeSet::new();
     for (process, asked) in processes.iter_mut().zip(&all_asked) {
@@ -96,13 +95,11 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
 
 /// SIGCANCEL and SIGSETXID of glibc and musl: 32 to 34, from bit 31 on.
 const INTERNAL_SIGNALS: u64 = 0b111 << 31;
-/// SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and those of real time.
-const PROGRESS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
 
 /// The signals that a process has handlers for, one bit each; all where that can't be read.
 fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
-    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0)
+    field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
 }
 
 /// The descriptors that a call names itself.

@@ -8,7 +8,9 @@ use super::super::facts::Process;
 use super::super::family::{Found, Look, exact_hold, waits_for};
 use super::super::owner::Ownership;
 use super::super::{Certainty, Hopeless, Observations, Party, Resource, ResourceKey, Scope};
-use crate::image::descriptors::{Detail, MOST_WANTED, Want, event_name, socket_inode, socket_name};
+use crate::image::descriptors::{
+    Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
+};
 use crate::image::{Addr, Descriptor, Gap, TaskState};
 
 /// One of the things that a call waits for.
@@ -60,7 +62,7 @@ pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<Waited> {
 
 /// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
 pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Waited> {
-    if !all.is_empty() && process.context.all.kernel.woken_by_signals.contains(&process.context.image.pid) {
+    if !all.is_empty() && process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS) {
         let scope = Scope::System(format!("signal:{}", process.context.process));
         let key = ResourceKey { kind: "other", scope, address: Addr(0) };
         let label = "a signal that it handles".into();
@@ -179,7 +181,11 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
     if outside.is_empty() && kernel.unread == 0 && only_waiters(look, waits, found, &holders) {
         // An eventfd is written to by the kernel too (asynchronous I/O, devices).
         if !is_event && nobody_else_wakes(process, found) {
-            out.hopeless.push(Hopeless { resource: key.clone(), why: without_end(key.kind, end.needs_writer).into() });
+            out.hopeless.push(Hopeless {
+                resource: key.clone(),
+                why: without_end(key.kind, end.needs_writer).into(),
+                whole_process: false,
+            });
         }
         return;
     }
@@ -258,7 +264,7 @@ fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, o
 fn nobody_else_wakes(process: &Process<'_>, found: &Found) -> bool {
     let is_plain = found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(call));
     let pid = process.context.image.pid;
-    is_plain || !process.context.all.kernel.with_handlers.contains(&pid)
+    is_plain || !process.context.all.kernel.handles(pid, !FAULT_SIGNALS)
 }
 
 /// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.

@@ -45,7 +45,7 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
             several => format!("; the {several} other threads join those that wait here"),
         };
         let why = format!("{arrived} of {count} parties came, and no thread is left that could still come{joining}");
-        out.hopeless.push(Hopeless { resource: key.clone(), why });
+        out.hopeless.push(Hopeless { resource: key.clone(), why, whole_process: false });
         return;
     }
     // All of those left must come, or as many as are enough.

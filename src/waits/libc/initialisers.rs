@@ -93,12 +93,21 @@ fn in_allocator(process: &Process<'_>, thread: &ThreadFacts<'_>, waits: bool) ->
 
 /// No thread of the process is inside the allocator but those that wait: the lock came held from the parent.
 fn left_behind(look: &Look<'_>, process: &Process<'_>, found: &Found) -> Option<Hold> {
-    let image = process.context.image;
     // A handler that interrupted the allocator waits for its own thread.
     let frames = process.threads[found.thread].thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    if frames.iter().any(|frame| frame.signal) || image.threads.iter().any(|thread| thread.registers.is_none()) {
+    let is_unknown = |thread: &ThreadFacts<'_>| thread.image.registers.is_none();
+    if frames.iter().any(|frame| frame.signal) || process.threads.iter().any(is_unknown) {
         return None;
     }
+    let (holder, gone, why) = left_by_fork(look, process)?;
+    let evidence = format!("no thread of the process is inside the allocator but those that wait, and {why}");
+    let hold = exact_hold(&found.decoded.resource.key, holder, None, vec![evidence]);
+    Some(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold })
+}
+
+/// Who stands for the threads that fork left behind in the parent, if the process came from one with several.
+pub fn left_by_fork(look: &Look<'_>, process: &Process<'_>) -> Option<(Party, Gone, String)> {
+    let image = process.context.image;
     let parent = image.parent?;
     let captured = look.processes.iter().find(|other| other.context.image.pid == parent);
     let several = captured.map_or(image.parent_threads.len(), |parent| parent.threads.len()) > 1;
@@ -106,12 +115,6 @@ fn left_behind(look: &Look<'_>, process: &Process<'_>, found: &Found) -> Option<
     if !several || !same_program {
         return None;
     }
-    let evidence = format!(
-        "no thread of process {} is inside the allocator but those that wait, and its parent {parent} has other threads: \
-         fork copied the lock while one of them held it",
-        image.pid
-    );
-    let holder = Party::Absent(process.context.process, 0);
-    let hold = exact_hold(&found.decoded.resource.key, holder, None, vec![evidence]);
-    Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
+    let why = format!("its parent {parent} has other threads, which fork did not copy");
+    Some((Party::Absent(process.context.process, 0), Gone::LeftInParent, why))
 }

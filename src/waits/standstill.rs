@@ -1,0 +1,84 @@
+//! Processes in which everything stands still: no thread is left that could wake another.
+//!
+//! In: all waits of a look. Out: for each process all of whose threads wait without end for things that only its own
+//! threads can give, those things as [`Hopeless`]; or, where fork left the other threads behind, as held by these. Locks
+//! with owners are not judged here: where they close a cycle, that says more.
+
+use super::facts::Process;
+use super::family::{Found, Look, exact_hold};
+use super::libc::initialisers;
+use super::{Certainty, Hold, Hopeless, Needs, Observations, Scope};
+use crate::image::TaskState;
+use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
+
+/// What only threads of the process give, and nobody owns: somebody must come and wake.
+const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier"];
+/// What threads of the process hold, or are.
+const OWNED: &[&str] = &["pthread_mutex", "pthread_rwlock", "thread", "pthread_once", "static_guard", "stdio_file"];
+
+/// Add what nobody is left to give.
+pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
+    for (position, process) in look.processes.iter().enumerate() {
+        let first = waits.partition_point(|found| found.process < position);
+        let own = &waits[first..first + waits[first..].partition_point(|found| found.process == position)];
+        if !stands_still(process, own) {
+            continue;
+        }
+        let living = living(process);
+        let wanted = own.iter().filter(|found| WAKE_UPS.contains(&found.decoded.resource.key.kind));
+        for found in wanted {
+            let key = &found.decoded.resource.key;
+            let is_known = out.hopeless.iter().any(|known| known.resource == *key);
+            // Whoever is known to hold it is looked for in cycles.
+            let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate);
+            if is_known || is_held {
+                continue;
+            }
+            match initialisers::left_by_fork(look, process) {
+                Some((holder, gone, why)) if living == 1 => {
+                    let evidence = vec![format!("{why}: whoever would have woken it is not here")];
+                    let hold = exact_hold(key, holder, None, evidence);
+                    out.holds.push(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold });
+                }
+                _ => {
+                    let why = match living {
+                        1 => "it is the only thread of its process, and nobody else can wake it".to_owned(),
+                        count => format!(
+                            "all {count} threads of the process wait for each other or to be woken, and none is left to \
+                             do it"
+                        ),
+                    };
+                    out.hopeless.push(Hopeless { resource: key.clone(), why, whole_process: true });
+                }
+            }
+        }
+    }
+}
+
+fn living(process: &Process<'_>) -> usize {
+    process.threads.iter().filter(|thread| thread.image.state != TaskState::Zombie).count()
+}
+
+/// Whether every living thread waits, without a time-out, for what only threads of the process can give.
+fn stands_still(process: &Process<'_>, own: &[Found]) -> bool {
+    let context = &process.context;
+    // A handler may post a semaphore. Python's own for SIGINT does not, it only asks for an end.
+    let harmless = FAULT_SIGNALS | if context.python.is_some() { INTERRUPT_SIGNAL } else { 0 };
+    if context.all.kernel.handles(context.image.pid, !harmless) {
+        return false;
+    }
+    let inside = |found: &Found| {
+        let Found { decoded, .. } = found;
+        let key = &decoded.resource.key;
+        matches!(key.scope, Scope::Process(_))
+            && (WAKE_UPS.contains(&key.kind) || OWNED.contains(&key.kind))
+            && !decoded.timed
+            && !decoded.spinning
+            && decoded.needs == Needs::All
+    };
+    own.iter().all(inside)
+        && process.threads.iter().enumerate().all(|(position, thread)| {
+            let waits = own.iter().any(|found| found.thread == position);
+            thread.image.state == TaskState::Zombie || waits && thread.image.registers.is_some()
+        })
+}
