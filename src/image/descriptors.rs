@@ -158,6 +158,9 @@ pub struct KernelFacts {
     /// library.
     #[serde(default)]
     pub handled: Vec<(i32, u64)>,
+    /// Captured processes that a control group keeps frozen, with its path.
+    #[serde(default)]
+    pub frozen: Vec<(i32, String)>,
     /// Semaphores that captured threads wait for.
     #[serde(default)]
     pub semaphores: Vec<SetSemaphore>,

@@ -278,6 +278,62 @@ fn a_lock_kept_at_a_barrier_keeps_the_others_from_it() {
     }
 }
 
+/// A control group that a test made; thawed and removed when dropped.
+struct ControlGroup(std::path::PathBuf);
+
+impl ControlGroup {
+    /// With one process in it, frozen; `None` where this machine lends none.
+    fn frozen(pid: i32) -> Option<ControlGroup> {
+        let name = format!("lockscope-test-{pid}");
+        let (mount, file, value) = [
+            ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN"),
+            ("/sys/fs/cgroup/unified", "cgroup.freeze", "1"),
+            ("/sys/fs/cgroup", "cgroup.freeze", "1"),
+        ]
+        .into_iter()
+        .find(|(mount, ..)| std::fs::create_dir(std::path::Path::new(mount).join(&name)).is_ok())?;
+        let group = ControlGroup(std::path::Path::new(mount).join(name));
+        std::fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
+        std::fs::write(group.0.join(file), value).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        for (file, value) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+            if self.0.join(file).exists() {
+                let _ = std::fs::write(self.0.join(file), value);
+            }
+        }
+        // Its process ends first, by its target's drop; what is left is empty.
+        let parent = self.0.parent().map(|parent| parent.join("cgroup.procs"));
+        let members = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in members.lines() {
+            let _ = parent.as_ref().map(|parent| std::fs::write(parent, pid));
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_process_that_its_control_group_keeps_frozen() {
+    let target = converse("server");
+    asleep_in(&target, &["232"]);
+    let Some(group) = ControlGroup::frozen(target.pid()) else {
+        return println!("skip: no control group can be made here");
+    };
+    wait_until("it is frozen", || {
+        let events = std::fs::read_to_string(group.0.join("cgroup.events")).unwrap_or_default();
+        let state = std::fs::read_to_string(group.0.join("freezer.state")).unwrap_or_default();
+        events.contains("frozen 1") || state.starts_with("FROZEN")
+    });
+    let look = attach(&target.pids, &[]);
+    assert_eq!((look.verdict(), look.code), ("blocked", 0), "{}", look.text);
+    assert_eq!(look.findings(), ["traced-or-stopped"]);
+    assert!(look.text.contains("is frozen by its control group"), "{}", look.text);
+}
+
 #[test]
 fn processes_that_talk_are_left_in_peace() {
     let target = converse("talk");

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::proc_fs::ProcFs;
-use super::{sockets, sys};
+use super::{frozen, sockets, sys};
 use crate::image::descriptors::{
     Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked, event_name,
     semaphores_asked, socket_inode, socket_name,
@@ -28,6 +28,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
         handled: processes.iter().map(handled).collect(),
+        frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         ..KernelFacts::default()
     };
     let all_asked: Vec<Vec<Asked>> = processes

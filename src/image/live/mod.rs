@@ -11,6 +11,7 @@ mod descriptors;
 mod error;
 mod facts;
 mod files;
+mod frozen;
 mod memory;
 mod open;
 mod plan;

@@ -11,9 +11,9 @@ use crate::waits::Party;
 pub(super) const RULE: Rule = Rule {
     explanation: Explanation {
         code: "traced-or-stopped",
-        title: "a process is stopped by a signal or held by a debugger",
+        title: "a process is stopped by a signal, frozen, or held by a debugger",
         severity: Severity::Warning,
-        text: "The threads of the process do not run because a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) stopped it, or because a debugger holds it. That looks like a hang and is none.",
+        text: "The threads of the process do not run because a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) stopped it, because its control group is frozen, or because a debugger holds it. That looks like a hang and is none.",
         help: &["continue a stopped process with `kill -CONT PID`", "let the debugger continue or detach"],
         references: &["man 7 signal", "man 2 ptrace"],
     },
@@ -28,6 +28,25 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             let threads = process.threads.iter().filter(|thread| thread.state == state);
             threads.map(|thread| Party::Thread(position, thread.tid)).collect()
         };
+        let frozen = context.look.image.kernel.frozen.iter().find(|(frozen, _)| *frozen == pid);
+        if let Some((_, group)) = frozen {
+            let threads = process.threads.iter().map(|thread| Party::Thread(position, thread.tid));
+            drafts.push(Draft {
+                message: format!(
+                    "Process {pid} is frozen by its control group {group}: its threads do not run until it is thawed."
+                ),
+                help: vec![
+                    "thaw it where it was frozen: docker unpause, systemctl thaw, the batch system's resume".into(),
+                    format!(
+                        "or by hand: echo 0 > /sys/fs/cgroup{group}/cgroup.freeze (older control groups: echo THAWED > \
+                         /sys/fs/cgroup/freezer{group}/freezer.state)"
+                    ),
+                ],
+                parties: threads.collect(),
+                ..Draft::default()
+            });
+            continue;
+        }
         let stopped = in_state(TaskState::Stopped);
         let traced = in_state(TaskState::Traced);
         if !stopped.is_empty() {
