@@ -167,9 +167,9 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Whether a process has a handler for one of these signals; so it is taken where it is not known.
-    pub fn handles(&self, pid: i32, signals: u64) -> bool {
-        self.handled.iter().find(|(known, _)| *known == pid).is_none_or(|(_, handled)| handled & signals != 0)
+    /// Whether a process has a handler for one of these signals; `None` where that is not known.
+    pub fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
+        self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| handled & signals != 0)
     }
 
     /// What is known of a socket.

@@ -8,8 +8,8 @@ use super::facts::Process;
 use super::family::{Found, Look, exact_hold};
 use super::libc::initialisers;
 use super::{Certainty, Hold, Hopeless, Needs, Observations, Scope};
-use crate::image::TaskState;
 use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
+use crate::image::{Gap, TaskState};
 
 /// What only threads of the process give, and nobody owns: somebody must come and wake.
 const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier"];
@@ -21,7 +21,10 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
     for (position, process) in look.processes.iter().enumerate() {
         let first = waits.partition_point(|found| found.process < position);
         let own = &waits[first..first + waits[first..].partition_point(|found| found.process == position)];
-        if !stands_still(process, own) {
+        // A handler may post a semaphore. Python's own for SIGINT does not, it only asks for an end.
+        let harmless = FAULT_SIGNALS | if process.context.python.is_some() { INTERRUPT_SIGNAL } else { 0 };
+        let handles = process.context.all.kernel.handles(process.context.image.pid, !harmless);
+        if handles == Some(true) || !stands_still(process, own) {
             continue;
         }
         let living = living(process);
@@ -39,6 +42,12 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
                     let evidence = vec![format!("{why}: whoever would have woken it is not here")];
                     let hold = exact_hold(key, holder, None, evidence);
                     out.holds.push(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold });
+                }
+                _ if handles.is_none() => {
+                    let what = format!("who could give {}", found.decoded.resource.label);
+                    let why = "no thread of the process can, as all wait; whether it has handlers for signals, which could, \
+                               is not in a core";
+                    out.gaps.push(Gap::new(what, why));
                 }
                 _ => {
                     let why = match living {
@@ -61,12 +70,6 @@ fn living(process: &Process<'_>) -> usize {
 
 /// Whether every living thread waits, without a time-out, for what only threads of the process can give.
 fn stands_still(process: &Process<'_>, own: &[Found]) -> bool {
-    let context = &process.context;
-    // A handler may post a semaphore. Python's own for SIGINT does not, it only asks for an end.
-    let harmless = FAULT_SIGNALS | if context.python.is_some() { INTERRUPT_SIGNAL } else { 0 };
-    if context.all.kernel.handles(context.image.pid, !harmless) {
-        return false;
-    }
     let inside = |found: &Found| {
         let Found { decoded, .. } = found;
         let key = &decoded.resource.key;

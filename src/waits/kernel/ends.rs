@@ -62,7 +62,8 @@ pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<Waited> {
 
 /// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
 pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Waited> {
-    if !all.is_empty() && process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS) {
+    let handles = process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS);
+    if !all.is_empty() && handles != Some(false) {
         let scope = Scope::System(format!("signal:{}", process.context.process));
         let key = ResourceKey { kind: "other", scope, address: Addr(0) };
         let label = "a signal that it handles".into();
@@ -264,7 +265,7 @@ fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, o
 fn nobody_else_wakes(process: &Process<'_>, found: &Found) -> bool {
     let is_plain = found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(call));
     let pid = process.context.image.pid;
-    is_plain || !process.context.all.kernel.handles(pid, !FAULT_SIGNALS)
+    is_plain || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
 }
 
 /// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.
