@@ -19,21 +19,10 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "processes.h"
 
 enum { MUCH = 8 << 20 };
 static char bytes[MUCH];
-
-static void ready(pid_t second) {
-    if (second) printf("READY pids=%d,%d\n", getpid(), second);
-    else printf("READY pids=%d\n", getpid());
-    fflush(stdout);
-}
-
-static pid_t child(void) {
-    pid_t pid = fork();
-    if (pid == 0) alarm(120);
-    return pid;
-}
 
 static void check(int failed) {
     if (failed) abort();
@@ -265,6 +254,15 @@ static void talk(void) {
 static pthread_barrier_t meeting;
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
 
+/* A barrier for so many; two come. */
+static void expect(unsigned parties, void *(*come)(void *)) {
+    pthread_barrier_init(&meeting, 0, parties);
+    pthread_t one, other;
+    pthread_create(&one, 0, come, 0), pthread_create(&other, 0, come, 0);
+    ready(0);
+    pthread_join(one, 0);
+}
+
 static void *meet_inside(void *unused) {
     pthread_mutex_lock(&door);
     pthread_barrier_wait(&meeting);
@@ -274,11 +272,7 @@ static void *meet_inside(void *unused) {
 
 /* Both must come to the barrier, which one of them keeps the other from. */
 static void barrier_inside(void) {
-    pthread_barrier_init(&meeting, 0, 2);
-    pthread_t one, other;
-    pthread_create(&one, 0, meet_inside, 0), pthread_create(&other, 0, meet_inside, 0);
-    ready(0);
-    pthread_join(one, 0);
+    expect(2, meet_inside);
 }
 
 static void *meet(void *unused) {
@@ -288,11 +282,7 @@ static void *meet(void *unused) {
 
 /* Three are expected, and one has gone. */
 static void barrier_short(void) {
-    pthread_barrier_init(&meeting, 0, 3);
-    pthread_t one, other;
-    pthread_create(&one, 0, meet, 0), pthread_create(&other, 0, meet, 0);
-    ready(0);
-    pthread_join(one, 0);
+    expect(3, meet);
 }
 
 static void on_user_signal(int signal) {

@@ -12,24 +12,13 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "processes.h"
 
 enum { MUCH = 1 << 20 };
 static char bytes[MUCH];
 
 /* Not in glibc before 2.34. */
 extern pid_t _Fork(void) __attribute__((weak));
-
-static void ready(pid_t second) {
-    if (second) printf("READY pids=%d,%d\n", getpid(), second);
-    else printf("READY pids=%d\n", getpid());
-    fflush(stdout);
-}
-
-static pid_t child(void) {
-    pid_t pid = fork();
-    if (pid == 0) alarm(120);
-    return pid;
-}
 
 static void send_all(int to) {
     for (size_t done = 0; done < MUCH;) {
