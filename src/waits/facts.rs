@@ -12,7 +12,6 @@ use super::libc::layout;
 use crate::code::Code;
 use crate::image::{Addr, MemoryExt, Register, ThreadImage};
 use crate::threads::Thread;
-use crate::unwind::NativeFrame;
 
 /// Most bytes of one stack that are searched for a lock's address.
 const STACK_LIMIT: u64 = 1 << 20;
@@ -262,19 +261,16 @@ impl ThreadFacts<'_> {
         first.name.contains(".so").then(|| first.name.clone())
     }
 
-    /// Calls into the C library whose function has no name on the stack, since it ended by a jump into an inner one: the
-    /// position of the frame inside, and the name at the call, innermost first.
+    /// Calls into another library whose function has no name on the stack, since it ended by a jump into an inner one:
+    /// the position of the frame inside, and the name at the call, innermost first.
     pub fn nameless_entries<'p>(&'p self, process: &'p Process<'_>) -> impl Iterator<Item = (usize, String)> + 'p {
         let modules = process.context.symbols.modules();
         let code = Code::new(process.context.image, process.context.symbols);
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        let inside = move |frame: &NativeFrame| {
-            let module = modules.at(frame.pc).and_then(|at| modules.list.get(at));
-            module.is_some_and(|module| C_LIBRARY.iter().any(|prefix| module.name.starts_with(prefix)))
-        };
         let pairs = frames.windows(2).take(FRAMES_LIMIT).enumerate();
         let entries = pairs.filter(move |(native, pair)| {
-            inside(&pair[0]) && !pair[0].signal && !inside(&pair[1]) && self.name_of(*native).is_none()
+            let inside = modules.at(pair[0].pc);
+            inside.is_some() && !pair[0].signal && inside != modules.at(pair[1].pc) && self.name_of(*native).is_none()
         });
         entries.filter_map(move |(native, pair)| Some((native, code.called_before(pair[1].pc)?)))
     }

@@ -2,13 +2,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static void ready(pid_t second) {
+static inline void ready(pid_t second) {
     if (second) printf("READY pids=%d,%d\n", getpid(), second);
     else printf("READY pids=%d\n", getpid());
     fflush(stdout);
 }
 
-static pid_t child(void) {
+static inline pid_t child(void) {
     pid_t pid = fork();
     if (pid == 0) alarm(120);
     return pid;

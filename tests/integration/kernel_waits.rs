@@ -278,6 +278,18 @@ fn a_lock_kept_at_a_barrier_keeps_the_others_from_it() {
     }
 }
 
+#[test]
+fn a_barrier_of_openmp_is_held_up_by_the_one_that_does_not_come() {
+    let program = compile("native/openmp.c", "openmp", &["-fopenmp"]);
+    let target = Target::start(Command::new(program).env("OMP_WAIT_POLICY", "passive"));
+    wait_until("the team is there", || crate::harness::threads(target.pid()).len() == 3);
+    every_thread_asleep(&target, &["202"]);
+    for look in looks(&target) {
+        assert_eq!(look.verdict(), "suspected-deadlock", "{}", look.text);
+        assert!(look.text.contains("OpenMP barrier") && look.text.contains("mutex `results`"), "{}", look.text);
+    }
+}
+
 /// A control group that a test made; thawed and removed when dropped.
 struct ControlGroup(std::path::PathBuf);
 

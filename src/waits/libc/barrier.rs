@@ -1,4 +1,4 @@
-//! `pthread_barrier_t`: who can still come.
+//! Barriers, of the C library, OpenMP and C++: who can still come.
 //!
 //! In: a wait at a barrier, all threads and what they wait for. Out: that its missing parties can never come, where no
 //! thread is left that could; else the threads that could as those who hold it up. The barrier records
@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::facts::Process;
 use super::super::family::{Found, Look, exact_hold, waits_for};
 use super::super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
 use crate::image::{MemoryExt, TaskState};
@@ -22,23 +23,14 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     let key = &found.decoded.resource.key;
     // Of one in shared memory, who else may come is not known.
     let (Scope::Process(_), false) = (&key.scope, key.address.is_null()) else { return };
-    if found.decoded.futex.is_none_or(|futex| futex.word != key.address + ROUND) {
-        return;
-    }
-    let word = |offset: u64| process.memory().u32(key.address + offset).ok();
-    let (Some(came), Some(round), Some(count)) = (word(0), word(ROUND), word(COUNT)) else { return };
-    // `in` counts the threads of all rounds, `current_round` those of the rounds that are over.
-    let Some(arrived) = came.checked_sub(round).filter(|arrived| *arrived < count && count <= MOST_PARTIES) else {
-        return;
-    };
-    let missing = (count - arrived) as usize;
+    let counted = counted(process, found);
     let parties = (0..process.threads.len()).filter(|position| {
         process.threads[*position].image.state != TaskState::Zombie && !waits_for(waits, key, found.process, *position)
     });
     let behind = behind(look, waits, found);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
     // Whoever is left may start further threads, so that only nobody is too few for certain.
-    if others.is_empty() {
+    if let (true, Some(Counted { arrived, count })) = (others.is_empty(), counted) {
         let joining = match behind.len() {
             0 => String::new(),
             1 => "; the one other thread joins one that waits here".into(),
@@ -49,18 +41,40 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
         return;
     }
     // All of those left must come, or as many as are enough.
-    let needs = if others.len() <= missing { Needs::All } else { Needs::Any };
+    let all_must = counted.is_some_and(|Counted { arrived, count }| others.len() <= (count - arrived) as usize);
+    let needs = if all_must { Needs::All } else { Needs::Any };
     out.waits.iter_mut().filter(|wait| wait.resource == *key).for_each(|wait| wait.needs = needs);
     for position in others {
         let thread = &process.threads[position];
-        let evidence = vec![format!(
-            "{arrived} of {count} parties came; {} is one of those that could still come",
-            thread.describe()
-        )];
+        let who = format!("{} is one of those that could still come", thread.describe());
+        let evidence = match counted {
+            Some(Counted { arrived, count }) => vec![format!("{arrived} of {count} parties came; {who}")],
+            None => vec![who],
+        };
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, None, evidence);
         out.holds.push(Hold { certainty: Certainty::Inferred, ..hold });
     }
+}
+
+/// What a barrier counts.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    arrived: u32,
+    count: u32,
+}
+
+/// What the barrier of the C library says; those of OpenMP and C++ have other words.
+fn counted(process: &Process<'_>, found: &Found) -> Option<Counted> {
+    let Found { decoded, .. } = found;
+    let is_glibc = decoded.resource.state.iter().any(|(name, _)| *name == "round");
+    let base = decoded.resource.key.address;
+    decoded.futex.filter(|futex| is_glibc && futex.word == base + ROUND)?;
+    let word = |offset: u64| process.memory().u32(base + offset).ok();
+    let (came, round, count) = (word(0)?, word(ROUND)?, word(COUNT)?);
+    // `in` counts the threads of all rounds, `current_round` those of the rounds that are over.
+    let arrived = came.checked_sub(round).filter(|arrived| *arrived < count && count <= MOST_PARTIES)?;
+    Some(Counted { arrived, count })
 }
 
 /// Threads that join, over any number of steps, one that waits at the barrier.
