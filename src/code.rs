@@ -70,7 +70,8 @@ impl<'a> Code<'a> {
     /// All calls of the function that covers `within`, in order of address, without their arguments.
     pub fn calls_in(&self, within: Addr) -> Vec<CallSite> {
         let Some(start) = self.symbols.function_start(within) else { return Vec::new() };
-        let mut code = vec![0; LARGEST_FUNCTION as usize];
+        let size = self.symbols.function(within).map(|symbol| symbol.size).filter(|size| *size > 0);
+        let mut code = vec![0; size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
         let mut sites = Vec::new();
         for instruction in &mut Decoder::with_ip(64, &code[..read], start.0, DecoderOptions::NONE) {
@@ -78,7 +79,7 @@ impl<'a> Code<'a> {
             // Behind a jump that leads nowhere further the next function may begin.
             let ends = matches!(instruction.mnemonic(), Mnemonic::Ret | Mnemonic::Jmp);
             if instruction.is_invalid()
-                || ends && self.symbols.function_start(Addr(instruction.next_ip())) != Some(start)
+                || size.is_none() && ends && self.symbols.function_start(Addr(instruction.next_ip())) != Some(start)
             {
                 break;
             }

@@ -93,6 +93,10 @@ impl<'a> Names<'a> {
         }
     }
 
+    fn is_gone(&self, party: &Party) -> bool {
+        self.look.observations.holds.iter().any(|hold| hold.holder == *party && hold.gone.is_some())
+    }
+
     fn pid(&self, process: usize) -> i32 {
         self.look.image.processes.get(process).map_or(0, |image| image.pid)
     }
@@ -119,7 +123,8 @@ impl<'a> Names<'a> {
             }
             Party::Process(process) => format!("process {}", self.pid(*process)),
             Party::Resource(key) => self.resource(key),
-            Party::Absent(_, 0) => "a thread that is gone".into(),
+            Party::Absent(_, 0) if self.is_gone(party) => "a thread that is gone".into(),
+            Party::Absent(_, 0) => "a process that was not captured".into(),
             Party::Absent(_, tid) => format!("thread {tid} (gone)"),
         }
     }
