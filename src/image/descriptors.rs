@@ -27,6 +27,16 @@ pub struct Descriptor {
     pub detail: Detail,
 }
 
+impl Descriptor {
+    /// The name under which ends of the same thing are found in several processes.
+    pub fn end_name(&self) -> String {
+        match self.detail {
+            Detail::Event { id, .. } => event_name(id),
+            _ => self.target.clone(),
+        }
+    }
+}
+
 /// What the kernel tells of special files (fdinfo).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detail {

@@ -25,13 +25,21 @@ fn main() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("READY");
     assert!(line.contains("READY"), "it could not start its threads");
-    // Let the last ones come to their waits; what has not only makes the numbers smaller.
-    std::thread::sleep(Duration::from_millis(500));
     let pid = i32::try_from(child.id()).expect("a pid");
+    while asleep(pid) < count {
+        std::thread::yield_now();
+    }
     measure(pid);
     child.kill().expect("killed");
     child.wait().expect("reaped");
     std::fs::remove_file(program).expect("removed");
+}
+
+/// Threads that sleep in a futex (call 202).
+fn asleep(pid: i32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let calls = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("syscall")).ok());
+    calls.filter(|call| call.starts_with("202 ")).count()
 }
 
 fn measure(pid: i32) {

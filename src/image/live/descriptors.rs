@@ -10,9 +10,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::proc_fs::ProcFs;
-use super::{frozen, sockets, sys};
+use super::sockets::Sockets;
+use super::{frozen, sys};
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked, event_name,
+    Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked,
     semaphores_asked, socket_inode, socket_name,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
@@ -43,6 +44,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     }
     // Names of pipes, sockets and eventfds of which the other ends are looked for.
     let mut ends = BTreeSet::new();
+    let mut sockets = Sockets::default();
     for (process, asked) in processes.iter_mut().zip(&all_asked) {
         let directory = proc_fs.process(process.pid);
         process.descriptors = descriptors(&directory).unwrap_or_default();
@@ -61,15 +63,14 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         numbers.extend(watched);
         let waited = || process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
         let inodes: BTreeSet<u64> = waited().filter_map(|descriptor| socket_inode(&descriptor.target)).collect();
-        let known = sockets::read(proc_fs, process.pid, &inodes);
+        let known = sockets.of(proc_fs, process.pid, &inodes);
         ends.extend(known.iter().flat_map(|socket| [Some(socket.inode), socket.peer]).flatten().map(socket_name));
         facts
             .sockets
             .extend(known.into_iter().filter(|socket| facts.socket(socket.inode).is_none()).collect::<Vec<_>>());
-        ends.extend(waited().filter_map(|descriptor| match descriptor.detail {
-            Detail::Event { id, .. } => Some(event_name(id)),
-            _ => descriptor.is_pipe.then(|| descriptor.target.clone()),
-        }));
+        let has_ends =
+            |descriptor: &&Descriptor| descriptor.is_pipe || matches!(descriptor.detail, Detail::Event { .. });
+        ends.extend(waited().filter(has_ends).map(Descriptor::end_name));
     }
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
     for process in processes.iter_mut() {
@@ -237,14 +238,11 @@ fn others(proc_fs: &ProcFs, ends: &BTreeSet<String>, captured: &BTreeSet<i32>, f
                 continue;
             }
         };
-        for descriptor in list {
-            let target = match descriptor.target.as_str() {
-                EVENT_FD if has_events => match detail(&directory, &descriptor) {
-                    Detail::Event { id, .. } => event_name(id),
-                    _ => continue,
-                },
-                _ => descriptor.target,
-            };
+        for mut descriptor in list {
+            if has_events && descriptor.target == EVENT_FD {
+                descriptor.detail = detail(&directory, &descriptor);
+            }
+            let target = descriptor.end_name();
             if !ends.contains(&target) {
                 continue;
             }

@@ -4,10 +4,10 @@
 //! themselves are not touched. The netlink packages are those of the rust-netlink project (MIT, no dependency beside
 //! each other): the kernel names a unix socket's peer nowhere else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -23,26 +23,35 @@ use crate::image::descriptors::Socket;
 /// More bytes of answers than any machine gives.
 const MOST_ANSWERS: usize = 64 << 20;
 
-/// What is known of the sockets `inodes`, as process `pid` sees them.
-pub(super) fn read(proc_fs: &ProcFs, pid: i32, inodes: &BTreeSet<u64>) -> Vec<Socket> {
-    if inodes.is_empty() {
-        return Vec::new();
+/// The sockets of the network namespaces that were asked about: processes of one are told from one answer.
+#[derive(Debug, Default)]
+pub(super) struct Sockets(HashMap<PathBuf, BTreeMap<u64, Socket>>);
+
+impl Sockets {
+    /// What is known of the sockets `inodes`, as process `pid` sees them.
+    pub(super) fn of(&mut self, proc_fs: &ProcFs, pid: i32, inodes: &BTreeSet<u64>) -> Vec<Socket> {
+        if inodes.is_empty() {
+            return Vec::new();
+        }
+        let directory = proc_fs.process(pid);
+        let Ok(namespace) = std::fs::read_link(directory.join("ns/net")) else { return Vec::new() };
+        let all = self.0.entry(namespace).or_insert_with_key(|namespace| {
+            let mut sockets = tcp(&directory);
+            sockets.extend(unix(proc_fs, &directory, namespace));
+            sockets
+        });
+        inodes.iter().filter_map(|inode| all.get(inode).cloned()).collect()
     }
-    let directory = proc_fs.process(pid);
-    let mut sockets: BTreeMap<u64, Socket> = tcp(&directory);
-    sockets.extend(unix(proc_fs, &directory));
-    sockets.into_values().filter(|socket| inodes.contains(&socket.inode)).collect()
 }
 
 /// Unix sockets by inode. The kernel answers for the network namespace of whoever asks.
-fn unix(proc_fs: &ProcFs, directory: &Path) -> BTreeMap<u64, Socket> {
-    let namespace = directory.join("ns/net");
-    let own = std::fs::read_link(proc_fs.root().join("self/ns/net")).ok();
-    let is_own = own.is_some() && own == std::fs::read_link(&namespace).ok();
+fn unix(proc_fs: &ProcFs, directory: &Path, namespace: &Path) -> BTreeMap<u64, Socket> {
+    let own = std::fs::read_link(proc_fs.root().join("self/ns/net"));
+    let is_own = own.is_ok_and(|own| own == namespace);
     let ask = || {
         if !is_own {
             // This thread alone, which ends thereafter.
-            setns(File::open(&namespace).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
+            setns(File::open(directory.join("ns/net")).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
         }
         ask_unix()
     };
@@ -197,7 +206,7 @@ mod tests {
 
     fn of(inodes: &[u64]) -> Vec<Socket> {
         let own = i32::try_from(std::process::id()).expect("a pid");
-        read(&ProcFs::new("/proc"), own, &inodes.iter().copied().collect())
+        Sockets::default().of(&ProcFs::new("/proc"), own, &inodes.iter().copied().collect())
     }
 
     #[test]

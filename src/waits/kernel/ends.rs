@@ -166,7 +166,7 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
     let mut holders: Vec<Ends> = Vec::new();
     for (position, other) in look.processes.iter().enumerate() {
         let list = other.context.image.descriptors.iter();
-        let ends = list.filter(|one| name_of(one) == target && fits(one.reads, one.writes));
+        let ends = list.filter(|one| one.end_name() == target && fits(one.reads, one.writes));
         let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
         if !numbers.is_empty() {
             let pid = other.context.image.pid;
@@ -233,15 +233,7 @@ fn without_end(kind: &str, needs_writer: bool) -> &'static str {
 fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
     match socket_inode(&descriptor.target) {
         Some(inode) => process.context.all.kernel.socket(inode)?.peer.map(socket_name),
-        None => Some(name_of(descriptor)),
-    }
-}
-
-/// The name under which other ends of the same thing are found.
-fn name_of(descriptor: &Descriptor) -> String {
-    match descriptor.detail {
-        Detail::Event { id, .. } => event_name(id),
-        _ => descriptor.target.clone(),
+        None => Some(descriptor.end_name()),
     }
 }
 

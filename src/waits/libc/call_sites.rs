@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::super::facts::{Process, ThreadFacts};
 use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
-use super::super::{Certainty, Observations, Party, Scope};
+use super::super::{Certainty, Hold, Observations, Party, ResourceKey, Scope};
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
 use crate::unwind::Trust;
@@ -81,6 +81,16 @@ pub struct Between {
     pub evidence: String,
 }
 
+impl Between {
+    /// That this thread of `process` has the lock: an inference.
+    pub fn hold(self, process: &Process<'_>, key: &ResourceKey, calls: &Calls) -> Hold {
+        let thread = &process.threads[self.thread];
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let hold = exact_hold(key, holder, calls.mode, vec![self.evidence]);
+        Hold { certainty: Certainty::Inferred, frame: thread.merged(self.native), ..hold }
+    }
+}
+
 /// From the address of a lock to those that have it.
 type Index = HashMap<Addr, Vec<Between>>;
 
@@ -127,12 +137,7 @@ pub fn holders(
                 if calls.is_ambiguous && waits_for(waits, key, position, between.thread) {
                     continue;
                 }
-                let thread = &process.threads[between.thread];
-                let holder = Party::Thread(process.context.process, thread.image.tid);
-                let mut hold = exact_hold(key, holder, calls.mode, vec![between.evidence]);
-                hold.certainty = Certainty::Inferred;
-                hold.frame = thread.merged(between.native);
-                holders.push(hold);
+                holders.push(between.hold(process, key, calls));
             }
         }
     }

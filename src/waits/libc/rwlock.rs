@@ -213,13 +213,10 @@ pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base
 /// Threads whose code is between a read lock and the unlock of this lock, with the number of their read locks.
 fn by_code(process: &Process<'_>, resource: &Resource, base: Addr) -> Vec<(Hold, u32)> {
     let between = call_sites::between(process, base, &call_sites::READERS).into_iter();
-    let hold = between.map(|between| {
-        let thread = &process.threads[between.thread];
-        let holder = Party::Thread(process.context.process, thread.image.tid);
-        let mut hold = exact_hold(&resource.key, holder, Some("read"), vec![between.evidence]);
-        hold.certainty = Certainty::Inferred;
-        hold.frame = thread.merged(between.native);
-        (hold, between.depth)
-    });
-    hold.collect()
+    between
+        .map(|between| {
+            let depth = between.depth;
+            (between.hold(process, &resource.key, &call_sites::READERS), depth)
+        })
+        .collect()
 }
