@@ -77,19 +77,30 @@ static void both_listen(void) {
     receive(client);
 }
 
+/* Starts a child that has one end of a socket and the writing end of a pipe, and waits for the socket by `wait`. The
+ * parent keeps the other ends. */
+static void start_waiting_child(void (*wait)(int), int ends[2], int news[2]) {
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || pipe(news));
+    pid_t other = child();
+    close(ends[other == 0]), close(news[other != 0]);
+    if (other == 0) {
+        wait(ends[0]);
+        _exit(0);
+    }
+    ready(other);
+}
+
+static void select_one(int one) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(one, &set);
+    select(one + 1, &set, 0, 0, 0);
+}
+
 /* One polls a socket and a pipe, of which the other has both other ends, and waits for an answer on the socket. */
 static void poll_cycle(void) {
     int ends[2], news[2];
-    check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || pipe(news));
-    pid_t other = child();
-    close(ends[other == 0]);
-    if (other == 0) {
-        close(news[0]);
-        receive(ends[0]);
-        _exit(0);
-    }
-    close(news[1]);
-    ready(other);
+    start_waiting_child(receive, ends, news);
     struct pollfd both[] = { { ends[1], POLLIN, 0 }, { news[0], POLLIN, 0 } };
     poll(both, 2, -1);
 }
@@ -97,22 +108,10 @@ static void poll_cycle(void) {
 /* The same by epoll and select. */
 static void epoll_cycle(void) {
     int ends[2], news[2];
-    check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || pipe(news));
-    pid_t other = child();
-    close(ends[other == 0]);
-    if (other == 0) {
-        close(news[0]);
-        fd_set set;
-        FD_ZERO(&set);
-        FD_SET(ends[0], &set);
-        select(ends[0] + 1, &set, 0, 0, 0);
-        _exit(0);
-    }
-    close(news[1]);
+    start_waiting_child(select_one, ends, news);
     int all = epoll_create1(0);
     struct epoll_event event = { .events = EPOLLIN };
     check(epoll_ctl(all, EPOLL_CTL_ADD, ends[1], &event) || epoll_ctl(all, EPOLL_CTL_ADD, news[0], &event));
-    ready(other);
     epoll_wait(all, &event, 1, -1);
 }
 
