@@ -40,6 +40,7 @@ pub fn held(kind: &str, name: &str) -> String {
         ("eventfd", ..) => format!("is to write to {name}"),
         ("pthread_barrier", ..) => format!("has yet to come to {name}"),
         ("sysv_semaphore", ..) => format!("took the last unit of {name}"),
+        ("py_condition", ..) => format!("is to set {name}"),
         ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
         _ => format!("holds {name}"),
     }

@@ -1,7 +1,7 @@
 //! Where CPython keeps what: offsets by version.
 //!
 //! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
-//! are bytes on x86-64 builds with a GIL. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
+//! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
 //! built by pyenv, each confirmed on a live process; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell their own offsets.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
@@ -102,6 +102,63 @@ pub(crate) struct Layout {
     pub(crate) heap_type_keys: u64,
     /// `lv_tag` instead of `ob_size` in integers.
     pub(crate) tagged_integers: bool,
+    /// Size of `PyObject`: 16, or 32 in a build without a GIL. The type is the last word of it.
+    pub(crate) head: u64,
+    /// Copies of the instructions of each thread, in a build without a GIL: in the frame and in the code (3.14 on).
+    pub(crate) copies: Option<Copies>,
+    pub(crate) values: ValueLayout,
+}
+
+/// `_PyInterpreterFrame.tlbc_index`, `PyCodeObject.co_tlbc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copies {
+    pub(crate) frame_index: u64,
+    pub(crate) code_copies: u64,
+}
+
+/// How a frame says which part of its value stack is certainly alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    /// A pointer to the value stack; blocks that were entered, and their number (up to 3.10).
+    Blocks { stack: u64, count: u64, blocks: u64 },
+    /// A table of the code's protected ranges with the depth of the stack in each; how many local variables lie below the
+    /// stack (3.11 on).
+    Ranges { table: u64, variables: u64 },
+}
+
+/// Where the names of local variables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LocalNames {
+    /// `co_varnames`, `co_cellvars`, `co_freevars` (up to 3.10).
+    Three([u64; 3]),
+    /// `co_localsplusnames` (3.11 on).
+    One(u64),
+}
+
+/// Where a generator has its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GeneratorFrame {
+    /// A pointer, null when it has ended (up to 3.10).
+    Pointer(u64),
+    /// Inside the generator; `gi_frame_state` before it (3.11 on).
+    Inside { frame: u64, state: u64 },
+}
+
+/// What a frame holds: offsets in `PyFrameObject` or `_PyInterpreterFrame`, `PyCodeObject` and `PyGenObject`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueLayout {
+    pub(crate) frame_locals: u64,
+    pub(crate) frame_globals: u64,
+    pub(crate) liveness: Liveness,
+    pub(crate) code_stack_size: u64,
+    pub(crate) local_names: LocalNames,
+    /// `co_names`: what the code calls globals and attributes.
+    pub(crate) code_names: u64,
+    /// `__exit__` and its object in two slots, instead of a bound method in one (3.14 on).
+    pub(crate) exit_and_object: bool,
+    pub(crate) generator: GeneratorFrame,
+    /// `PyFunctionObject.func_name`.
+    pub(crate) function_name: u64,
 }
 
 /// `struct _gil_runtime_state`, the same from 3.7 to 3.15 [DWARF and live].
@@ -157,6 +214,19 @@ const V3_7: Layout = Layout {
     dict_values_header: 0,
     heap_type_keys: 856,
     tagged_integers: false,
+    head: 16,
+    copies: None,
+    values: ValueLayout {
+        frame_locals: 360,
+        frame_globals: 48,
+        liveness: Liveness::Blocks { stack: 64, count: 112, blocks: 120 },
+        code_stack_size: 28,
+        local_names: LocalNames::Three([64, 80, 72]),
+        code_names: 56,
+        exit_and_object: false,
+        generator: GeneratorFrame::Pointer(16),
+        function_name: 64,
+    },
 };
 
 /// 3.8.18 [DWARF, live].
@@ -171,6 +241,12 @@ const V3_8: Layout = Layout {
     code_first_line: 40,
     code_line_table: 120,
     code_instructions: 48,
+    values: ValueLayout {
+        code_stack_size: 32,
+        local_names: LocalNames::Three([72, 88, 80]),
+        code_names: 64,
+        ..V3_7.values
+    },
     ..V3_7
 };
 
@@ -184,6 +260,12 @@ const V3_10: Layout = Layout {
     thread_cframe: Some(48),
     thread_size: 280,
     frame_instruction: 96,
+    values: ValueLayout {
+        frame_locals: 352,
+        liveness: Liveness::Blocks { stack: 64, count: 104, blocks: 112 },
+        function_name: 32,
+        ..V3_8.values
+    },
     ..V3_9
 };
 
@@ -217,6 +299,16 @@ const V3_11: Layout = Layout {
     attributes: Attributes::ValuesBefore,
     dict_keys: DictKeys::Logarithm,
     heap_type_keys: 872,
+    values: ValueLayout {
+        frame_locals: 72,
+        frame_globals: 8,
+        liveness: Liveness::Ranges { table: 40, variables: 76 },
+        code_stack_size: 68,
+        local_names: LocalNames::One(96),
+        code_names: 32,
+        generator: GeneratorFrame::Inside { frame: 80, state: 75 },
+        ..V3_10.values
+    },
     ..V3_10
 };
 
@@ -244,6 +336,13 @@ const V3_12: Layout = Layout {
     attributes: Attributes::TaggedBefore,
     heap_type_keys: 880,
     tagged_integers: true,
+    values: ValueLayout {
+        frame_globals: 24,
+        liveness: Liveness::Ranges { table: 40, variables: 72 },
+        code_stack_size: 64,
+        generator: GeneratorFrame::Inside { frame: 72, state: 67 },
+        ..V3_11.values
+    },
     ..V3_11
 };
 
@@ -277,7 +376,7 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
     if memory.u64(runtime)? != COOKIE {
         return Ok(None);
     }
-    let mut table = [0u64; 64];
+    let mut table = [0u64; 112];
     for (position, word) in table.iter_mut().enumerate() {
         *word = memory.u64(runtime + position as u64 * 8)?;
     }
@@ -296,6 +395,10 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         }
         _ => return Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: None })),
     };
+    let free_threaded = table[2] != 0;
+    // A build without a GIL keeps a thread's id, a mutex and two counts in each object before its type.
+    let head = if free_threaded { 32 } else { 16 };
+    let more = head - V3_12.head;
     let layout = Layout {
         interpreters_head: table[5],
         finalizing: table[4],
@@ -325,10 +428,26 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         attributes: Attributes::InlineAfter,
         dict_values_header: 8,
         // Include/cpython/object.h: 3.15 has a word more before it.
-        heap_type_keys: if version.1 >= 15 { 888 } else { 880 },
+        heap_type_keys: if version.1 >= 15 { 888 } else { 880 } + more,
+        unicode_ascii: V3_12.unicode_ascii + more,
+        unicode_compact: V3_12.unicode_compact + more,
+        head,
+        copies: (free_threaded && version.1 >= 14)
+            .then(|| Copies { frame_index: table[words.frame + 7], code_copies: table[words.code + 10] }),
+        values: ValueLayout {
+            frame_locals: table[words.frame + 4],
+            liveness: Liveness::Ranges { table: 40 + more, variables: 72 + more },
+            code_stack_size: 64 + more,
+            local_names: LocalNames::One(table[words.code + 7]),
+            code_names: 32 + more,
+            exit_and_object: version.1 >= 14,
+            generator: GeneratorFrame::Inside { frame: 72 + more, state: 67 + more },
+            function_name: 32 + more,
+            ..V3_12.values
+        },
         ..V3_12
     };
-    Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: sane(&layout).then_some(layout) }))
+    Ok(Some(SelfDescription { version, free_threaded, layout: sane(&layout).then_some(layout) }))
 }
 
 /// Offsets that no build has would lead reads astray.
@@ -347,6 +466,7 @@ fn sane(layout: &Layout) -> bool {
     .all(|offset| *offset < LARGEST)
         && layout.frame_owner.is_some_and(|o| o < 96)
         && [layout.frame_code, layout.frame_previous, layout.frame_instruction].iter().all(|o| o + 8 <= 96)
+        && layout.values.frame_locals <= 256
         && [
             layout.code_file,
             layout.code_name,

@@ -97,6 +97,7 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
         pc: None,
         trust: None,
         native,
+        python: Some(frame.address),
         locals: frame.locals.clone(),
     })
 }
@@ -114,6 +115,7 @@ fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, name: Option<String
         pc: Some(frame.pc),
         trust: Some(frame.trust),
         native: Some(position),
+        python: None,
         locals: Vec::new(),
     };
     if module.is_some_and(|m| is_interpreter_or_libc(&m.name)) {
@@ -153,6 +155,7 @@ fn mark(text: &str) -> Frame {
         pc: None,
         trust: None,
         native: None,
+        python: None,
         locals: Vec::new(),
     }
 }

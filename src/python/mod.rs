@@ -4,13 +4,15 @@
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
 //! authoritative; py-spy (live processes only) adds what the walk could not name. It decodes no waits.
 
+pub(crate) mod inspect;
 mod layout;
 mod lines;
 mod merge;
 mod names;
-mod objects;
+pub(crate) mod objects;
 pub mod pyspy;
 mod runtime;
+pub(crate) mod values;
 mod walk;
 
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
@@ -30,6 +32,7 @@ impl Python {
             threads: Vec::new(),
             gaps: Vec::new(),
             interpreters: Vec::new(),
+            stops: Vec::new(),
             layout: None,
         }
     }
@@ -60,6 +63,8 @@ pub struct Python {
     pub gaps: Vec<Gap>,
     /// Interpreters, as the runtime lists them: what py-spy must be pointed to, one after the other.
     pub interpreters: Vec<Interpreter>,
+    /// Pauses of all threads that somebody asked for (builds without a GIL).
+    pub stops: Vec<StopTheWorld>,
     /// How this build lays out its structures, if it is known.
     pub(crate) layout: Option<layout::Layout>,
 }
@@ -75,6 +80,19 @@ pub struct Interpreter {
     pub modules_field: Addr,
     /// Where it keeps the pointer to its GIL (3.12 on).
     pub gil: Option<Addr>,
+}
+
+/// `struct _stoptheworld_state`: a thread that wants all others to pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopTheWorld {
+    /// What the one who asked waits for.
+    pub event: Addr,
+    /// Thread state of the one who asked.
+    pub requester: Addr,
+    /// Threads that have not paused yet.
+    pub countdown: i64,
+    /// All have.
+    pub is_stopped: bool,
 }
 
 /// `struct _gil_runtime_state`.

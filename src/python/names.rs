@@ -62,22 +62,22 @@ impl<'a> Codes<'a> {
             function: name,
             file: text(layout.code_file)?,
             first_line: i64::from(memory.i32(address + layout.code_first_line).ok()?),
-            table: bytes(memory, memory.pointer(address + layout.code_line_table).ok()?).unwrap_or_default(),
+            table: bytes(memory, layout, memory.pointer(address + layout.code_line_table).ok()?).unwrap_or_default(),
         })
     }
 }
 
-/// The contents of a bytes object: `ob_size` at 16, data at 32 in all versions with a GIL.
-fn bytes(memory: &dyn Memory, address: Addr) -> Option<Vec<u8>> {
-    let size = memory.u64(address + 16).ok().filter(|s| *s <= LARGEST_TABLE)?;
-    memory.bytes(address + 32, size as usize).ok()
+/// The contents of a bytes object: its size behind the head, then a hash, then the data.
+pub(crate) fn bytes(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<Vec<u8>> {
+    let size = memory.u64(address + layout.head).ok().filter(|s| *s <= LARGEST_TABLE)?;
+    memory.bytes(address + layout.head + 16, size as usize).ok()
 }
 
 /// A unicode object's text.
 pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<String> {
-    let length = memory.u64(address + 16).ok()?.min(LONGEST_TEXT);
+    let length = memory.u64(address + layout.head).ok()?.min(LONGEST_TEXT);
     // Bits of `state`: interned 2, kind 3, compact 1, ascii 1 (Include/cpython/unicodeobject.h, 3.3 to 3.15).
-    let state = memory.u32(address + 32).ok()?;
+    let state = memory.u32(address + layout.head + 16).ok()?;
     let (kind, compact, ascii) = (u64::from((state >> 2) & 7), state & 32 != 0, state & 64 != 0);
     if !compact || !matches!(kind, 1 | 2 | 4) {
         return None;

@@ -10,24 +10,50 @@ use crate::image::{Addr, Memory, MemoryExt};
 
 /// Entries of a dictionary that are read at most: 4 MiB of them.
 const MOST_ENTRIES: u64 = 1 << 17;
-/// `PyObject.ob_type`.
-const TYPE: u64 = 8;
-/// `PyTypeObject`: tp_basicsize, tp_flags, tp_dictoffset, the same from 3.6 to 3.15.
-const BASIC_SIZE: u64 = 32;
-const FLAGS: u64 = 168;
-const DICT_OFFSET: u64 = 288;
-/// `Py_TPFLAGS_DICT_SUBCLASS`, `Py_TPFLAGS_LONG_SUBCLASS`, `Py_TPFLAGS_UNICODE_SUBCLASS`.
+/// Characters of a type's name at most.
+const LONGEST_NAME: usize = 256;
+// Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
+/// `PyTypeObject`: tp_name, tp_basicsize, tp_flags, tp_dictoffset.
+const NAME: u64 = 8;
+const BASIC_SIZE: u64 = 16;
+const FLAGS: u64 = 152;
+const DICT_OFFSET: u64 = 272;
+/// `PyDictObject`: ma_keys, ma_values.
+const DICT_KEYS: u64 = 16;
+const DICT_VALUES: u64 = 24;
+/// `PyMethodObject`: im_func, im_self; `PyCFunctionObject`: m_ml, m_self; `PyDescrObject`: d_name.
+const METHOD_FUNCTION: u64 = 0;
+const METHOD_OBJECT: u64 = 8;
+const DESCRIPTOR_NAME: u64 = 8;
+/// `PyTupleObject.ob_item`, `PyListObject.ob_item`.
+const ITEMS: u64 = 8;
+/// `PySetObject`: mask, table; entries are a key and a hash.
+const SET_MASK: u64 = 16;
+const SET_TABLE: u64 = 24;
+/// `dequeobject`: leftblock, rightblock, leftindex, rightindex; a block is a link, 64 items and a link.
+const DEQUE_BLOCKS: u64 = 8;
+const DEQUE_INDICES: u64 = 24;
+const DEQUE_BLOCK_ITEMS: u64 = 64;
+/// `Py_TPFLAGS_MANAGED_DICT`, `Py_TPFLAGS_LONG_SUBCLASS`, `Py_TPFLAGS_LIST_SUBCLASS`, `Py_TPFLAGS_TUPLE_SUBCLASS`,
+/// `Py_TPFLAGS_UNICODE_SUBCLASS`, `Py_TPFLAGS_DICT_SUBCLASS`.
+const IS_MANAGED: u64 = 1 << 4;
 const IS_LONG: u64 = 1 << 24;
+const IS_LIST: u64 = 1 << 25;
+const IS_TUPLE: u64 = 1 << 26;
 const IS_TEXT: u64 = 1 << 28;
 const IS_DICT: u64 = 1 << 29;
-/// `PyModuleObject.md_dict`.
-const MODULE_DICT: u64 = 16;
-/// `PyDictObject`: ma_keys, ma_values.
-const DICT_KEYS: u64 = 32;
-const DICT_VALUES: u64 = 40;
+
+/// A method that is bound to its object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// `__exit__`, `acquire`.
+    pub(crate) name: String,
+    /// The object.
+    pub(crate) object: Addr,
+}
 
 /// Questions to one process's objects.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Objects<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
@@ -46,6 +72,11 @@ impl<'a> Objects<'a> {
         Objects { memory, layout }
     }
 
+    /// Size of the head of an object.
+    pub(crate) fn head(&self) -> u64 {
+        self.layout.head
+    }
+
     /// The text of a `str`.
     pub(crate) fn text(&self, object: Addr) -> Option<String> {
         self.is(object, IS_TEXT).then(|| text(self.memory, self.layout, object)).flatten()
@@ -57,7 +88,7 @@ impl<'a> Objects<'a> {
             return None;
         }
         // Up to 3.11 a signed number of digits; from 3.12 the number of digits above three bits, 1 zero, 2 negative.
-        let size = self.memory.u64(object + 16).ok()?;
+        let size = self.field(object, 0)?.0;
         let digits = match self.layout.tagged_integers {
             true if size & 3 == 1 => 0,
             true if size & 3 == 2 => return None,
@@ -68,7 +99,7 @@ impl<'a> Objects<'a> {
             return None;
         }
         (0..digits).try_fold(0u64, |value, digit| {
-            let word = u64::from(self.memory.u32(object + 24 + digit * 4).ok()?);
+            let word = u64::from(self.memory.u32(object + self.layout.head + 8 + digit * 4).ok()?);
             // The third of three digits of 30 bits may have 4.
             (digit < 2 || word < 16).then_some(value | word << (30 * digit))
         })
@@ -79,8 +110,8 @@ impl<'a> Objects<'a> {
         if !self.is(dict, IS_DICT) {
             return None;
         }
-        let keys = self.memory.pointer(dict + DICT_KEYS).ok()?;
-        let values = self.memory.pointer(dict + DICT_VALUES).ok()?;
+        let keys = self.field(dict, DICT_KEYS)?;
+        let values = self.field(dict, DICT_VALUES)?;
         let values = match values.is_null() {
             true => Values::Combined,
             false => Values::Split(values + self.layout.dict_values_header),
@@ -95,45 +126,154 @@ impl<'a> Objects<'a> {
 
     /// An attribute that the instance itself has.
     pub(crate) fn attribute(&self, object: Addr, name: &str) -> Option<Addr> {
-        let class = self.memory.pointer(object + TYPE).ok()?;
-        if self.layout.attributes == Attributes::DictOffset {
-            let offset = self.memory.u64(class + DICT_OFFSET).ok().filter(|o| (1..1 << 16).contains(o))?;
-            return self.item(self.memory.pointer(object + offset).ok()?, name);
+        self.find(&self.attributes(object)?, name)
+    }
+
+    /// Names and values of the attributes that the instance itself has.
+    pub(crate) fn attributes(&self, object: Addr) -> Option<Vec<(Addr, Addr)>> {
+        let class = self.class(object)?;
+        let managed = self.field(class, FLAGS)?.0 & IS_MANAGED != 0;
+        if self.layout.attributes == Attributes::DictOffset || !managed {
+            let offset = self.field(class, DICT_OFFSET)?.0;
+            let dict = (1..1 << 16).contains(&offset).then(|| self.memory.pointer(object + offset).ok())??;
+            return self.items(dict);
         }
         let cached = self.memory.pointer(class + self.layout.heap_type_keys).ok();
         let inline = |values: Addr| {
             let keys = cached.filter(|keys| !keys.is_null())?;
-            self.find(&self.table(keys, &Values::Split(values + self.layout.dict_values_header))?, name)
+            self.table(keys, &Values::Split(values + self.layout.dict_values_header))
         };
-        let word = self.memory.pointer(object - 24).ok()?;
+        // Before the object stand the collector's two words, which a build without a GIL does not have.
+        let before = if self.layout.head == 16 { 24 } else { 8 };
+        let word = self.memory.pointer(object - before).ok()?;
         match self.layout.attributes {
             Attributes::DictOffset => None,
             Attributes::ValuesBefore => match self.memory.pointer(object - 32).ok()? {
-                values if values.is_null() => self.item(word, name),
+                values if values.is_null() => self.items(word),
                 values => inline(values),
             },
             Attributes::TaggedBefore if word.0 & 1 == 1 => inline(word + 1),
             Attributes::InlineAfter if word.is_null() => {
-                inline(object + self.memory.u64(class + BASIC_SIZE).ok().filter(|size| *size < 1 << 16)?)
+                inline(object + self.field(class, BASIC_SIZE).filter(|size| size.0 < 1 << 16)?.0)
             }
-            Attributes::TaggedBefore | Attributes::InlineAfter => self.item(word, name),
+            Attributes::TaggedBefore | Attributes::InlineAfter => self.items(word),
         }
+    }
+
+    /// The type of an object.
+    pub(crate) fn class(&self, object: Addr) -> Option<Addr> {
+        let aligned = !object.is_null() && object.0 & 7 == 0;
+        aligned.then(|| self.memory.pointer(object + self.layout.head - 8).ok()).flatten()
+    }
+
+    /// `tp_name` of its type: "_thread.lock", "Event".
+    pub(crate) fn class_name(&self, object: Addr) -> Option<String> {
+        let name = self.field(self.class(object)?, NAME)?;
+        self.memory.c_string(name, LONGEST_NAME).ok().filter(|name| !name.is_empty())
+    }
+
+    /// `tp_basicsize` of its type.
+    pub(crate) fn basic_size(&self, object: Addr) -> Option<u64> {
+        Some(self.field(self.class(object)?, BASIC_SIZE)?.0)
+    }
+
+    /// The pointer at an address.
+    pub(crate) fn pointer(&self, address: Addr) -> Option<Addr> {
+        self.memory.pointer(address).ok()
+    }
+
+    /// The word at an offset behind the head of an object.
+    pub(crate) fn field(&self, object: Addr, offset: u64) -> Option<Addr> {
+        self.memory.pointer(object + self.layout.head + offset).ok()
+    }
+
+    /// The name and object of a bound method, be it of Python or of C.
+    pub(crate) fn bound(&self, object: Addr) -> Option<Bound> {
+        let name = match self.class_name(object)?.as_str() {
+            "method" => self.function_name(self.field(object, METHOD_FUNCTION)?)?,
+            "builtin_function_or_method" | "builtin_method" => {
+                let definition = self.field(object, METHOD_FUNCTION)?;
+                self.memory.c_string(self.memory.pointer(definition).ok()?, LONGEST_NAME).ok()?
+            }
+            _ => return None,
+        };
+        Some(Bound { name, object: self.field(object, METHOD_OBJECT)? })
+    }
+
+    /// The name of a function of Python, or of a method of a type of C.
+    pub(crate) fn function_name(&self, object: Addr) -> Option<String> {
+        match self.class_name(object)?.as_str() {
+            "function" => self.text(self.memory.pointer(object + self.layout.values.function_name).ok()?),
+            "method_descriptor" | "wrapper_descriptor" => self.text(self.field(object, DESCRIPTOR_NAME)?),
+            _ => None,
+        }
+    }
+
+    /// What a cell of a closure holds; another object is itself.
+    pub(crate) fn out_of_cell(&self, object: Addr) -> Addr {
+        match self.class_name(object).as_deref() {
+            Some("cell") => self.field(object, 0).filter(|inner| !inner.is_null()).unwrap_or(object),
+            _ => object,
+        }
+    }
+
+    /// The items of a tuple, list, set or deque, at most so many.
+    pub(crate) fn sequence(&self, object: Addr, most: u64) -> Option<Vec<Addr>> {
+        let flags = self.field(self.class(object)?, FLAGS)?.0;
+        if flags & (IS_TUPLE | IS_LIST) != 0 {
+            let length = self.field(object, 0)?.0.min(most);
+            let items = object + self.layout.head + ITEMS;
+            let first = if flags & IS_LIST != 0 { self.memory.pointer(items).ok()? } else { items };
+            return self.words(first, length);
+        }
+        match self.class_name(object)?.as_str() {
+            "set" | "frozenset" => {
+                let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_ENTRIES);
+                let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
+                // A removed entry is a dummy, whose hash is -1.
+                let used = table.chunks_exact(2).filter(|entry| !entry[0].is_null() && entry[1].0 != u64::MAX);
+                Some(used.map(|entry| entry[0]).take(most as usize).collect())
+            }
+            "collections.deque" => self.deque(object, most),
+            _ => None,
+        }
+    }
+
+    fn deque(&self, object: Addr, most: u64) -> Option<Vec<Addr>> {
+        let mut left = self.field(object, 0)?.0.min(most);
+        let mut block = self.field(object, DEQUE_BLOCKS)?;
+        let mut index = self.field(object, DEQUE_INDICES)?.0;
+        let mut items = Vec::new();
+        while left > 0 && !block.is_null() {
+            let here = DEQUE_BLOCK_ITEMS.checked_sub(index)?.min(left);
+            items.extend(self.words(block + 8 + index * 8, here)?);
+            left -= here;
+            index = 0;
+            block = self.memory.pointer(block + 8 + DEQUE_BLOCK_ITEMS * 8).ok()?;
+        }
+        Some(items)
+    }
+
+    fn words(&self, first: Addr, count: u64) -> Option<Vec<Addr>> {
+        let bytes = self.memory.bytes(first, usize::try_from(count.checked_mul(8)?).ok()?).ok()?;
+        let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).map_or(Addr(0), Addr);
+        Some(bytes.chunks_exact(8).map(word).collect())
     }
 
     /// A global of a module, given `sys.modules`.
     pub(crate) fn global(&self, modules: Addr, module: &str, name: &str) -> Option<Addr> {
         let module = self.item(modules, module)?;
-        self.item(self.memory.pointer(module + MODULE_DICT).ok()?, name)
+        // PyModuleObject.md_dict is the first word behind the head.
+        self.item(self.field(module, 0)?, name)
     }
 
     fn is(&self, object: Addr, flag: u64) -> bool {
-        let class = self.memory.pointer(object + TYPE);
-        class.and_then(|class| self.memory.u64(class + FLAGS)).is_ok_and(|flags| flags & flag != 0)
+        self.class(object).and_then(|class| self.field(class, FLAGS)).is_some_and(|flags| flags.0 & flag != 0)
     }
 
     fn find(&self, items: &[(Addr, Addr)], name: &str) -> Option<Addr> {
         let length = name.chars().count() as u64;
-        let equal = |key: Addr| self.memory.u64(key + 16) == Ok(length) && self.text(key).as_deref() == Some(name);
+        let equal = |key: Addr| self.field(key, 0) == Some(Addr(length)) && self.text(key).as_deref() == Some(name);
         items.iter().find(|(key, _)| equal(*key)).map(|(_, value)| *value)
     }
 

@@ -177,7 +177,7 @@ fn frames(
             }
             continue;
         }
-        let frame = python_frame(layout, &raw, codes);
+        let frame = python_frame(memory, layout, &raw, codes);
         let size = frame.function.len() + frame.file.len();
         let Some(rest) = left.checked_sub(size) else {
             gap = Some("frames of all threads take more memory than a real process's could".into());
@@ -195,18 +195,31 @@ fn frames(
     (entries, gap)
 }
 
-fn python_frame(layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
+fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
     let code = codes.get(raw.code);
-    let offset = match layout.line_table {
-        LineTable::Lnotab => i64::from(raw.instruction as u32 as i32),
-        LineTable::Pairs => i64::from(raw.instruction as u32 as i32) * 2,
-        LineTable::Locations => raw.instruction.wrapping_sub((raw.code + layout.code_instructions).0) as i64,
-    };
+    let offset = instruction_offset(memory, layout, raw.address, raw.code, raw.instruction);
     let (function, file, line) = match &code {
         Some(code) => (code.function.clone(), code.file.clone(), code.line(layout, offset)),
         None => ("<unreadable code object>".into(), String::new(), None),
     };
     PythonFrame { address: raw.address, code: raw.code, function, file, line, locals: Vec::new() }
+}
+
+/// How many bytes of the code lie before the instruction that a frame is at, given the word that it keeps.
+pub(crate) fn instruction_offset(memory: &dyn Memory, layout: &Layout, frame: Addr, code: Addr, word: u64) -> i64 {
+    match layout.line_table {
+        LineTable::Lnotab => i64::from(word as u32 as i32),
+        LineTable::Pairs => i64::from(word as u32 as i32) * 2,
+        LineTable::Locations => {
+            let own = layout.copies.and_then(|copies| {
+                let index = memory.i32(frame + copies.frame_index).ok().filter(|index| (1..1 << 20).contains(index))?;
+                // `_PyCodeArray`: a size, then the copies; the first is the code's own.
+                let array = memory.pointer(code + copies.code_copies).ok()?;
+                memory.pointer(array + 8 + index as u64 * 8).ok().filter(|copy| !copy.is_null())
+            });
+            word.wrapping_sub(own.unwrap_or(code + layout.code_instructions).0) as i64
+        }
+    }
 }
 
 /// Frames from the innermost on, shims included.

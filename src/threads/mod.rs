@@ -57,6 +57,8 @@ pub struct Frame {
     pub trust: Option<crate::unwind::Trust>,
     /// Position of the native frame in [`Thread::native`].
     pub native: Option<usize>,
+    /// Address of the frame that a Python frame was read from.
+    pub python: Option<crate::image::Addr>,
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::Look;
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
+use crate::waits::cpython::is_library;
 use crate::waits::{Party, ResourceKey, Wait};
 
 /// Names and ids for one look.
@@ -169,6 +170,9 @@ impl<'a> Names<'a> {
     pub fn call(&self, party: &Party, frame: Option<usize>) -> Call {
         let frames = self.frames(party).get(frame.unwrap_or(0)..).unwrap_or(&[]);
         let python = frames.iter().position(|frame| frame.kind == FrameKind::Python);
+        if let Some((called, caller)) = python.and_then(|first| library_call(&frames[first..])) {
+            return Call { api: called.function.clone(), line: source_line(caller), function: caller.function.clone() };
+        }
         let native = &frames[..python.unwrap_or(frames.len())];
         let entry = native.iter().rev().find(|frame| is_driver_function(frame));
         let named = || native.iter().find(|frame| frame.function.is_some() && frame.kind != FrameKind::Boundary);
@@ -189,6 +193,16 @@ impl<'a> Names<'a> {
             _ => None,
         }
     }
+}
+
+/// Where the innermost Python frames are the standard library's: the outermost of these, and the frame that called it.
+fn library_call(frames: &[Frame]) -> Option<(&Frame, &Frame)> {
+    let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
+    let mut called = None;
+    while let Some(frame) = python.next_if(|frame| frame.file.as_deref().is_some_and(is_library)) {
+        called = Some(frame);
+    }
+    called.zip(python.next())
 }
 
 /// "train.py:56": the path from `site-packages` on, else the file's name.

@@ -65,6 +65,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
                 "pipe" | "socket" | "eventfd" => "has its other end",
                 "pthread_barrier" => "has yet to come there",
                 "sysv_semaphore" => "took its last unit",
+                "py_condition" => "is to set that",
                 "process" | "thread" | "py_thread" => "is that",
                 _ => "holds that",
             };

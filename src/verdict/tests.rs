@@ -129,6 +129,7 @@ fn frame(text: &str) -> Frame {
         pc: Some(Addr(0x40)),
         trust: None,
         native: None,
+        python: None,
         locals: vec![],
     }
 }

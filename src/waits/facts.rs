@@ -42,6 +42,8 @@ pub struct Process<'a> {
     pub threads: Vec<ThreadFacts<'a>>,
     /// Its C library.
     pub library: CLibrary,
+    /// Its Python, if that can be read.
+    pub python: Option<super::cpython::Facts<'a>>,
     /// What was read of its code.
     pub call_sites: Memo,
     by_libc_tid: HashMap<i32, usize>,
@@ -99,7 +101,8 @@ impl<'a> Process<'a> {
             let segments = segments(image, thread);
             threads.push(ThreadFacts { image, thread, call, libc_tid, pthread, segments, words: OnceCell::new() });
         }
-        Process { context, threads, library, call_sites: Memo::default(), by_libc_tid, by_pthread }
+        let python = context.python.and_then(|python| super::cpython::Facts::new(memory, python));
+        Process { context, threads, library, python, call_sites: Memo::default(), by_libc_tid, by_pthread }
     }
 
     /// Position of the thread that libc calls `tid`.
@@ -232,6 +235,11 @@ impl ThreadFacts<'_> {
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
     pub fn merged(&self, native: usize) -> Option<usize> {
         self.thread?.frames.iter().rposition(|f| f.native == Some(native))
+    }
+
+    /// Position among the merged frames of the Python frame at `address`.
+    pub fn merged_python(&self, address: Addr) -> Option<usize> {
+        self.thread?.frames.iter().position(|frame| frame.python == Some(address))
     }
 
     /// Names of the innermost `count` native frames and what is inlined in them, innermost first.

@@ -66,6 +66,8 @@ pub struct Decoded {
     pub also: Vec<Waited>,
     /// Of how many things this is one.
     pub one_of: usize,
+    /// The merged frame of the call that waits, where that is no native one.
+    pub at: Option<usize>,
 }
 
 impl Decoded {
@@ -82,6 +84,7 @@ impl Decoded {
             api,
             also: Vec::new(),
             one_of: 1,
+            at: None,
             ..self.clone()
         }
     }
@@ -282,7 +285,7 @@ fn wait(process: &Process<'_>, thread: &ThreadFacts<'_>, decoded: &Decoded) -> W
         needs: decoded.needs,
         timed: decoded.timed,
         since_ms: thread.image.asleep_ms,
-        frame: frame(thread, decoded.api),
+        frame: decoded.at.or_else(|| frame(thread, decoded.api)),
         certainty: decoded.certainty,
         evidence: decoded.evidence.clone(),
         spinning: decoded.spinning,

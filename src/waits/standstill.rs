@@ -12,9 +12,20 @@ use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
 use crate::image::{Gap, TaskState};
 
 /// What only threads of the process give, and nobody owns: somebody must come and wake.
-const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier"];
+const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier", "py_condition", "py_lock"];
 /// What threads of the process hold, or are.
-const OWNED: &[&str] = &["pthread_mutex", "pthread_rwlock", "thread", "pthread_once", "static_guard", "stdio_file"];
+const OWNED: &[&str] = &[
+    "pthread_mutex",
+    "pthread_rwlock",
+    "thread",
+    "pthread_once",
+    "static_guard",
+    "stdio_file",
+    "py_rlock",
+    "py_thread",
+    "py_import_lock",
+    "py_mutex",
+];
 
 /// Add what nobody is left to give.
 pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
@@ -77,7 +88,7 @@ fn stands_still(process: &Process<'_>, own: &[Found]) -> bool {
             && (WAKE_UPS.contains(&key.kind) || OWNED.contains(&key.kind))
             && !decoded.timed
             && !decoded.spinning
-            && decoded.needs == Needs::All
+            && (decoded.needs == Needs::All || key.kind == "py_condition")
     };
     own.iter().all(inside)
         && process.threads.iter().enumerate().all(|(position, thread)| {

@@ -168,6 +168,7 @@ impl Made {
                 pc: None,
                 trust: None,
                 native: Some(n),
+                python: None,
                 locals: Vec::new(),
             });
         }

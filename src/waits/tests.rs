@@ -454,12 +454,7 @@ fn python(locked: i32) -> Made {
         gap: None,
     };
     made.python = Some(Python {
-        interpreters: Vec::new(),
-        layout: None,
-        version: (3, 12, 1),
-        free_threaded: false,
         runtime: Addr(0x100),
-        finalizing: None,
         gils: vec![Gil {
             address: Addr(GIL),
             interpreters: vec![0],
@@ -471,7 +466,7 @@ fn python(locked: i32) -> Made {
             switch_cond: Addr(GIL + 120),
         }],
         threads: vec![thread(0x800, 10), thread(0x900, 11)],
-        gaps: Vec::new(),
+        ..Python::unreadable((3, 12, 1))
     });
     made
 }

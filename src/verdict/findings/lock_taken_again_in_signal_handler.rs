@@ -5,6 +5,7 @@
 use super::{Context, Draft, Explanation, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
+use crate::threads::{Frame, FrameKind};
 use crate::waits::Party;
 
 /// The finding's texts and its rule.
@@ -37,6 +38,27 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// The handler that waits and the function that it interrupted.
 fn handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
+    handler_of_python(context, cycle).or_else(|| native_handler(context, cycle))
+}
+
+/// Python runs the handlers of `signal.signal` between two instructions of the main thread.
+fn handler_of_python(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
+    const CALLERS: [&str; 4] = ["PyErr_CheckSignals", "_PyErr_CheckSignals", "handle_signals", "_PyRun_Pending"];
+    let frames = context.between(cycle)?;
+    let calls = |frame: &Frame| {
+        let name = frame.function.as_deref().unwrap_or_default();
+        frame.kind == FrameKind::Native && CALLERS.iter().any(|caller| name.starts_with(caller))
+    };
+    let caller = frames.iter().position(calls)?;
+    let is_python = |frame: &&Frame| frame.kind == FrameKind::Python;
+    let handler = frames[..caller].iter().rfind(is_python)?.function.clone()?;
+    let interrupted = context.names.frames(&cycle.edges.first()?.waiter);
+    let outside = interrupted.iter().skip(context.frame_of(cycle.edges.first()?) + caller).find(is_python);
+    Some((handler, outside?.function.clone()?))
+}
+
+/// The kernel called the handler.
+fn native_handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
     let [edge] = cycle.edges.as_slice() else { return None };
     let Party::Thread(process, tid) = &edge.waiter else { return None };
     let thread = context.look.threads.get(*process)?.iter().find(|thread| thread.tid == *tid)?;

@@ -4,14 +4,17 @@
 //! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
 
 mod dead_process_holds_lock;
+mod executor_self_wait;
 mod file_lock_cycle;
 mod fork_orphaned_lock;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
+mod import_cycle;
 mod join_cycle;
 mod loader_lock_cycle;
 mod lock_order_cycle;
+mod lock_taken_again_in_finaliser;
 mod lock_taken_again_in_signal_handler;
 mod nobody_left_to_wake;
 mod owner_exited;
@@ -28,7 +31,7 @@ use super::names::{Names, is_driver, is_driver_function, source_line};
 use super::{DeadEnd, Look, Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
-use crate::threads::FrameKind;
+use crate::threads::{Frame, FrameKind};
 use crate::waits::{Gone, Party, ResourceKey};
 
 /// The texts of a finding.
@@ -68,8 +71,11 @@ const REGISTRY: &[Rule] = &[
     static_init_cycle::RULE,
     pipe_cycle::RULE,
     file_lock_cycle::RULE,
+    import_cycle::RULE,
+    executor_self_wait::RULE,
     join_cycle::RULE,
     lock_taken_again_in_signal_handler::RULE,
+    lock_taken_again_in_finaliser::RULE,
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,
     lock_order_cycle::RULE,
@@ -232,6 +238,14 @@ impl Context<'_> {
             ..Draft::default()
         })
         .collect()
+    }
+
+    /// Of a thread that waits for what it has itself: the frames from the wait out to the code that took it.
+    fn between(&self, cycle: &Cycle) -> Option<&[Frame]> {
+        let [edge] = cycle.edges.as_slice() else { return None };
+        let frames = self.names.frames(&edge.waiter);
+        let taken = self.look.observations.holds[edge.hold?].frame?;
+        frames.get(self.frame_of(edge)..taken)
     }
 
     fn frame_of(&self, edge: &CycleEdge) -> usize {

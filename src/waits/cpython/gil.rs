@@ -121,6 +121,7 @@ fn wait(process: &Process<'_>, python: &Python, gil: &Gil, evidence: Vec<String>
         futex: below.and_then(|b| b.futex),
         also: Vec::new(),
         one_of: 1,
+        at: None,
         spinning: false,
     }
 }

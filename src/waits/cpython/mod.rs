@@ -1,13 +1,48 @@
-//! CPython's own waits: the GIL. Python-level locks will stand here too.
+//! CPython's own waits: the GIL, the locks of `threading`, what the standard library builds from them.
 //!
-//! In: the [`Python`](crate::python::Python) of a process and what the libc family saw. Out: waits for and holds
-//! of interpreter locks. It reads no Python object.
+//! In: the [`Python`](crate::python::Python) of a process and what the libc family saw. Out: waits for and holds of
+//! interpreter locks and Python objects. A wait is first traced to an object ([`behind`]), then to what that is for
+//! ([`composites`]); holders are looked for once all waits are known ([`holders`]).
 
+mod behind;
+mod composites;
+mod futures;
 pub mod gil;
+mod holders;
+mod with_blocks;
 
-use super::Observations;
+use std::cell::OnceCell;
+
 use super::facts::{Process, ThreadFacts};
-use super::family::{Decoded, Family, Found, Look};
+use super::family::{Decoded, Family, Found, Look, key, waited};
+use super::{Needs, Observations, Resource};
+use crate::image::Memory;
+use crate::python::Python;
+use crate::python::inspect::Inspector;
+pub(crate) use composites::is_library;
+use with_blocks::Held;
+
+/// Kinds of this family's resources that threads wait for.
+const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "mp_lock", "py_mutex"];
+
+/// What the family keeps of one process.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    inspector: Inspector<'a>,
+    held: OnceCell<Vec<Held>>,
+}
+
+impl<'a> Facts<'a> {
+    /// `None` for a build whose structures are not known.
+    pub(super) fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
+        Some(Facts { inspector: Inspector::new(memory, python)?, held: OnceCell::new() })
+    }
+
+    /// Locks that entered `with` blocks have.
+    fn held(&self) -> &[Held] {
+        self.held.get_or_init(|| with_blocks::all(&self.inspector))
+    }
+}
 
 /// The family.
 #[derive(Debug)]
@@ -19,12 +54,45 @@ impl Family for Cpython {
     }
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
-        gil::decode(process, thread, below)
+        gil::decode(process, thread, below).or_else(|| object(process, thread, below?))
     }
 
-    fn holds(&self, look: &Look<'_>, _waits: &[Found], out: &mut Observations) {
+    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
         for process in &look.processes {
             gil::holds(process, out);
         }
+        for found in waited(waits, KINDS) {
+            holders::find(look, waits, found, out);
+        }
     }
+}
+
+/// A wait for an object of Python.
+fn object(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
+    let inspector = &process.python.as_ref()?.inspector;
+    below.futex?;
+    let behind = behind::find(process, inspector, thread, below);
+    let purpose = composites::purpose(inspector, thread, behind.as_ref())?;
+    let mut resource = Resource {
+        key: key(process, purpose.kind, purpose.address),
+        process: process.context.process,
+        label: purpose.label,
+        state: purpose.state,
+    };
+    if purpose.kind == "mp_lock" {
+        // The same lock has an object in each process, and one place in shared memory.
+        resource.key.scope = below.resource.key.scope.clone();
+        resource.key.address = below.resource.key.address;
+        resource.state.push(("object", purpose.address.0 as i64));
+    }
+    let on_its_way = behind.as_ref().is_some_and(|behind| behind.is_on_its_way);
+    let mut evidence = behind.map(|behind| behind.evidence).unwrap_or_default();
+    evidence.extend(purpose.evidence);
+    let frame = purpose.frame.and_then(|frame| thread.merged_python(frame));
+    Some(Decoded {
+        needs: if purpose.needs_any { Needs::Any } else { Needs::All },
+        transient: below.transient || on_its_way,
+        at: frame,
+        ..below.refined(resource, &[], evidence)
+    })
 }

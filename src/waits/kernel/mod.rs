@@ -221,6 +221,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         futex: Some(futex),
         spinning: false,
         one_of: 1,
+        at: None,
         also: Vec::new(),
     }
 }
@@ -309,6 +310,7 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         futex: None,
         spinning: false,
         one_of: 1 + also.len(),
+        at: None,
         also,
     }
 }

@@ -48,6 +48,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         futex: None,
         also: Vec::new(),
         one_of: 1,
+        at: None,
         spinning: true,
         ownership: Ownership::ByCalls(lock, &call_sites::SPINLOCK),
     })

@@ -1,0 +1,197 @@
+//! Questions to the objects of one process: whose `with` block, which variable, what name.
+//!
+//! In: a walked [`Python`] and its memory. Out: answers of a sentence each, read when they are asked for and kept.
+//! It knows no lock; what an object means for a wait is said in `waits::cpython`.
+
+use std::cell::OnceCell;
+
+use super::objects::Objects;
+use super::values::{Frame, Frames};
+use super::{Python, PythonFrame, PythonThread};
+use crate::image::{Addr, Memory};
+
+/// Frames of one thread that are searched for names and blocks.
+const MOST_FRAMES: usize = 2000;
+/// Frames, from the one that waits, in which a name for an object is looked for.
+const NAMING_FRAMES: usize = 4;
+/// Classes whose instances have no attributes of interest.
+const PLAIN: &[&str] = &[
+    "str",
+    "int",
+    "float",
+    "bool",
+    "bytes",
+    "tuple",
+    "list",
+    "dict",
+    "set",
+    "frozenset",
+    "function",
+    "type",
+    "module",
+    "code",
+    "NoneType",
+    "method",
+    "builtin_function_or_method",
+    "cell",
+    "generator",
+    "coroutine",
+];
+
+/// A `with` block that a frame has entered and not left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entered {
+    /// Position in [`Python::threads`].
+    pub(crate) state: usize,
+    /// How many frames lie further in.
+    pub(crate) depth: usize,
+    /// The frame.
+    pub(crate) frame: Addr,
+    /// The object after `with`.
+    pub(crate) object: Addr,
+}
+
+/// One process's Python, open for questions.
+#[derive(Debug)]
+pub(crate) struct Inspector<'a> {
+    pub(crate) python: &'a Python,
+    frames: Frames<'a>,
+    entered: OnceCell<Vec<Entered>>,
+    joinable: OnceCell<Vec<(Addr, Addr)>>,
+}
+
+impl<'a> Inspector<'a> {
+    /// `None` when the layout of this build is not known.
+    pub(crate) fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
+        let layout = python.layout.as_ref()?;
+        Some(Inspector {
+            python,
+            frames: Frames::new(memory, layout),
+            entered: OnceCell::new(),
+            joinable: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn objects(&self) -> Objects<'a> {
+        self.frames.objects()
+    }
+
+    pub(crate) fn frames(&self) -> &Frames<'a> {
+        &self.frames
+    }
+
+    /// Thread states of a kernel thread.
+    pub(crate) fn states(&self, tid: i32) -> impl Iterator<Item = (usize, &'a PythonThread)> {
+        self.python.threads.iter().enumerate().filter(move |(_, state)| state.tid == Some(tid))
+    }
+
+    /// The Python frames of a thread, innermost first.
+    pub(crate) fn stack(&self, tid: i32) -> impl Iterator<Item = &'a PythonFrame> {
+        self.states(tid).flat_map(|(_, state)| frames_of(state))
+    }
+
+    /// What a frame holds.
+    pub(crate) fn frame(&self, frame: &PythonFrame) -> Option<Frame<'_, 'a>> {
+        self.frames.at(frame.address, frame.code)
+    }
+
+    /// All `with` blocks that living threads are in.
+    pub(crate) fn entered(&self) -> &[Entered] {
+        self.entered.get_or_init(|| {
+            let mut list = Vec::new();
+            for (state, thread) in self.python.threads.iter().enumerate().filter(|(_, thread)| thread.tid.is_some()) {
+                for (depth, frame) in frames_of(thread).enumerate() {
+                    let objects = self.frame(frame).map(|open| open.entered()).unwrap_or_default();
+                    list.extend(objects.into_iter().map(|object| Entered {
+                        state,
+                        depth,
+                        frame: frame.address,
+                        object,
+                    }));
+                }
+            }
+            list
+        })
+    }
+
+    /// `threading.Thread` objects that have not ended, with the lock that joins wait for (up to 3.12).
+    pub(crate) fn joinable(&self) -> &[(Addr, Addr)] {
+        self.joinable.get_or_init(|| {
+            let objects = self.objects();
+            let active = self.globals("threading", "_active").filter_map(|dict| objects.items(dict));
+            let locked = |(_, thread)| Some((thread, objects.attribute(thread, "_tstate_lock")?));
+            active.flatten().filter_map(locked).collect()
+        })
+    }
+
+    /// A global of a module, in each interpreter.
+    pub(crate) fn globals(&self, module: &'static str, name: &'static str) -> impl Iterator<Item = Addr> + use<'_, 'a> {
+        let objects = self.objects();
+        self.python.interpreters.iter().filter_map(move |interpreter| {
+            let modules = objects.pointer(interpreter.modules_field)?;
+            objects.global(modules, module, name)
+        })
+    }
+
+    /// Whether a frame has an object in a variable, in an attribute of one, or in a global that its code names.
+    pub(crate) fn has_at_hand(&self, frame: &Frame<'_, '_>, object: Addr) -> bool {
+        let objects = self.objects();
+        let has = |value: Addr| {
+            let class = objects.class_name(value).filter(|class| !PLAIN.contains(&class.as_str()));
+            let attributes = class.and_then(|_| objects.attributes(value)).unwrap_or_default();
+            attributes.iter().any(|(_, value)| *value == object)
+        };
+        let variables = frame.variables();
+        variables.iter().any(|(_, value)| *value == object)
+            || variables.iter().any(|(_, value)| has(*value))
+            || self.named_globals(frame).into_iter().any(|(_, value)| value == object || has(value))
+    }
+
+    /// The globals that the code of a frame names.
+    fn named_globals(&self, frame: &Frame<'_, '_>) -> Vec<(String, Addr)> {
+        let objects = self.objects();
+        let globals = frame.globals().and_then(|dict| objects.items(dict)).unwrap_or_default();
+        let text = |(key, value): (Addr, Addr)| Some((objects.text(key)?, value));
+        globals.into_iter().filter_map(text).filter(|(name, _)| frame.uses().contains(name)).collect()
+    }
+
+    /// How the program calls an object, as seen from these frames: "jobs", "Cache._lock", "src.lock".
+    pub(crate) fn name_of<'f>(&self, object: Addr, frames: impl Iterator<Item = &'f PythonFrame>) -> Option<String> {
+        let objects = self.objects();
+        let called = |items: &[(Addr, Addr)]| {
+            let (key, _) = items.iter().find(|(_, value)| *value == object)?;
+            objects.text(*key)
+        };
+        let open: Vec<Frame<'_, '_>> = frames.take(NAMING_FRAMES).filter_map(|frame| self.frame(frame)).collect();
+        for frame in &open {
+            let variables = frame.variables();
+            let is_name = |name: &str| name != "self" && !name.starts_with('.');
+            if let Some((name, _)) = variables.iter().find(|(name, value)| *value == object && is_name(name)) {
+                return Some((*name).to_owned());
+            }
+            for (variable, value) in &variables {
+                let Some(class) = objects.class_name(*value).filter(|class| !PLAIN.contains(&class.as_str())) else {
+                    continue;
+                };
+                if let Some(attribute) = objects.attributes(*value).and_then(|items| called(&items)) {
+                    let owner = if *variable == "self" { class.rsplit('.').next().unwrap_or(&class) } else { variable };
+                    return Some(format!("{owner}.{attribute}"));
+                }
+            }
+            if let Some(name) = frame.globals().and_then(|dict| objects.items(dict)).and_then(|items| called(&items)) {
+                return Some(name);
+            }
+        }
+        // An attribute of a global that the code names.
+        open.iter().flat_map(|frame| self.named_globals(frame)).find_map(|(name, value)| {
+            let class = objects.class_name(value)?;
+            let items = if PLAIN.contains(&class.as_str()) { None } else { objects.attributes(value) };
+            called(&items?).map(|attribute| format!("{name}.{attribute}"))
+        })
+    }
+}
+
+/// Frames of a thread state, innermost first, a bounded number.
+pub(crate) fn frames_of(state: &PythonThread) -> impl Iterator<Item = &PythonFrame> {
+    state.entries.iter().flat_map(|entry| &entry.frames).take(MOST_FRAMES)
+}

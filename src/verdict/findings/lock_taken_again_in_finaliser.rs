@@ -1,0 +1,63 @@
+//! `lock-taken-again-in-finaliser`: a finaliser waits for what the code has that its object was dropped in.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::report::Severity;
+use crate::threads::{Frame, FrameKind};
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "lock-taken-again-in-finaliser",
+        title: "a finaliser waits for a lock that the code around it holds",
+        severity: Severity::Error,
+        text: "A __del__ method or the callback of a weak reference runs wherever the last reference goes away, and those of objects that refer to each other run wherever the garbage collector happens to start: at almost any allocation. Here it started while its own thread held the lock, and the finaliser asks for it again; the code that would release it goes on only when the finaliser returns.",
+        help: &[
+            "take no lock in __del__ and in weakref callbacks, and call nothing there that does (logging, queue.Queue.put)",
+            "let the finaliser append to a collections.deque or a queue.SimpleQueue, whose put may be called there, and do the work in a thread",
+            "close explicitly (with, close()) instead of by __del__; a threading.RLock lets the call through, if the data may be seen half changed",
+        ],
+        references: &["getsentry/sentry-python#803", "Delgan/loguru#712"],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let mut drafts =
+        context.cycle_drafts(|cycle| context.between(cycle).is_some_and(|frames| finaliser(frames).is_some()));
+    for draft in &mut drafts {
+        let cycle = draft.cycle.and_then(|cycle| context.cycles.get(cycle));
+        if let Some(name) = cycle.and_then(|cycle| finaliser(context.between(cycle)?)) {
+            draft.message += &format!(" The second time is in the finaliser {name}.");
+        }
+    }
+    drafts
+}
+
+/// The finaliser among the frames between the wait and the code that has the lock.
+fn finaliser(frames: &[Frame]) -> Option<String> {
+    /// Functions of CPython that call finalisers and callbacks.
+    const CALLERS: &[&str] = &[
+        "PyObject_CallFinalizer",
+        "slot_tp_finalize",
+        "subtype_dealloc",
+        "handle_weakrefs",
+        "PyObject_ClearWeakRefs",
+        "gc_collect",
+    ];
+    let named = |frame: &Frame| frame.function.clone();
+    let python = || frames.iter().enumerate().filter(|(_, frame)| frame.kind == FrameKind::Python);
+    let by_name = python().find(|(_, frame)| {
+        frame.function.as_deref().is_some_and(|name| name == "__del__" || name.ends_with(".__del__"))
+    });
+    if let Some((_, frame)) = by_name {
+        return named(frame);
+    }
+    let calls = |frame: &Frame| {
+        let name = frame.function.as_deref().unwrap_or_default().trim_start_matches('_');
+        frame.kind == FrameKind::Native && CALLERS.iter().any(|caller| name.starts_with(caller))
+    };
+    let caller = frames.iter().position(calls)?;
+    python().rfind(|(position, _)| *position < caller).and_then(|(_, frame)| named(frame))
+}

@@ -1,0 +1,254 @@
+//! What a Python lock is for: the queue, event or thread whose method waits, and what the program calls it.
+//!
+//! In: the object that a thread sleeps on, its Python frames. Out: [`Purpose`]: kind, address and label of the resource,
+//! and the frame of the call that a person knows. Classes of the standard library are known by their name and by the file
+//! of the method that runs; anything else is a plain lock.
+
+use super::super::facts::ThreadFacts;
+use super::behind::{Behind, What, noun};
+use super::futures;
+use crate::image::Addr;
+use crate::python::PythonFrame;
+use crate::python::inspect::Inspector;
+
+/// Files of the standard library whose functions wait for the program's sake.
+const LIBRARY: &[&str] = &[
+    "/threading.py",
+    "/queue.py",
+    "/concurrent/futures/",
+    "/multiprocessing/",
+    "/logging/",
+    "/subprocess.py",
+    "/asyncio/",
+    "/selectors.py",
+    "<frozen importlib",
+    "/importlib/",
+];
+/// Classes of the standard library that are waited for as a whole.
+const THINGS: &[&str] = &[
+    "Condition",
+    "Event",
+    "Semaphore",
+    "BoundedSemaphore",
+    "Barrier",
+    "Queue",
+    "LifoQueue",
+    "PriorityQueue",
+    "JoinableQueue",
+    "Future",
+    "ApplyResult",
+    "MapResult",
+    "AsyncResult",
+    "IMapIterator",
+];
+/// Frames of a library around a wait.
+const MOST_FRAMES: usize = 12;
+
+/// What a wait is for.
+#[derive(Debug, Clone)]
+pub(super) struct Purpose {
+    pub(super) kind: &'static str,
+    pub(super) address: Addr,
+    pub(super) label: String,
+    /// Words that the search for holders needs, and people.
+    pub(super) state: Vec<(&'static str, i64)>,
+    /// The frame of the call.
+    pub(super) frame: Option<Addr>,
+    pub(super) evidence: Vec<String>,
+    /// One of several holders is enough.
+    pub(super) needs_any: bool,
+}
+
+/// Whether a frame is one of the library's own.
+pub(crate) fn is_library(file: &str) -> bool {
+    LIBRARY.iter().any(|part| file.contains(part))
+}
+
+/// The name of a function without the class.
+pub(super) fn method(frame: &PythonFrame) -> &str {
+    frame.function.rsplit('.').next().unwrap_or(&frame.function)
+}
+
+/// What `thread` waits for, given the object that it sleeps on, if that is known.
+pub(super) fn purpose(inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, behind: Option<&Behind>) -> Option<Purpose> {
+    let tid = thread.image.tid;
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * MOST_FRAMES).collect();
+    let inner = *stack.first()?;
+    if let Some(behind) = behind.filter(|behind| behind.what != What::Lock) {
+        return of_object(inspector, &stack, behind);
+    }
+    let waits_in = |file: &str, name: &str| inner.file.ends_with(file) && method(inner) == name;
+    if waits_in("/threading.py", "wait") {
+        return condition(inspector, &stack);
+    }
+    if inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
+        return import_lock(inspector, inner);
+    }
+    let behind = behind?;
+    if let Some((thread, _)) = inspector.joinable().iter().find(|(_, lock)| *lock == behind.object) {
+        return Some(join(inspector, &stack, *thread, behind.object));
+    }
+    of_object(inspector, &stack, behind)
+}
+
+/// A lock or another object that is itself what is waited for.
+fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind) -> Option<Purpose> {
+    let mut state = Vec::new();
+    let kind = match &behind.what {
+        What::Lock | What::File(_) => "py_lock",
+        What::RecursiveLock => "py_rlock",
+        What::SimpleQueue => "py_condition",
+        What::SharedLock => "mp_lock",
+        What::World => "py_stop_the_world",
+        What::Other(_) => "py_mutex",
+        What::End(ident) => {
+            let mut purpose = join_of_ident(stack, *ident, behind.object);
+            purpose.label = match name_by_ident(inspector, *ident) {
+                Some(name) => format!("thread {name} (join)"),
+                None => "a thread (join)".into(),
+            };
+            return Some(purpose);
+        }
+    };
+    if let What::File(ident) = &behind.what {
+        state.push(("owner", *ident as i64));
+    }
+    let (frame, name) = match behind.what {
+        What::World => (stack.first().copied(), None),
+        _ => called(inspector, stack, behind.object),
+    };
+    let noun = noun(&behind.what);
+    Some(Purpose {
+        kind,
+        address: behind.object,
+        label: name.map_or_else(|| noun.to_owned(), |name| format!("{noun} `{name}`")),
+        state,
+        frame: frame.map(|frame| frame.address),
+        evidence: Vec::new(),
+        needs_any: false,
+    })
+}
+
+/// The innermost frame, or the outermost of the library's functions that it is in; and the name that the program has for
+/// the object.
+fn called<'s>(
+    inspector: &Inspector<'_>,
+    stack: &[&'s PythonFrame],
+    object: Addr,
+) -> (Option<&'s PythonFrame>, Option<String>) {
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file)).count();
+    let name = inspector.name_of(object, stack.iter().copied());
+    let name = name.or_else(|| inspector.name_of(object, stack.iter().skip(library).copied()));
+    (stack.first().copied(), name)
+}
+
+/// Inside `Condition.wait`: the condition, or what uses it.
+fn condition(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
+    let objects = inspector.objects();
+    let condition = inspector.frame(stack[0])?.first()?;
+    let mut thing = (condition, stack[0], "Condition".to_owned());
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file));
+    for frame in library.clone() {
+        let Some(first) = inspector.frame(frame).and_then(|frame| frame.first()) else { continue };
+        let Some(class) = objects.class_name(first) else { continue };
+        let class = class.rsplit('.').next().unwrap_or(&class);
+        if THINGS.contains(&class) {
+            thing = (first, frame, class.to_owned());
+        }
+    }
+    let (object, frame, class) = thing;
+    let outside = stack.iter().skip(library.count()).copied();
+    let name = inspector.name_of(object, outside).map(|name| format!(" `{name}`")).unwrap_or_default();
+    let number = |name: &str| objects.attribute(object, name).and_then(|value| objects.unsigned(value));
+    let mut purpose = Purpose {
+        kind: "py_condition",
+        address: condition,
+        label: String::new(),
+        state: Vec::new(),
+        frame: Some(frame.address),
+        evidence: vec![format!("it is in {} of the {class} at {object}", frame.function)],
+        needs_any: false,
+    };
+    let detail = match class.as_str() {
+        "Queue" | "LifoQueue" | "PriorityQueue" | "JoinableQueue" => {
+            let held = objects.attribute(object, "queue").and_then(|queue| objects.field(queue, 0)).map(|size| size.0);
+            let most = number("maxsize").filter(|most| *most > 0);
+            let size = match (method(frame), held, most) {
+                ("join", ..) => number("unfinished_tasks").map(|left| format!("{left} unfinished")),
+                (_, Some(0), _) => Some("empty".into()),
+                (_, Some(held), Some(most)) if held >= most => Some(format!("maxsize {most}, full")),
+                (_, Some(held), _) => Some(format!("{held} in it")),
+                _ => None,
+            };
+            size.map(|size| format!(" ({size})"))
+        }
+        "Semaphore" | "BoundedSemaphore" => number("_value").map(|value| format!(" (value {value})")),
+        "Barrier" => number("_parties").zip(number("_count")).map(|(parties, here)| {
+            purpose.state.extend([("parties", parties as i64), ("waiting", here as i64)]);
+            format!(" ({here} of {parties} parties here)")
+        }),
+        "Future" => {
+            let future = futures::look(inspector, object);
+            purpose.needs_any = future.is_queued;
+            purpose.state.push(("future", object.0 as i64));
+            purpose.state.extend(future.is_queued.then_some(("queued", 1)));
+            purpose.evidence.extend(future.evidence);
+            future.detail
+        }
+        _ => None,
+    };
+    purpose.label = format!("{class}{name}{}", detail.unwrap_or_default());
+    Some(purpose)
+}
+
+/// Inside `_ModuleLock.acquire`.
+fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose> {
+    let objects = inspector.objects();
+    let lock = inspector.frame(inner)?.first()?;
+    if objects.class_name(lock)?.rsplit('.').next() != Some("_ModuleLock") {
+        return None;
+    }
+    let name = objects.attribute(lock, "name").and_then(|name| objects.text(name));
+    let owner = objects.attribute(lock, "owner").and_then(|owner| objects.unsigned(owner));
+    Some(Purpose {
+        kind: "py_import_lock",
+        address: lock,
+        label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
+        state: owner.map(|owner| ("owner", owner as i64)).into_iter().collect(),
+        frame: Some(inner.address),
+        evidence: vec![format!("it is in {} of the _ModuleLock at {lock}", inner.function)],
+        needs_any: false,
+    })
+}
+
+/// The lock that a `threading.Thread` keeps until its end (up to 3.12).
+fn join(inspector: &Inspector<'_>, stack: &[&PythonFrame], thread: Addr, lock: Addr) -> Purpose {
+    let objects = inspector.objects();
+    let ident = objects.attribute(thread, "_ident").and_then(|ident| objects.unsigned(ident)).unwrap_or(0);
+    let name = objects.attribute(thread, "_name").and_then(|name| objects.text(name));
+    Purpose {
+        label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
+        evidence: vec![format!("the lock at {lock} is the _tstate_lock of the Thread at {thread}")],
+        ..join_of_ident(stack, ident, lock)
+    }
+}
+
+fn join_of_ident(stack: &[&PythonFrame], ident: u64, address: Addr) -> Purpose {
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
+    Purpose {
+        kind: "py_thread",
+        address,
+        label: String::new(),
+        state: vec![("ident", ident as i64)],
+        frame: library.last().or(stack.first()).map(|frame| frame.address),
+        evidence: Vec::new(),
+        needs_any: false,
+    }
+}
+
+fn name_by_ident(inspector: &Inspector<'_>, ident: u64) -> Option<String> {
+    let objects = inspector.objects();
+    let active = inspector.globals("threading", "_active").filter_map(|dict| objects.items(dict)).flatten();
+    let mut own = active.filter(|(key, _)| objects.unsigned(*key) == Some(ident));
+    objects.text(objects.attribute(own.next()?.1, "_name")?)
+}

@@ -1,0 +1,227 @@
+//! Who has a Python lock.
+//!
+//! In: waits for Python objects. Out: holds. A recursive lock, an import lock and a joined thread record an owner. A plain
+//! `threading.Lock` records none: its holder is the thread with an entered `with` block of it ([`super::with_blocks`]), and
+//! as long as the lock says that it is locked and one thread only has such a block, no other holder is left but by misuse.
+//! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
+
+use super::super::facts::Process;
+use super::super::family::{Found, Look, exact_hold, waits_for};
+use super::super::libc::initialisers;
+use super::super::{Certainty, Gone, Hold, Observations, Party};
+use super::with_blocks::Held;
+use super::{Facts, futures};
+use crate::image::{Addr, Gap, MemoryExt};
+use crate::python::inspect::frames_of;
+
+/// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
+const BYTE_FORM: u64 = 8;
+/// The byte `locked` of the other form, behind the head.
+const LOCKED: u64 = 16;
+/// Owner of a recursive lock behind the head, in both forms.
+const OWNER: u64 = 8;
+/// Frames of a thread in which a bare `acquire()` is looked for.
+const BARE_FRAMES: usize = 64;
+
+/// Add who holds the Python object that `found` waits for.
+pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let Some(facts) = &process.python else { return };
+    let resource = &found.decoded.resource;
+    let object = resource.key.address;
+    let state = |name: &str| resource.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value as u64);
+    match resource.key.kind {
+        "py_rlock" => match facts.inspector.objects().field(object, OWNER) {
+            Some(Addr(0)) | None => {}
+            Some(Addr(ident)) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
+        },
+        "py_import_lock" => {
+            if let Some(ident) = state("owner") {
+                by_ident(look, facts, found, ident, format!("its attribute owner is {ident}"), out);
+            }
+        }
+        "py_lock" => match state("owner") {
+            Some(0) => {}
+            Some(ident) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
+            None => plain(look, waits, facts, found, out),
+        },
+        "py_thread" => {
+            let position = state("ident").and_then(|ident| with_ident(process, facts, ident));
+            if let Some(position) = position {
+                let thread = &process.threads[position];
+                let evidence = vec![format!("its ident is that of {}", thread.describe())];
+                let holder = Party::Thread(process.context.process, thread.image.tid);
+                out.holds.push(exact_hold(&resource.key, holder, None, evidence));
+            }
+        }
+        "py_condition" => {
+            let Some(future) = state("future") else { return };
+            let pending = futures::look(&facts.inspector, Addr(future));
+            for (worker, frame) in &pending.workers {
+                out.holds.extend(hold(process, facts, found, *worker, *frame, pending.evidence.clone()));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A hold by the thread of a thread state, in one of its frames; exact until it is made less.
+fn hold(
+    process: &Process<'_>,
+    facts: &Facts<'_>,
+    found: &Found,
+    state: usize,
+    frame: Addr,
+    evidence: Vec<String>,
+) -> Option<Hold> {
+    let tid = facts.inspector.python.threads.get(state)?.tid?;
+    let thread = &process.threads[process.position(tid)?];
+    let holder = Party::Thread(process.context.process, tid);
+    let hold = exact_hold(&found.decoded.resource.key, holder, None, evidence);
+    Some(Hold { frame: thread.merged_python(frame), ..hold })
+}
+
+/// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is not
+/// known, but its thread state is.
+fn with_ident(process: &Process<'_>, facts: &Facts<'_>, ident: u64) -> Option<usize> {
+    let state = || facts.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
+    process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
+}
+
+/// The thread with an ident, or whoever had it and is gone.
+fn by_ident(look: &Look<'_>, facts: &Facts<'_>, found: &Found, ident: u64, said: String, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let key = &found.decoded.resource.key;
+    let left = initialisers::left_by_fork(look, process);
+    let Some(position) = with_ident(process, facts, ident) else {
+        let (holder, gone, why) = match left {
+            Some((holder, gone, why)) => (holder, gone, format!("no thread of this process has it: {why}")),
+            None => {
+                let why = "no thread of this process has that ident".to_owned();
+                (Party::Absent(process.context.process, 0), Gone::Exited, why)
+            }
+        };
+        out.holds.push(Hold { gone: Some(gone), ..exact_hold(key, holder, None, vec![said, why]) });
+        return;
+    };
+    let thread = &process.threads[position];
+    let mut evidence = vec![format!("{said}, the ident of {}", thread.describe())];
+    let of_thread = |held: &&Held| facts.inspector.python.threads[held.state].tid == Some(thread.image.tid);
+    let block = facts.held().iter().filter(|held| held.lock == key.address && held.is_direct).find(of_thread);
+    let mut certainty = Certainty::Exact;
+    if left.is_some() && thread.image.tid != process.context.image.pid && block.is_none() {
+        // A thread that was started after a fork may have got the address of one that the fork left behind.
+        certainty = Certainty::Inferred;
+        evidence.push("a thread that fork left behind may have had the same ident".into());
+    }
+    let frame = block.and_then(|block| thread.merged_python(block.frame));
+    evidence.extend(block.map(|block| block.how.clone()));
+    let holder = Party::Thread(process.context.process, thread.image.tid);
+    out.holds.push(Hold { frame, certainty, ..exact_hold(key, holder, None, evidence) });
+}
+
+/// The holder of a `threading.Lock`, by the first of these rules that names somebody.
+fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out: &mut Observations) {
+    let process = &look.processes[found.process];
+    let lock = found.decoded.resource.key.address;
+    let Some(true) = is_locked(process, facts, lock) else { return };
+    let blocks = |is_direct: bool| -> Vec<&Held> {
+        facts.held().iter().filter(|held| held.lock == lock && held.is_direct == is_direct).collect()
+    };
+    let direct = blocks(true);
+    if direct.is_empty()
+        && let Some(hold) = in_the_parent(look, process, found, lock)
+    {
+        out.holds.push(hold);
+        return;
+    }
+    let (places, binding) = if direct.is_empty() { (blocks(false), false) } else { (direct, true) };
+    let alone = places.len() == 1;
+    let mut holds: Vec<Hold> = places
+        .into_iter()
+        .filter_map(|held| {
+            let evidence = vec!["the lock is locked".into(), held.how.clone()];
+            hold(process, facts, found, held.state, held.frame, evidence)
+        })
+        .map(|hold| Hold { certainty: Certainty::Inferred, binding: binding && alone, ..hold })
+        .collect();
+    if holds.is_empty() {
+        holds = by_bare_acquire(process, waits, facts, found, lock);
+    }
+    if holds.len() > 1 {
+        holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+    }
+    if holds.is_empty() {
+        out.gaps.push(Gap::new(
+            format!("holder of {}", found.decoded.resource.label),
+            "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
+             in a function that calls acquire: the function that took it has returned",
+        ));
+    }
+    out.holds.extend(holds);
+}
+
+/// Whether a `_thread.lock` says that it is locked.
+fn is_locked(process: &Process<'_>, facts: &Facts<'_>, lock: Addr) -> Option<bool> {
+    let objects = facts.inspector.objects();
+    let byte = |offset: u64| process.memory().u8(lock + objects.head() + offset).ok();
+    match objects.basic_size(lock)?.checked_sub(objects.head())? {
+        BYTE_FORM => Some(byte(0)? & 1 == 1),
+        _ => Some(byte(LOCKED)? == 1),
+    }
+}
+
+/// The process that this one was forked from had the lock: there its holder is found, here it never comes.
+fn in_the_parent(look: &Look<'_>, process: &Process<'_>, found: &Found, lock: Addr) -> Option<Hold> {
+    let parent = look.processes.iter().find(|other| Some(other.context.image.pid) == process.context.image.parent)?;
+    let facts = parent.python.as_ref()?;
+    let held = facts.held().iter().find(|held| held.lock == lock && held.is_direct)?;
+    let tid = facts.inspector.python.threads.get(held.state)?.tid?;
+    let thread = &parent.threads[parent.position(tid)?];
+    let why = format!(
+        "in process {}, which forked this one, thread {} has the lock at this address: {}; fork copied the lock but not the \
+         thread",
+        parent.context.image.pid,
+        thread.describe(),
+        held.how
+    );
+    let holder = Party::Absent(process.context.process, tid);
+    let hold = exact_hold(&found.decoded.resource.key, holder, None, vec!["the lock is locked".into(), why]);
+    Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
+}
+
+/// Threads with a frame that has the lock at hand and whose code calls `acquire`: candidates. One alone whose frame is in a
+/// protected range and calls `release` as well is inside of `try ... finally`.
+fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, lock: Addr) -> Vec<Hold> {
+    let inspector = &facts.inspector;
+    let key = &found.decoded.resource.key;
+    let mut holds = Vec::new();
+    let mut guarded = Vec::new();
+    for (state, thread) in inspector.python.threads.iter().enumerate() {
+        let Some(position) = thread.tid.and_then(|tid| process.position(tid)) else { continue };
+        // A waiter's own frame calls acquire too, the call that it waits in; one further out may have taken the lock.
+        let waits_too = usize::from(waits_for(waits, key, found.process, position));
+        for frame in frames_of(thread).skip(waits_too).take(BARE_FRAMES) {
+            let Some(open) = inspector.frame(frame) else { continue };
+            let uses = |name: &str| open.uses().iter().any(|used| used == name);
+            if !uses("acquire") || !inspector.has_at_hand(&open, lock) {
+                continue;
+            }
+            let is_guarded = open.is_protected() && uses("release");
+            let how = match is_guarded {
+                true => "is inside a protected range, has the lock at hand and calls acquire and release",
+                false => "has the lock at hand and calls acquire",
+            };
+            let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
+            if let Some(hold) = hold(process, facts, found, state, frame.address, evidence) {
+                guarded.push(is_guarded);
+                holds.push(Hold { certainty: Certainty::Candidate, ..hold });
+                break;
+            }
+        }
+    }
+    if let ([hold], [true]) = (holds.as_mut_slice(), guarded.as_slice()) {
+        hold.certainty = Certainty::Inferred;
+    }
+    holds
+}

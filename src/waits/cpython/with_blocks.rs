@@ -1,0 +1,133 @@
+//! Which locks the entered `with` blocks of a process hold.
+//!
+//! In: entered blocks. Out: [`Held`], for each lock that such a block has taken: the lock itself, the lock of a Condition,
+//! the locks behind `contextlib` (a generator that was entered, the callbacks of an ExitStack). A block of any other object
+//! says only that one of its attributes may be the lock. A condition that is waited for has given its lock back.
+
+use super::composites::method;
+use crate::image::Addr;
+use crate::python::inspect::{Entered, Inspector, frames_of};
+use crate::python::objects::Objects;
+
+/// Generators inside generators, stacks inside stacks.
+const MOST_LEVELS: usize = 8;
+/// Callbacks of an ExitStack.
+const MOST_CALLBACKS: u64 = 256;
+
+/// A lock that an entered block has.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) lock: Addr,
+    /// Position of the thread state.
+    pub(super) state: usize,
+    /// The frame of the block.
+    pub(super) frame: Addr,
+    /// The block is one of this very lock; else of an object with the lock among its attributes.
+    pub(super) is_direct: bool,
+    pub(super) how: String,
+}
+
+/// All locks that entered blocks have.
+pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
+    let mut list = Vec::new();
+    for block in inspector.entered() {
+        let mut add = |lock: Addr, is_direct: bool, how: String| {
+            if !is_direct || !is_released(inspector, block, lock) {
+                list.push(Held { lock, state: block.state, frame: block.frame, is_direct, how });
+            }
+        };
+        let place = place(inspector, block);
+        let mut found = Vec::new();
+        locks_of(inspector, block.object, MOST_LEVELS, &mut found);
+        for (lock, how) in found {
+            add(
+                lock,
+                true,
+                format!("it has entered the `with` block of {how}{place}, whose __exit__ is live on the value stack"),
+            );
+        }
+        let objects = inspector.objects();
+        for (name, value) in objects.attributes(block.object).unwrap_or_default() {
+            if is_lock(&objects, value) {
+                let name = objects.text(name).unwrap_or_default();
+                let class = objects.class_name(block.object).unwrap_or_default();
+                add(
+                    value,
+                    false,
+                    format!("it is inside the `with` block of a {class}{place}, whose attribute {name} is the lock"),
+                );
+            }
+        }
+    }
+    list
+}
+
+/// " in place_order at main.py:11".
+fn place(inspector: &Inspector<'_>, block: &Entered) -> String {
+    let mut frames = frames_of(&inspector.python.threads[block.state]);
+    frames.nth(block.depth).map_or_else(String::new, |frame| format!(" in {}", frame.function))
+}
+
+/// The locks that entering `object` has taken, each with what it is.
+pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, out: &mut Vec<(Addr, String)>) {
+    let objects = inspector.objects();
+    if is_lock(&objects, object) {
+        out.push((object, "the lock".into()));
+        return;
+    }
+    let Some(levels) = levels.checked_sub(1) else { return };
+    let Some(class) = objects.class_name(object) else { return };
+    match class.rsplit('.').next().unwrap_or(&class) {
+        "Condition" => {
+            let lock = objects.attribute(object, "_lock").filter(|lock| is_lock(&objects, *lock));
+            out.extend(lock.map(|lock| (lock, format!("the Condition at {object}, which has the lock"))));
+        }
+        "_GeneratorContextManager" | "_AsyncGeneratorContextManager" => {
+            let generator = objects.attribute(object, "gen");
+            let inner = generator.map(|generator| of_generator(inspector, generator)).unwrap_or_default();
+            for entered in inner {
+                let before = out.len();
+                locks_of(inspector, entered, levels, out);
+                out[before..].iter_mut().for_each(|(_, how)| *how = format!("a generator, which is in that of {how}"));
+            }
+        }
+        "ExitStack" | "AsyncExitStack" => {
+            let callbacks = objects.attribute(object, "_exit_callbacks");
+            let callbacks = callbacks.and_then(|list| objects.sequence(list, MOST_CALLBACKS)).unwrap_or_default();
+            for callback in callbacks {
+                // (is_sync, method); the function alone up to 3.7.
+                let pair = objects.sequence(callback, 2).and_then(|pair| pair.get(1).copied());
+                let bound = objects.bound(pair.unwrap_or(callback));
+                if let Some(bound) = bound.filter(|bound| bound.name == "__exit__") {
+                    let before = out.len();
+                    locks_of(inspector, bound.object, levels, out);
+                    out[before..].iter_mut().for_each(|(_, how)| *how = format!("an ExitStack with that of {how}"));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Objects whose blocks a suspended generator or coroutine is in.
+pub(super) fn of_generator(inspector: &Inspector<'_>, generator: Addr) -> Vec<Addr> {
+    let frame = inspector.frames().of_generator(generator);
+    let frame = frame.and_then(|(frame, code)| inspector.frames().at(frame, code));
+    frame.map(|frame| frame.entered()).unwrap_or_default()
+}
+
+/// `_thread.lock` or `_thread.RLock`.
+fn is_lock(objects: &Objects<'_>, object: Addr) -> bool {
+    objects.class_name(object).is_some_and(|class| class == "_thread.lock" || class == "_thread.RLock")
+}
+
+/// Whether a frame further in waits for a Condition of this lock, and has given it back for that.
+fn is_released(inspector: &Inspector<'_>, block: &Entered, lock: Addr) -> bool {
+    let objects = inspector.objects();
+    let further_in = frames_of(&inspector.python.threads[block.state]).take(block.depth);
+    let waits = further_in.filter(|frame| method(frame) == "wait" && frame.file.ends_with("/threading.py"));
+    waits.filter_map(|frame| inspector.frame(frame)?.first()).any(|condition| {
+        objects.class_name(condition).is_some_and(|class| class.ends_with("Condition"))
+            && objects.attribute(condition, "_lock") == Some(lock)
+    })
+}
