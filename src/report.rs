@@ -41,6 +41,8 @@ pub fn held(kind: &str, name: &str) -> String {
         ("pthread_barrier", ..) => format!("has yet to come to {name}"),
         ("sysv_semaphore", ..) => format!("took the last unit of {name}"),
         ("py_condition", ..) => format!("is to set {name}"),
+        ("py_stop_the_world", ..) if name.starts_with("the end ") => format!("decides on {name}"),
+        ("py_stop_the_world", ..) => format!("has yet to come to {name}"),
         ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
         _ => format!("holds {name}"),
     }

@@ -104,9 +104,32 @@ pub(crate) struct Layout {
     pub(crate) tagged_integers: bool,
     /// Size of `PyObject`: 16, or 32 in a build without a GIL. The type is the last word of it.
     pub(crate) head: u64,
+    /// `PyTupleObject.ob_item`: from 3.14 on a hash stands before the items.
+    pub(crate) tuple_items: u64,
     /// Copies of the instructions of each thread, in a build without a GIL: in the frame and in the code (3.14 on).
     pub(crate) copies: Option<Copies>,
     pub(crate) values: ValueLayout,
+    /// Builds without a GIL only.
+    pub(crate) free_threaded: Option<FreeThreaded>,
+}
+
+/// What a build without a GIL has in its place [DWARF of 3.13.5t, headers of 3.14.10 and 3.15.2].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FreeThreaded {
+    /// `_stoptheworld_state` in `_PyRuntime` and in the interpreter.
+    pub(crate) runtime_stop: u64,
+    pub(crate) interpreter_stop: u64,
+    /// `PyThreadState.state`.
+    pub(crate) thread_state: u64,
+}
+
+/// `struct _stoptheworld_state` [DWARF of 3.13.5t].
+pub(crate) mod stop {
+    pub(crate) const REQUESTED: u64 = 1;
+    pub(crate) const STOPPED: u64 = 2;
+    pub(crate) const EVENT: u64 = 4;
+    pub(crate) const COUNTDOWN: u64 = 8;
+    pub(crate) const REQUESTER: u64 = 16;
 }
 
 /// `_PyInterpreterFrame.tlbc_index`, `PyCodeObject.co_tlbc`.
@@ -170,6 +193,9 @@ pub(crate) mod gil {
     pub(crate) const COND: u64 = 32;
     pub(crate) const MUTEX: u64 = 80;
     pub(crate) const SWITCH_COND: u64 = 120;
+    /// In a build without a GIL a word stands before all these, which says whether it has one after all.
+    pub(crate) const ENABLED: u64 = 0;
+    pub(crate) const AFTER_ENABLED: u64 = 8;
 }
 
 /// `owner` of a shim frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14 on).
@@ -215,6 +241,7 @@ const V3_7: Layout = Layout {
     heap_type_keys: 856,
     tagged_integers: false,
     head: 16,
+    tuple_items: 24,
     copies: None,
     values: ValueLayout {
         frame_locals: 360,
@@ -227,6 +254,7 @@ const V3_7: Layout = Layout {
         generator: GeneratorFrame::Pointer(16),
         function_name: 64,
     },
+    free_threaded: None,
 };
 
 /// 3.8.18 [DWARF, live].
@@ -368,6 +396,7 @@ struct Words {
     code: usize,
     ceval_gil: usize,
     interpreter_modules: usize,
+    tuple_items: usize,
 }
 
 /// Read `_Py_DebugOffsets` at the start of `_PyRuntime` (3.13 on); `Ok(None)` when there is none.
@@ -384,15 +413,36 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
     let version = ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8);
     // Include/internal/pycore_debug_offsets.h of 3.13.0, 3.14.10, 3.15.2.
     let words = match version {
-        (3, 13, _) => {
-            Words { thread: 19, ident: 24, native_id: 25, frame: 28, code: 34, ceval_gil: 14, interpreter_modules: 11 }
-        }
-        (3, 14, _) => {
-            Words { thread: 22, ident: 27, native_id: 28, frame: 31, code: 39, ceval_gil: 15, interpreter_modules: 12 }
-        }
-        (3, 15, _) => {
-            Words { thread: 22, ident: 30, native_id: 31, frame: 39, code: 47, ceval_gil: 15, interpreter_modules: 12 }
-        }
+        (3, 13, _) => Words {
+            thread: 19,
+            ident: 24,
+            native_id: 25,
+            frame: 28,
+            code: 34,
+            ceval_gil: 14,
+            interpreter_modules: 11,
+            tuple_items: 51,
+        },
+        (3, 14, _) => Words {
+            thread: 22,
+            ident: 27,
+            native_id: 28,
+            frame: 31,
+            code: 39,
+            ceval_gil: 15,
+            interpreter_modules: 12,
+            tuple_items: 57,
+        },
+        (3, 15, _) => Words {
+            thread: 22,
+            ident: 30,
+            native_id: 31,
+            frame: 39,
+            code: 47,
+            ceval_gil: 15,
+            interpreter_modules: 12,
+            tuple_items: 69,
+        },
         _ => return Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: None })),
     };
     let free_threaded = table[2] != 0;
@@ -432,6 +482,7 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         unicode_ascii: V3_12.unicode_ascii + more,
         unicode_compact: V3_12.unicode_compact + more,
         head,
+        tuple_items: table[words.tuple_items],
         copies: (free_threaded && version.1 >= 14)
             .then(|| Copies { frame_index: table[words.frame + 7], code_copies: table[words.code + 10] }),
         values: ValueLayout {
@@ -445,6 +496,11 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
             function_name: 32 + more,
             ..V3_12.values
         },
+        free_threaded: free_threaded.then_some(match version.1 {
+            13 => FreeThreaded { runtime_stop: 10336, interpreter_stop: 10744, thread_state: 40 },
+            14 => FreeThreaded { runtime_stop: 10552, interpreter_stop: 10848, thread_state: 44 },
+            _ => FreeThreaded { runtime_stop: 10672, interpreter_stop: 10800, thread_state: 48 },
+        }),
         ..V3_12
     };
     Ok(Some(SelfDescription { version, free_threaded, layout: sane(&layout).then_some(layout) }))
@@ -467,6 +523,7 @@ fn sane(layout: &Layout) -> bool {
         && layout.frame_owner.is_some_and(|o| o < 96)
         && [layout.frame_code, layout.frame_previous, layout.frame_instruction].iter().all(|o| o + 8 <= 96)
         && layout.values.frame_locals <= 256
+        && layout.tuple_items <= 64
         && [
             layout.code_file,
             layout.code_name,

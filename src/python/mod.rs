@@ -85,6 +85,8 @@ pub struct Interpreter {
 /// `struct _stoptheworld_state`: a thread that wants all others to pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopTheWorld {
+    /// The interpreter whose threads are to pause; none for those of all.
+    pub interpreter: Option<i64>,
     /// What the one who asked waits for.
     pub event: Addr,
     /// Thread state of the one who asked.
@@ -167,17 +169,12 @@ pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
     let mut python =
         Python { free_threaded: found.free_threaded, runtime: found.runtime, ..Python::unreadable(found.version) };
     let what = format!("Python frames and locks of process {}", image.pid);
-    let layout = match (found.free_threaded, found.layout) {
-        (true, _) => {
-            let why = "this build of CPython has no GIL (--disable-gil); its structures are not read yet";
+    let layout = match found.layout {
+        Err(why) => {
             python.gaps.push(Gap::new(what, why));
             return Some(python);
         }
-        (false, Err(why)) => {
-            python.gaps.push(Gap::new(what, why));
-            return Some(python);
-        }
-        (false, Ok(layout)) => layout,
+        Ok(layout) => layout,
     };
     walk_all(image, &mut python, &layout);
     for thread in &python.threads {
@@ -195,6 +192,7 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
     let interpreters = walk::interpreters(memory, python.runtime, layout);
     python.finalizing = memory.pointer(python.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
     python.gils = walk::gils(memory, python.runtime, layout, &interpreters);
+    python.stops = walk::stops(memory, python.runtime, layout, &interpreters);
     let mut codes = names::Codes::new(memory, layout);
     let mut left = walk::MOST_MEMORY;
     for interpreter in interpreters {

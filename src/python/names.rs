@@ -78,10 +78,13 @@ pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Optio
     let length = memory.u64(address + layout.head).ok()?.min(LONGEST_TEXT);
     // Bits of `state`: interned 2, kind 3, compact 1, ascii 1 (Include/cpython/unicodeobject.h, 3.3 to 3.15).
     let state = memory.u32(address + layout.head + 16).ok()?;
-    let (kind, compact, ascii) = (u64::from((state >> 2) & 7), state & 32 != 0, state & 64 != 0);
-    if !compact || !matches!(kind, 1 | 2 | 4) {
-        return None;
-    }
+    // Without a GIL `interned` may be a byte or two of its own, so that it can be written in one go (3.14).
+    let shifts: &[u32] = if layout.free_threaded.is_some() { &[2, 8, 16] } else { &[2] };
+    let (kind, ascii) = shifts.iter().find_map(|shift| {
+        let bits = state >> shift;
+        let (kind, is_compact) = (u64::from(bits & 7), bits & 8 != 0);
+        (is_compact && matches!(kind, 1 | 2 | 4)).then_some((kind, bits & 16 != 0))
+    })?;
     let data = address + if ascii { layout.unicode_ascii } else { layout.unicode_compact };
     let raw = memory.bytes(data, (length * kind) as usize).ok()?;
     Some(match kind {

@@ -25,8 +25,8 @@ const DICT_VALUES: u64 = 24;
 const METHOD_FUNCTION: u64 = 0;
 const METHOD_OBJECT: u64 = 8;
 const DESCRIPTOR_NAME: u64 = 8;
-/// `PyTupleObject.ob_item`, `PyListObject.ob_item`.
-const ITEMS: u64 = 8;
+/// `PyListObject.ob_item`.
+const LIST_ITEMS: u64 = 8;
 /// `PySetObject`: mask, table; entries are a key and a hash.
 const SET_MASK: u64 = 16;
 const SET_TABLE: u64 = 24;
@@ -222,8 +222,10 @@ impl<'a> Objects<'a> {
         let flags = self.field(self.class(object)?, FLAGS)?.0;
         if flags & (IS_TUPLE | IS_LIST) != 0 {
             let length = self.field(object, 0)?.0.min(most);
-            let items = object + self.layout.head + ITEMS;
-            let first = if flags & IS_LIST != 0 { self.memory.pointer(items).ok()? } else { items };
+            let first = match flags & IS_LIST != 0 {
+                true => self.field(object, LIST_ITEMS)?,
+                false => object + self.layout.tuple_items,
+            };
             return self.words(first, length);
         }
         match self.class_name(object)?.as_str() {

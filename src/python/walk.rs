@@ -5,9 +5,9 @@
 
 use std::collections::HashSet;
 
-use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil};
+use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil, stop};
 use super::names::Codes;
-use super::{EvalEntry, Gil, PythonFrame, PythonThread};
+use super::{EvalEntry, Gil, PythonFrame, PythonThread, StopTheWorld};
 use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage};
 
 /// More interpreters than anybody starts.
@@ -59,6 +59,13 @@ pub(crate) fn gils(memory: &dyn Memory, runtime: Addr, layout: &Layout, interpre
             },
             (None, None) => continue,
         };
+        // Where the build has none, a word says whether this process runs with one all the same.
+        let shift = match layout.free_threaded {
+            None => 0,
+            Some(_) if memory.u32(address + gil::ENABLED) == Ok(1) => gil::AFTER_ENABLED,
+            Some(_) => continue,
+        };
+        let address = address + shift;
         if let Some(known) = list.iter_mut().find(|g| g.address == address) {
             known.interpreters.push(interpreter.id);
         } else if let Ok(mut gil) = read_gil(memory, address) {
@@ -80,6 +87,31 @@ fn read_gil(memory: &dyn Memory, address: Addr) -> Result<Gil, Fault> {
         mutex: address + gil::MUTEX,
         switch_cond: address + gil::SWITCH_COND,
     })
+}
+
+/// Pauses of all threads that were asked for: by the runtime and by each interpreter.
+pub(crate) fn stops(
+    memory: &dyn Memory,
+    runtime: Addr,
+    layout: &Layout,
+    interpreters: &[Interpreter],
+) -> Vec<StopTheWorld> {
+    let Some(offsets) = layout.free_threaded else { return Vec::new() };
+    let own = interpreters.iter().map(|one| (Some(one.id), one.address + offsets.interpreter_stop));
+    let all = std::iter::once((None, runtime + offsets.runtime_stop)).chain(own);
+    let read = |(interpreter, address): (Option<i64>, Addr)| {
+        let countdown = memory.u64(address + stop::COUNTDOWN).ok()? as i64;
+        let requester = memory.pointer(address + stop::REQUESTER).ok()?;
+        let is_asked = memory.u8(address + stop::REQUESTED) == Ok(1) && !requester.is_null();
+        (is_asked && (0..MOST_THREADS as i64).contains(&countdown)).then_some(StopTheWorld {
+            interpreter,
+            event: address + stop::EVENT,
+            requester,
+            countdown,
+            is_stopped: memory.u8(address + stop::STOPPED) == Ok(1),
+        })
+    };
+    all.filter_map(read).collect()
 }
 
 /// The thread states of one interpreter with their frames.

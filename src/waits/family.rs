@@ -71,22 +71,31 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// A better account of the same wait: another resource, the same call.
-    pub fn refined(&self, resource: Resource, api: &'static [&'static str], evidence: Vec<String>) -> Decoded {
+    /// An exact wait for `resource`, in the call that a lower family saw, if it saw one.
+    pub fn of(resource: Resource, below: Option<&Decoded>, evidence: Vec<String>) -> Decoded {
         Decoded {
             resource,
             mode: None,
             needs: Needs::All,
+            timed: below.is_some_and(|below| below.timed),
             certainty: Certainty::Exact,
             evidence,
             gaps: Vec::new(),
+            api: &[],
+            transient: below.is_some_and(|below| below.transient),
             ownership: Ownership::Unknown,
-            api,
+            call: below.and_then(|below| below.call),
+            futex: below.and_then(|below| below.futex),
+            spinning: below.is_some_and(|below| below.spinning),
             also: Vec::new(),
             one_of: 1,
             at: None,
-            ..self.clone()
         }
+    }
+
+    /// A better account of the same wait: another resource, the same call.
+    pub fn refined(&self, resource: Resource, api: &'static [&'static str], evidence: Vec<String>) -> Decoded {
+        Decoded { api, ..Decoded::of(resource, Some(self), evidence) }
     }
 
     /// The same call, waiting for another of its things.

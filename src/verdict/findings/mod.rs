@@ -23,6 +23,7 @@ mod pipe_without_writer;
 mod reader_behind_writer;
 mod self_deadlock;
 mod static_init_cycle;
+mod stop_the_world_blocked;
 mod traced_or_stopped;
 
 use std::collections::BTreeSet;
@@ -67,6 +68,7 @@ struct Rule {
 const REGISTRY: &[Rule] = &[
     gil_vs_host_function::RULE,
     gil_vs_driver_callback::RULE,
+    stop_the_world_blocked::RULE,
     loader_lock_cycle::RULE,
     static_init_cycle::RULE,
     pipe_cycle::RULE,

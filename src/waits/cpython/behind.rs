@@ -43,8 +43,6 @@ pub(super) enum What {
     End(u64),
     /// The lock of a file object, which notes the ident of the thread that has it.
     File(u64),
-    /// The end of a pause of all threads (builds without a GIL).
-    World,
     /// A lock of an object of another type (builds without a GIL), by its name.
     Other(String),
 }
@@ -83,14 +81,22 @@ pub(super) fn noun(what: &What) -> &str {
         What::SharedLock => "SemLock",
         What::End(_) => "thread handle",
         What::File(_) => "file object",
-        What::World => "pause of all threads",
         What::Other(class) => class,
     }
 }
 
-/// By the parking lot.
-fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, word: Addr) -> Option<Behind> {
-    if inspector.python.version < (3, 13, 0) || !thread.on_own_stack(word) {
+/// What a parked thread waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    /// The byte that it waits for to change.
+    pub(super) address: Addr,
+    /// It was woken, or given the lock, and has not run yet.
+    pub(super) is_on_its_way: bool,
+}
+
+/// The entry in the parking lot of a thread that sleeps on `word`.
+pub(super) fn entry(process: &Process<'_>, thread: &ThreadFacts<'_>, word: Addr) -> Option<Entry> {
+    if process.context.python?.version < (3, 13, 0) || !thread.on_own_stack(word) {
         return None;
     }
     let memory = process.memory();
@@ -100,10 +106,15 @@ fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadFacts
     if memory.pointer(next + 8).ok()? != node {
         return None;
     }
-    let address = memory.pointer(word - ENTRY_ADDRESS).ok()?;
     let argument = memory.pointer(word - ENTRY_ARGUMENT).ok()?;
     let handed = !argument.is_null() && memory.i32(argument + HANDED_OFF).is_ok_and(|word| word & 1 == 1);
     let is_on_its_way = handed || memory.u8(word + ENTRY_IS_UNPARKING).is_ok_and(|byte| byte == 1);
+    Some(Entry { address: memory.pointer(word - ENTRY_ADDRESS).ok()?, is_on_its_way })
+}
+
+/// By the parking lot.
+fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, word: Addr) -> Option<Behind> {
+    let Entry { address, is_on_its_way } = entry(process, thread, word)?;
     let (what, object) = at_address(process, inspector, address)?;
     let evidence = vec![format!(
         "its entry in the parking lot ({}) waits for {address}, in the {} at {object}",
@@ -127,9 +138,6 @@ fn at_address(process: &Process<'_>, inspector: &Inspector<'_>, address: Addr) -
         && process.context.image.mapping(Addr(ident)).is_some()
     {
         return Some((What::End(ident), handle));
-    }
-    if inspector.python.stops.iter().any(|stop| stop.event == address) {
-        return Some((What::World, address));
     }
     // Without a GIL each object has a mutex in its head, after a word and two bytes.
     let object = address - 10;

@@ -99,7 +99,6 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
         What::RecursiveLock => "py_rlock",
         What::SimpleQueue => "py_condition",
         What::SharedLock => "mp_lock",
-        What::World => "py_stop_the_world",
         What::Other(_) => "py_mutex",
         What::End(ident) => {
             let mut purpose = join_of_ident(stack, *ident, behind.object);
@@ -113,10 +112,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
     if let What::File(ident) = &behind.what {
         state.push(("owner", *ident as i64));
     }
-    let (frame, name) = match behind.what {
-        What::World => (stack.first().copied(), None),
-        _ => called(inspector, stack, behind.object),
-    };
+    let (frame, name) = called(inspector, stack, behind.object);
     let noun = noun(&behind.what);
     Some(Purpose {
         kind,

@@ -1,12 +1,11 @@
 //! The GIL: who waits for it and who has it.
 //!
 //! In: the addresses in [`Gil`], the futex that a thread sleeps on. Out: a wait by address alone (no symbol is
-//! needed, cpython.md section 2), and the hold of `last_holder` while `locked` is 1. A free-threaded build has none.
+//! needed, cpython.md section 2), and the hold of `last_holder` while `locked` is 1. A free-threaded process has none.
 
 use super::super::facts::{Process, ThreadFacts};
 use super::super::family::{Decoded, add_resource, exact_hold};
-use super::super::owner::Ownership;
-use super::super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use super::super::{Observations, Party, Resource, ResourceKey, Scope};
 use crate::image::{Addr, Gap};
 use crate::python::{Gil, Python};
 
@@ -23,7 +22,7 @@ const TAKERS: &[&str] = &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThr
 
 /// Whether a thread waits for a GIL.
 pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
-    let python = process.context.python.filter(|python| !python.free_threaded)?;
+    let python = process.context.python?;
     let futex = below.and_then(|b| b.futex.map(|f| (b, f)));
     for gil in python.gils.iter().filter(|gil| gil.locked >= 0) {
         if holder(python, gil) == Some(thread.image.tid) {
@@ -34,7 +33,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&De
             if word.within(gil.cond, COND_SIZE) {
                 let evidence =
                     vec![format!("futex word {word} lies in the GIL's condition variable ({})", gil.cond), state(gil)];
-                return Some(Decoded { transient: false, ..wait(process, python, gil, evidence, Some(below)) });
+                return Some(wait(process, python, gil, evidence, Some(below)));
             }
             // The GIL's own mutex is held for an instant; a thread on switch_cond has just dropped the GIL and
             // takes it again at once. Both are on their way and no edge.
@@ -52,7 +51,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&De
 
 /// The hold of each GIL that is held.
 pub fn holds(process: &Process<'_>, out: &mut Observations) {
-    let Some(python) = process.context.python.filter(|python| !python.free_threaded) else { return };
+    let Some(python) = process.context.python else { return };
     for gil in python.gils.iter().filter(|gil| gil.locked == 1) {
         let resource = resource(process, python, gil);
         let known = python.threads.iter().find(|t| t.tstate == gil.last_holder);
@@ -106,24 +105,8 @@ fn taking(process: &Process<'_>, thread: &ThreadFacts<'_>, gil: &Gil) -> Option<
 
 /// The wait. Its 5 ms time-out is no end: `take_gil` asks again for ever.
 fn wait(process: &Process<'_>, python: &Python, gil: &Gil, evidence: Vec<String>, below: Option<&Decoded>) -> Decoded {
-    Decoded {
-        resource: resource(process, python, gil),
-        mode: None,
-        needs: Needs::All,
-        timed: false,
-        certainty: Certainty::Exact,
-        evidence,
-        gaps: Vec::new(),
-        api: TAKERS,
-        ownership: Ownership::Unknown,
-        transient: false,
-        call: below.and_then(|b| b.call),
-        futex: below.and_then(|b| b.futex),
-        also: Vec::new(),
-        one_of: 1,
-        at: None,
-        spinning: false,
-    }
+    let resource = resource(process, python, gil);
+    Decoded { timed: false, transient: false, spinning: false, api: TAKERS, ..Decoded::of(resource, below, evidence) }
 }
 
 /// The GIL as a resource.

@@ -10,6 +10,7 @@ mod futures;
 pub mod gil;
 mod holders;
 mod with_blocks;
+mod world;
 
 use std::cell::OnceCell;
 
@@ -54,7 +55,9 @@ impl Family for Cpython {
     }
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
-        gil::decode(process, thread, below).or_else(|| object(process, thread, below?))
+        gil::decode(process, thread, below)
+            .or_else(|| world::decode(process, thread, below))
+            .or_else(|| object(process, thread, below?))
     }
 
     fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
@@ -63,6 +66,9 @@ impl Family for Cpython {
         }
         for found in waited(waits, KINDS) {
             holders::find(look, waits, found, out);
+        }
+        for found in waited(waits, &["py_stop_the_world"]) {
+            world::holders(&look.processes[found.process], found, out);
         }
     }
 }

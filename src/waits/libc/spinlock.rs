@@ -6,7 +6,7 @@
 use super::super::facts::{CLibrary, Process, ThreadFacts};
 use super::super::family::{Decoded, key, label, plain_name};
 use super::super::owner::Ownership;
-use super::super::{Certainty, Needs, Resource};
+use super::super::Resource;
 use super::call_sites;
 use crate::image::{Addr, MemoryExt, Register};
 
@@ -29,27 +29,17 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         CLibrary::Musl => *word == EBUSY,
     };
     let word = process.memory().i32(lock).ok().filter(is_held)?;
+    let resource = Resource {
+        key: key(process, "pthread_spinlock", lock),
+        process: process.context.process,
+        label: label(process, thread, "spinlock", lock),
+        state: vec![("lock", i64::from(word))],
+    };
+    let evidence = vec![format!("it runs in pthread_spin_lock with rdi = {lock}; the word there is {word}: held")];
     Some(Decoded {
-        resource: Resource {
-            key: key(process, "pthread_spinlock", lock),
-            process: process.context.process,
-            label: label(process, thread, "spinlock", lock),
-            state: vec![("lock", i64::from(word))],
-        },
-        mode: None,
-        needs: Needs::All,
-        timed: false,
-        certainty: Certainty::Exact,
-        evidence: vec![format!("it runs in pthread_spin_lock with rdi = {lock}; the word there is {word}: held")],
-        gaps: Vec::new(),
         api: API,
-        transient: false,
-        call: None,
-        futex: None,
-        also: Vec::new(),
-        one_of: 1,
-        at: None,
         spinning: true,
         ownership: Ownership::ByCalls(lock, &call_sites::SPINLOCK),
+        ..Decoded::of(resource, None, evidence)
     })
 }
