@@ -120,6 +120,12 @@ impl<'a> Frames<'a> {
         (self.objects.class_name(code).as_deref() == Some("code")).then_some((frame, code))
     }
 
+    /// The name of a code object.
+    pub(crate) fn code_name(&self, code: Addr) -> Option<String> {
+        let offset = self.layout.code_qualified_name.unwrap_or(self.layout.code_name);
+        text(self.memory, self.layout, self.memory.pointer(code + offset).ok()?)
+    }
+
     fn live_by_blocks(&self, frame: Addr) -> Option<(u64, bool)> {
         let Liveness::Blocks { count, blocks, .. } = self.layout.values.liveness else { return None };
         let count = self.memory.u32(frame + count).ok()?.min(MOST_BLOCKS);

@@ -6,13 +6,14 @@
 //! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
 
 use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold, waits_for};
+use super::super::family::{Found, Look, add_resource, exact_hold, key, waits_for};
 use super::super::libc::initialisers;
-use super::super::{Certainty, Gone, Hold, Observations, Party};
-use super::with_blocks::Held;
-use super::{Facts, futures};
+use super::super::{Certainty, Gone, Hold, Observations, Party, Resource};
+use super::with_blocks::{Held, gives_back};
+use super::{Facts, futures, suspended};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::frames_of;
+use crate::python::objects::Objects;
 
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
 const BYTE_FORM: u64 = 8;
@@ -129,11 +130,15 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
         facts.held().iter().filter(|held| held.lock == lock && held.is_direct == is_direct).collect()
     };
     let direct = blocks(true);
-    if direct.is_empty()
-        && let Some(hold) = in_the_parent(look, process, found, lock)
-    {
-        out.holds.push(hold);
-        return;
+    if direct.is_empty() {
+        let elsewhere = in_the_parent(look, process, found, lock).or_else(|| in_a_task(process, facts, found, lock));
+        if let Some(hold) = elsewhere.or_else(|| in_a_generator(process, facts, found, lock, out)) {
+            let is_certain = hold.certainty > Certainty::Candidate;
+            out.holds.push(hold);
+            if is_certain {
+                return;
+            }
+        }
     }
     let (places, binding) = if direct.is_empty() { (blocks(false), false) } else { (direct, true) };
     let alone = places.len() == 1;
@@ -190,6 +195,61 @@ fn in_the_parent(look: &Look<'_>, process: &Process<'_>, found: &Found, lock: Ad
     Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
 }
 
+/// A task of an event loop has stopped inside the lock's `with` block: only the loop's thread can let it go on.
+fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &Found, lock: Addr) -> Option<Hold> {
+    let inspector = &facts.inspector;
+    let has =
+        |coroutine: &Addr| suspended::look(inspector, *coroutine, "coroutine").filter(|one| one.locks.contains(&lock));
+    let mut holders = facts.tasks().iter().filter_map(|task| Some((task, task.coroutines.iter().find_map(has)?)));
+    let (task, coroutine) = holders.next()?;
+    let tid = task.tid?;
+    let evidence = vec![
+        "the lock is locked".into(),
+        format!(
+            "the {} of task {} is inside the lock's `with` block, and only the event loop of thread {tid} can let it go on",
+            coroutine.label, task.name
+        ),
+    ];
+    let state = inspector.python.threads.iter().position(|state| state.tid == Some(tid))?;
+    let frame =
+        frames_of(&inspector.python.threads[state]).find(|frame| frame.file.ends_with("/asyncio/base_events.py"));
+    let hold = hold(process, facts, found, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
+    Some(Hold { certainty: Certainty::Inferred, binding: holders.next().is_none(), ..hold })
+}
+
+/// A generator has stopped inside the lock's `with` block.
+fn in_a_generator(
+    process: &Process<'_>,
+    facts: &Facts<'_>,
+    found: &Found,
+    lock: Addr,
+    out: &mut Observations,
+) -> Option<Hold> {
+    let mut holders = facts.suspended().iter().filter(|one| one.locks.contains(&lock));
+    let one = holders.next()?;
+    let resource = Resource {
+        key: key(process, "other", one.generator),
+        process: process.context.process,
+        label: one.label.clone(),
+        state: Vec::new(),
+    };
+    add_resource(out, &resource);
+    let evidence = vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block", one.label)];
+    let hold = exact_hold(&found.decoded.resource.key, Party::Resource(resource.key), None, evidence);
+    // Who waits for a Condition of the lock has given it back, also in the name of a generator.
+    let threads = &facts.inspector.python.threads;
+    let may_be_back = threads.iter().any(|thread| gives_back(&facts.inspector, thread, usize::MAX, lock));
+    let alone = holders.next().is_none() && !may_be_back;
+    let certainty = if alone { Certainty::Inferred } else { Certainty::Candidate };
+    Some(Hold { certainty, binding: alone, ..hold })
+}
+
+/// The method `acquire`, as it stands on the value stack for a call.
+fn is_acquire(objects: &Objects<'_>, slot: Addr) -> bool {
+    let name = objects.function_name(slot).or_else(|| objects.bound(slot).map(|bound| bound.name));
+    name.as_deref() == Some("acquire")
+}
+
 /// Threads with a frame that has the lock at hand and whose code calls `acquire`: candidates. One alone whose frame is in a
 /// protected range and calls `release` as well is inside of `try ... finally`.
 fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, lock: Addr) -> Vec<Hold> {
@@ -199,15 +259,19 @@ fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, fo
     let mut guarded = Vec::new();
     for (state, thread) in inspector.python.threads.iter().enumerate() {
         let Some(position) = thread.tid.and_then(|tid| process.position(tid)) else { continue };
-        // A waiter's own frame calls acquire too, the call that it waits in; one further out may have taken the lock.
-        let waits_too = usize::from(waits_for(waits, key, found.process, position));
-        for frame in frames_of(thread).skip(waits_too).take(BARE_FRAMES) {
+        let waits_too = waits_for(waits, key, found.process, position);
+        for (depth, frame) in frames_of(thread).enumerate().take(BARE_FRAMES) {
             let Some(open) = inspector.frame(frame) else { continue };
             let uses = |name: &str| open.uses().iter().any(|used| used == name);
             if !uses("acquire") || !inspector.has_at_hand(&open, lock) {
                 continue;
             }
-            let is_guarded = open.is_protected() && uses("release");
+            // In a waiter's own frame the acquire may be the very call that it waits in.
+            let waits_here = waits_too && depth == 0;
+            if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
+                continue;
+            }
+            let is_guarded = open.is_protected() && uses("release") && !waits_here;
             let how = match is_guarded {
                 true => "is inside a protected range, has the lock at hand and calls acquire and release",
                 false => "has the lock at hand and calls acquire",

@@ -9,6 +9,8 @@ mod composites;
 mod futures;
 pub mod gil;
 mod holders;
+mod suspended;
+mod tasks;
 mod with_blocks;
 mod world;
 
@@ -21,6 +23,8 @@ use crate::image::Memory;
 use crate::python::Python;
 use crate::python::inspect::Inspector;
 pub(crate) use composites::is_library;
+use suspended::Suspended;
+use tasks::Task;
 use with_blocks::Held;
 
 /// Kinds of this family's resources that threads wait for.
@@ -31,17 +35,34 @@ const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py
 pub struct Facts<'a> {
     inspector: Inspector<'a>,
     held: OnceCell<Vec<Held>>,
+    suspended: OnceCell<Vec<Suspended>>,
+    tasks: OnceCell<Vec<Task>>,
 }
 
 impl<'a> Facts<'a> {
     /// `None` for a build whose structures are not known.
     pub(super) fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
-        Some(Facts { inspector: Inspector::new(memory, python)?, held: OnceCell::new() })
+        Some(Facts {
+            inspector: Inspector::new(memory, python)?,
+            held: OnceCell::new(),
+            suspended: OnceCell::new(),
+            tasks: OnceCell::new(),
+        })
     }
 
     /// Locks that entered `with` blocks have.
     fn held(&self) -> &[Held] {
         self.held.get_or_init(|| with_blocks::all(&self.inspector))
+    }
+
+    /// Generators within reach that have locks.
+    fn suspended(&self) -> &[Suspended] {
+        self.suspended.get_or_init(|| suspended::all(&self.inspector))
+    }
+
+    /// Tasks of event loops.
+    fn tasks(&self) -> &[Task] {
+        self.tasks.get_or_init(|| tasks::all(&self.inspector))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::composites::method;
 use crate::image::Addr;
+use crate::python::PythonThread;
 use crate::python::inspect::{Entered, Inspector, frames_of};
 use crate::python::objects::Objects;
 
@@ -32,23 +33,27 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
     let mut list = Vec::new();
     for block in inspector.entered() {
         let mut add = |lock: Addr, is_direct: bool, how: String| {
-            if !is_direct || !is_released(inspector, block, lock) {
+            if !is_released(inspector, block, lock) {
                 list.push(Held { lock, state: block.state, frame: block.frame, is_direct, how });
             }
         };
         let place = place(inspector, block);
         let mut found = Vec::new();
         locks_of(inspector, block.object, MOST_LEVELS, &mut found);
-        for (lock, how) in found {
+        for (lock, how) in &found {
             add(
-                lock,
+                *lock,
                 true,
                 format!("it has entered the `with` block of {how}{place}, whose __exit__ is live on the value stack"),
             );
         }
         let objects = inspector.objects();
-        for (name, value) in objects.attributes(block.object).unwrap_or_default() {
-            if is_lock(&objects, value) {
+        let is_known = !found.is_empty();
+        let attributes = if is_known { None } else { objects.attributes(block.object) };
+        for (name, value) in attributes.unwrap_or_default() {
+            let condition = || objects.attribute(value, "_lock").filter(|lock| is_lock(&objects, *lock));
+            let lock = if is_lock(&objects, value) { Some(value) } else { condition() };
+            if let Some(value) = lock {
                 let name = objects.text(name).unwrap_or_default();
                 let class = objects.class_name(block.object).unwrap_or_default();
                 add(
@@ -123,8 +128,13 @@ fn is_lock(objects: &Objects<'_>, object: Addr) -> bool {
 
 /// Whether a frame further in waits for a Condition of this lock, and has given it back for that.
 fn is_released(inspector: &Inspector<'_>, block: &Entered, lock: Addr) -> bool {
+    gives_back(inspector, &inspector.python.threads[block.state], block.depth, lock)
+}
+
+/// Whether one of the innermost `depth` frames of a thread state waits for a Condition of this lock.
+pub(super) fn gives_back(inspector: &Inspector<'_>, thread: &PythonThread, depth: usize, lock: Addr) -> bool {
     let objects = inspector.objects();
-    let further_in = frames_of(&inspector.python.threads[block.state]).take(block.depth);
+    let further_in = frames_of(thread).take(depth);
     let waits = further_in.filter(|frame| method(frame) == "wait" && frame.file.ends_with("/threading.py"));
     waits.filter_map(|frame| inspector.frame(frame)?.first()).any(|condition| {
         objects.class_name(condition).is_some_and(|class| class.ends_with("Condition"))

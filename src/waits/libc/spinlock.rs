@@ -3,10 +3,10 @@
 //! In: a thread that runs in `pthread_spin_lock`. Out: the lock from its first argument register, which that function
 //! leaves alone; the holder by the code between lock and unlock calls ([`call_sites`]), inferred.
 
+use super::super::Resource;
 use super::super::facts::{CLibrary, Process, ThreadFacts};
 use super::super::family::{Decoded, key, label, plain_name};
 use super::super::owner::Ownership;
-use super::super::Resource;
 use super::call_sites;
 use crate::image::{Addr, MemoryExt, Register};
 

@@ -1,0 +1,151 @@
+//! Tasks of asyncio: which there are, on whose thread, and what their coroutines are in.
+//!
+//! In: a process with event loops. Out: [`Task`]s with their coroutines from the outermost to the one that waits. Up to 3.13
+//! asyncio keeps weak references to its tasks in a set; from 3.14 on each thread state has a list of them, whose place is
+//! found by its shape. What a thread's loop cannot run while the thread is blocked is said by `holders` and the findings.
+
+use crate::image::Addr;
+use crate::python::inspect::Inspector;
+use crate::python::objects::Objects;
+
+/// Tasks that are looked at.
+const MOST_TASKS: usize = 10_000;
+/// Coroutines that await each other.
+const MOST_COROUTINES: usize = 64;
+/// Bytes behind a thread state that are searched for the list of its tasks (3.14.10: 40, 3.15.2: 168).
+const SEARCHED: u64 = 512;
+/// The list's node in a task from 3.14 on.
+const NODE: u64 = 152;
+
+/// Offsets in the task of C (`TaskObj` of Modules/_asynciomodule.c): the loop stands behind the head in all.
+struct Offsets {
+    version: (u8, u8),
+    waits_for: u64,
+    coroutine: u64,
+    name: u64,
+}
+
+/// DWARF of `_asyncio` in 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0; debug section of 3.14.10 and 3.15.2.
+const OFFSETS: &[Offsets] = &[
+    Offsets { version: (3, 14), waits_for: 120, coroutine: 128, name: 136 },
+    Offsets { version: (3, 13), waits_for: 112, coroutine: 120, name: 128 },
+    Offsets { version: (3, 11), waits_for: 128, coroutine: 136, name: 144 },
+    Offsets { version: (3, 10), waits_for: 152, coroutine: 160, name: 168 },
+    Offsets { version: (3, 9), waits_for: 144, coroutine: 152, name: 160 },
+    Offsets { version: (3, 8), waits_for: 104, coroutine: 112, name: 120 },
+];
+
+/// One task that has not ended.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) object: Addr,
+    /// "Task-3".
+    pub(super) name: String,
+    /// Kernel thread that runs its loop, if one does.
+    pub(super) tid: Option<i32>,
+    /// The future or task that it waits for.
+    pub(super) waits_for: Option<Addr>,
+    /// Its coroutine, and those that this one awaits, the innermost last.
+    pub(super) coroutines: Vec<Addr>,
+}
+
+/// The tasks of all loops of a process.
+pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
+    let (major, minor, _) = inspector.python.version;
+    let Some(offsets) = OFFSETS.iter().find(|row| row.version <= (major, minor)) else { return Vec::new() };
+    let objects = inspector.objects();
+    // The head of an object is larger without a GIL; no such build of the table was seen.
+    if objects.head() != 16 {
+        return Vec::new();
+    }
+    let mut found: Vec<(Addr, Option<i32>)> = Vec::new();
+    if minor >= 14 {
+        for thread in &inspector.python.threads {
+            found.extend(listed(inspector, thread.tstate).into_iter().map(|task| (task, thread.tid)));
+        }
+    } else {
+        let sets =
+            ["_scheduled_tasks", "_all_tasks"].into_iter().flat_map(|name| inspector.globals("asyncio.tasks", name));
+        for set in sets {
+            let weak = objects.attribute(set, "data").and_then(|data| objects.sequence(data, MOST_TASKS as u64));
+            let tasks = weak.unwrap_or_default().into_iter().filter_map(|weak| objects.field(weak, 0));
+            found.extend(tasks.map(|task| (task, loop_thread(inspector, &objects, task))));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    let task = |(object, tid): (Addr, Option<i32>)| {
+        if !is_task(&objects, object) {
+            return None;
+        }
+        let name = objects.text(objects.pointer(object + offsets.name)?);
+        let coroutine = objects.pointer(object + offsets.coroutine)?;
+        let coroutines = chain(inspector, coroutine);
+        (!coroutines.is_empty()).then(|| Task {
+            object,
+            name: name.unwrap_or_else(|| format!("task {object}")),
+            tid,
+            waits_for: objects.pointer(object + offsets.waits_for).filter(|future| !future.is_null()),
+            coroutines,
+        })
+    };
+    found.into_iter().take(MOST_TASKS).filter_map(task).collect()
+}
+
+/// `_asyncio.Task`, or a class of that name.
+pub(super) fn is_task(objects: &Objects<'_>, object: Addr) -> bool {
+    objects.class_name(object).is_some_and(|class| class == "_asyncio.Task" || class == "Task")
+}
+
+/// The thread that runs the loop of a task: the loop notes its ident while it runs.
+fn loop_thread(inspector: &Inspector<'_>, objects: &Objects<'_>, task: Addr) -> Option<i32> {
+    let ident = objects.unsigned(objects.attribute(objects.field(task, 0)?, "_thread_id")?)?;
+    inspector.python.threads.iter().find(|state| state.ident == ident)?.tid
+}
+
+/// The tasks in the list of a thread state: a ring whose nodes lie in tasks.
+fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
+    let objects = inspector.objects();
+    let Some(size) = inspector.python.layout.as_ref().map(|layout| layout.thread_size) else { return Vec::new() };
+    let heads = (0..SEARCHED / 8).map(|word| tstate + size + word * 8);
+    for head in heads {
+        let Some(first) = objects.pointer(head).filter(|first| *first != head && first.0 > NODE) else { continue };
+        if objects.pointer(first + 8) != Some(head) || !is_task(&objects, first - NODE) {
+            continue;
+        }
+        let mut tasks = Vec::new();
+        let mut node = first;
+        while node != head && tasks.len() < MOST_TASKS {
+            tasks.push(node - NODE);
+            match objects.pointer(node) {
+                Some(next) if !next.is_null() => node = next,
+                _ => break,
+            }
+        }
+        return tasks;
+    }
+    Vec::new()
+}
+
+/// A coroutine and those that it awaits. What is awaited lies on top of the value stack; what lies above it is dead, and a
+/// coroutine there has ended.
+fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
+    let objects = inspector.objects();
+    let is_coroutine = |object: Addr| {
+        let class = objects.class_name(object);
+        class.is_some_and(|class| matches!(class.as_str(), "coroutine" | "generator" | "async_generator"))
+    };
+    let mut list: Vec<Addr> = Vec::new();
+    let mut next = Some(coroutine).filter(|coroutine| is_coroutine(*coroutine));
+    while let Some(here) = next.filter(|here| !list.contains(here) && list.len() < MOST_COROUTINES) {
+        let Some(frame) =
+            inspector.frames().of_generator(here).and_then(|(frame, code)| inspector.frames().at(frame, code))
+        else {
+            break;
+        };
+        list.push(here);
+        let mut inner = frame.stack().into_iter().rev().filter(|slot| !slot.is_null() && is_coroutine(*slot));
+        next = inner.find(|slot| inspector.frames().of_generator(*slot).is_some());
+    }
+    list
+}
