@@ -149,6 +149,17 @@ pub(crate) enum Liveness {
     Ranges { table: u64, variables: u64 },
 }
 
+/// Where a frame that does not run keeps the top of its value stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StackTop {
+    /// `f_stacktop` (up to 3.9), `stackpointer` (3.14 on).
+    Pointer(u64),
+    /// `f_stackdepth`: slots (3.10).
+    Depth(u64),
+    /// `stacktop`: slots and variables (3.11 to 3.13).
+    DepthAndVariables(u64),
+}
+
 /// Where the names of local variables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LocalNames {
@@ -173,6 +184,7 @@ pub(crate) struct ValueLayout {
     pub(crate) frame_locals: u64,
     pub(crate) frame_globals: u64,
     pub(crate) liveness: Liveness,
+    pub(crate) stack_top: StackTop,
     pub(crate) code_stack_size: u64,
     pub(crate) local_names: LocalNames,
     /// `co_names`: what the code calls globals and attributes.
@@ -247,6 +259,7 @@ const V3_7: Layout = Layout {
         frame_locals: 360,
         frame_globals: 48,
         liveness: Liveness::Blocks { stack: 64, count: 112, blocks: 120 },
+        stack_top: StackTop::Pointer(72),
         code_stack_size: 28,
         local_names: LocalNames::Three([64, 80, 72]),
         code_names: 56,
@@ -291,6 +304,7 @@ const V3_10: Layout = Layout {
     values: ValueLayout {
         frame_locals: 352,
         liveness: Liveness::Blocks { stack: 64, count: 104, blocks: 112 },
+        stack_top: StackTop::Depth(80),
         function_name: 32,
         ..V3_8.values
     },
@@ -331,6 +345,7 @@ const V3_11: Layout = Layout {
         frame_locals: 72,
         frame_globals: 8,
         liveness: Liveness::Ranges { table: 40, variables: 76 },
+        stack_top: StackTop::DepthAndVariables(64),
         code_stack_size: 68,
         local_names: LocalNames::One(96),
         code_names: 32,
@@ -488,6 +503,7 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         values: ValueLayout {
             frame_locals: table[words.frame + 4],
             liveness: Liveness::Ranges { table: 40 + more, variables: 72 + more },
+            stack_top: if version.1 >= 14 { StackTop::Pointer(64) } else { V3_12.values.stack_top },
             code_stack_size: 64 + more,
             local_names: LocalNames::One(table[words.code + 7]),
             code_names: 32 + more,

@@ -9,10 +9,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::layout::{GeneratorFrame, Layout, Liveness, LocalNames};
+use super::PythonFrame;
+use super::layout::{GeneratorFrame, Layout, Liveness, LocalNames, StackTop};
 use super::names::{bytes, text};
 use super::objects::Objects;
-use super::walk::instruction_offset;
+use super::walk::{instruction_offset, suspended_frame};
 use crate::image::{Addr, Memory, MemoryExt};
 
 /// More variables or slots than any function has.
@@ -120,6 +121,12 @@ impl<'a> Frames<'a> {
         (self.objects.class_name(code).as_deref() == Some("code")).then_some((frame, code))
     }
 
+    /// Function, file and line of a frame that is on no thread's list.
+    pub(crate) fn suspended(&self, generator: Addr) -> Option<PythonFrame> {
+        let (frame, code) = self.of_generator(generator)?;
+        suspended_frame(self.memory, self.layout, frame, code)
+    }
+
     /// The name of a code object.
     pub(crate) fn code_name(&self, code: Addr) -> Option<String> {
         let offset = self.layout.code_qualified_name.unwrap_or(self.layout.code_name);
@@ -217,6 +224,24 @@ impl<'a> Frame<'_, 'a> {
     /// All slots of its value stack, also those that are not in use: to look for an object that must be there.
     pub(crate) fn stack(&self) -> Vec<Addr> {
         self.slots(self.stack, self.shape.stack_size)
+    }
+
+    /// What is on the value stack of a frame that does not run, a suspended generator's: the top is the last.
+    pub(crate) fn suspended_stack(&self) -> Vec<Addr> {
+        let memory = self.frames.memory;
+        let at = |offset: u64| self.address + offset;
+        let depth = match self.frames.layout.values.stack_top {
+            StackTop::Pointer(offset) => {
+                memory.u64(at(offset)).ok().and_then(|top| Some(top.checked_sub(self.stack.0)? / 8))
+            }
+            StackTop::Depth(offset) => memory.u32(at(offset)).ok().map(u64::from),
+            StackTop::DepthAndVariables(offset) => {
+                memory.u32(at(offset)).ok().and_then(|top| u64::from(top).checked_sub(self.variables))
+            }
+        };
+        depth
+            .filter(|depth| *depth <= self.shape.stack_size)
+            .map_or_else(Vec::new, |depth| self.slots(self.stack, depth))
     }
 
     /// Objects whose `with` block it has entered and not left, the outermost first.

@@ -227,6 +227,13 @@ fn frames(
     (entries, gap)
 }
 
+/// One frame that is on no thread's list: a suspended generator's.
+pub(crate) fn suspended_frame(memory: &dyn Memory, layout: &Layout, frame: Addr, code: Addr) -> Option<PythonFrame> {
+    let instruction = memory.u64(frame + layout.frame_instruction).ok()?;
+    let raw = Raw { address: frame, code, instruction, shim: false, entry: false };
+    Some(python_frame(memory, layout, &raw, &mut Codes::new(memory, layout)))
+}
+
 fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Codes<'_>) -> PythonFrame {
     let code = codes.get(raw.code);
     let offset = instruction_offset(memory, layout, raw.address, raw.code, raw.instruction);

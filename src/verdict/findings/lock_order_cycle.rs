@@ -3,7 +3,9 @@
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
 use super::{Context, Draft, Explanation, Rule};
+use crate::graph::CycleEdge;
 use crate::report::Severity;
+use crate::waits::Party;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -26,6 +28,12 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     context.cycle_drafts(|cycle| {
         cycle.edges.len() > 1
             && !cycle.has_kind("gil")
-            && cycle.edges.iter().filter(|edge| super::is_lock(edge.resource.kind)).count() >= 2
+            && cycle.edges.iter().filter(|edge| is_wait_for_lock(edge)).count() >= 2
     })
+}
+
+/// A task of asyncio waits for locks of asyncio only, which have no kind of their own.
+fn is_wait_for_lock(edge: &CycleEdge) -> bool {
+    let is_task = matches!(&edge.waiter, Party::Resource(key) if key.kind == "asyncio_task");
+    super::is_lock(edge.resource.kind) || is_task && edge.resource.kind == "other"
 }

@@ -4,6 +4,7 @@
 //! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
 
 mod dead_process_holds_lock;
+mod event_loop_blocked;
 mod executor_self_wait;
 mod file_lock_cycle;
 mod fork_orphaned_lock;
@@ -86,6 +87,7 @@ const REGISTRY: &[Rule] = &[
     dead_process_holds_lock::RULE,
     pipe_without_writer::RULE,
     nobody_left_to_wake::RULE,
+    event_loop_blocked::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
 ];

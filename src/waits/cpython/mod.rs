@@ -6,6 +6,7 @@
 
 mod behind;
 mod composites;
+mod event_loops;
 mod futures;
 pub mod gil;
 mod holders;
@@ -29,6 +30,9 @@ use with_blocks::Held;
 
 /// Kinds of this family's resources that threads wait for.
 const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "mp_lock", "py_mutex"];
+
+/// In the state of a resource that is an event loop: how many tasks it has.
+pub(crate) const EVENT_LOOP: &str = "tasks";
 
 /// What the family keeps of one process.
 #[derive(Debug)]
@@ -88,6 +92,7 @@ impl Family for Cpython {
         for found in waited(waits, KINDS) {
             holders::find(look, waits, found, out);
         }
+        event_loops::find(look, waits, out);
         for found in waited(waits, &["py_stop_the_world"]) {
             world::holders(&look.processes[found.process], found, out);
         }

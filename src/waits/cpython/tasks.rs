@@ -4,6 +4,7 @@
 //! asyncio keeps weak references to its tasks in a set; from 3.14 on each thread state has a list of them, whose place is
 //! found by its shape. What a thread's loop cannot run while the thread is blocked is said by `holders` and the findings.
 
+use super::with_blocks;
 use crate::image::Addr;
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
@@ -39,7 +40,7 @@ const OFFSETS: &[Offsets] = &[
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) object: Addr,
-    /// "Task-3".
+    /// "Task-3 (fetch)".
     pub(super) name: String,
     /// Kernel thread that runs its loop, if one does.
     pub(super) tid: Option<i32>,
@@ -47,6 +48,28 @@ pub(super) struct Task {
     pub(super) waits_for: Option<Addr>,
     /// Its coroutine, and those that this one awaits, the innermost last.
     pub(super) coroutines: Vec<Addr>,
+}
+
+impl Task {
+    /// Objects whose `with` and `async with` blocks the task has entered. While a coroutine awaits the `__aenter__` of an
+    /// object, a protected range of the await covers the `__aexit__` below it on the stack (3.12 on): that block is not entered.
+    pub(super) fn entered(&self, inspector: &Inspector<'_>) -> Vec<Addr> {
+        let frames = inspector.frames();
+        let mut all = Vec::new();
+        for (position, coroutine) in self.coroutines.iter().enumerate() {
+            let mut entered = with_blocks::of_generator(inspector, *coroutine);
+            let awaited = self.coroutines.get(position + 1).and_then(|next| frames.of_generator(*next));
+            let entering = awaited.and_then(|(frame, code)| {
+                let name = frames.code_name(code)?;
+                name.ends_with("__aenter__").then(|| frames.at(frame, code)?.first()).flatten()
+            });
+            if entering.is_some() && entered.last().copied() == entering {
+                entered.pop();
+            }
+            all.extend(entered);
+        }
+        all
+    }
 }
 
 /// The tasks of all loops of a process.
@@ -78,12 +101,16 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
         if !is_task(&objects, object) {
             return None;
         }
-        let name = objects.text(objects.pointer(object + offsets.name)?);
+        // A number until somebody asks for it, from 3.12 on.
+        let name = objects.pointer(object + offsets.name)?;
+        let name = objects.text(name).or_else(|| Some(format!("Task-{}", objects.unsigned(name)?)));
         let coroutine = objects.pointer(object + offsets.coroutine)?;
         let coroutines = chain(inspector, coroutine);
+        let outer = coroutines.first().and_then(|outer| inspector.frames().of_generator(*outer));
+        let function = outer.and_then(|(_, code)| inspector.frames().code_name(code)).unwrap_or_default();
         (!coroutines.is_empty()).then(|| Task {
             object,
-            name: name.unwrap_or_else(|| format!("task {object}")),
+            name: format!("{} ({function})", name.unwrap_or_else(|| object.to_string())),
             tid,
             waits_for: objects.pointer(object + offsets.waits_for).filter(|future| !future.is_null()),
             coroutines,
@@ -127,8 +154,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     Vec::new()
 }
 
-/// A coroutine and those that it awaits. What is awaited lies on top of the value stack; what lies above it is dead, and a
-/// coroutine there has ended.
+/// A coroutine and those that it awaits. What is awaited lies on top of the value stack, or one below.
 fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let is_coroutine = |object: Addr| {
@@ -144,8 +170,8 @@ fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
             break;
         };
         list.push(here);
-        let mut inner = frame.stack().into_iter().rev().filter(|slot| !slot.is_null() && is_coroutine(*slot));
-        next = inner.find(|slot| inspector.frames().of_generator(*slot).is_some());
+        let top = frame.suspended_stack().into_iter().rev().take(2);
+        next = top.into_iter().find(|slot| !slot.is_null() && is_coroutine(*slot));
     }
     list
 }

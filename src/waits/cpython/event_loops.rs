@@ -1,0 +1,153 @@
+//! What tasks of asyncio wait for: locks of asyncio, each other, a loop whose thread is held up.
+//!
+//! In: tasks and all waits of threads. Out: waits whose waiter is a task, and who holds what these wait for. A task is a
+//! resource that waits; a cycle of tasks shows no thread that waits for a lock, since the loop itself is idle.
+
+use super::super::facts::Process;
+use super::super::family::{Found, Look, add_resource, exact_hold, key};
+use super::super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, Wait};
+use super::composites::{is_library, method};
+use super::tasks::{Task, is_task};
+use super::{EVENT_LOOP, Facts};
+use crate::python::PythonFrame;
+use crate::python::inspect::frames_of;
+
+/// Tasks of one process that waits are told of.
+const MOST_TASKS: usize = 256;
+/// Futures that one task gathers.
+const MOST_CHILDREN: u64 = 256;
+
+/// Add what the tasks of each process wait for.
+pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
+    for process in &look.processes {
+        let Some(facts) = &process.python else { continue };
+        let mut frames = facts.inspector.python.threads.iter().flat_map(frames_of);
+        if !frames.any(|frame| frame.file.contains("/asyncio/")) {
+            continue;
+        }
+        of_tasks(process, facts, out);
+        for found in waits.iter().filter(|found| found.process == process.context.process) {
+            of_a_loop(process, facts, found, out);
+        }
+    }
+}
+
+/// Tasks that wait for locks of asyncio and for other tasks.
+fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
+    let inspector = &facts.inspector;
+    let objects = inspector.objects();
+    let frames = inspector.frames();
+    for task in facts.tasks().iter().take(MOST_TASKS) {
+        let inner = task.coroutines.last().and_then(|inner| frames.of_generator(*inner));
+        let in_lock = inner.and_then(|(frame, code)| {
+            let lock = frames.at(frame, code)?.first()?;
+            let name = frames.code_name(code)?;
+            (name.rsplit('.').next()? == "acquire" && objects.class_name(lock)? == "Lock").then_some(lock)
+        });
+        if let Some(lock) = in_lock {
+            let is_inside = |other: &&Task| other.entered(inspector).contains(&lock);
+            let holders: Vec<&Task> = facts.tasks().iter().filter(is_inside).collect();
+            let place = own_frame(facts, task);
+            let name = place.as_ref().and_then(|frame| inspector.name_of(lock, std::iter::once(frame)));
+            let resource = Resource {
+                key: key(process, "other", lock),
+                process: process.context.process,
+                label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
+                state: Vec::new(),
+            };
+            let is_known = out.resources.iter().any(|known| known.key == resource.key);
+            wait(process, task, &resource, &format!("{} in Lock.acquire of it", at(place.as_ref())), out);
+            if is_known {
+                continue;
+            }
+            for holder in &holders {
+                let frame = own_frame(facts, holder);
+                let evidence = format!("{} has entered its `async with` block, {}", holder.name, at(frame.as_ref()));
+                let party = Party::Resource(resource_of(process, holder).key);
+                add_resource(out, &resource_of(process, holder));
+                let certainty = if holders.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
+                let hold = exact_hold(&resource.key, party, None, vec![evidence]);
+                out.holds.push(Hold { certainty, binding: holders.len() == 1, ..hold });
+            }
+            continue;
+        }
+        let Some(future) = task.waits_for else { continue };
+        let gathered = || objects.sequence(objects.attribute(future, "_children")?, MOST_CHILDREN);
+        let others = if is_task(&objects, future) { vec![future] } else { gathered().unwrap_or_default() };
+        for other in facts.tasks().iter().filter(|other| others.contains(&other.object)) {
+            wait(process, task, &resource_of(process, other), "it awaits that task", out);
+        }
+    }
+}
+
+/// The innermost coroutine of a task that is no function of asyncio.
+fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
+    let frames = task.coroutines.iter().rev().filter_map(|coroutine| facts.inspector.frames().suspended(*coroutine));
+    frames.into_iter().find(|frame| !is_library(&frame.file))
+}
+
+/// "at app.py:31 in fetch".
+fn at(frame: Option<&PythonFrame>) -> String {
+    let Some(frame) = frame else { return "its innermost coroutine is".into() };
+    let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
+    let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!("it is at {file}{line} in {}", frame.function)
+}
+
+/// A thread that waits inside of a callback of its loop: no task of the loop goes on meanwhile.
+fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &Found, out: &mut Observations) {
+    let tid = process.threads[found.thread].image.tid;
+    let stack: Vec<&PythonFrame> = facts.inspector.stack(tid).collect();
+    let is_in = |frame: &PythonFrame, file: &str, name: &str| frame.file.ends_with(file) && method(frame) == name;
+    let Some(turn) = stack.iter().position(|frame| is_in(frame, "/asyncio/base_events.py", "_run_once")) else {
+        return;
+    };
+    if !stack[..turn].iter().any(|frame| is_in(frame, "/asyncio/events.py", "_run")) {
+        return;
+    }
+    let own: Vec<&Task> = facts.tasks().iter().filter(|task| task.tid == Some(tid)).collect();
+    let name = process.threads[found.thread].name();
+    let resource = Resource {
+        key: key(process, "other", stack[turn].address),
+        process: process.context.process,
+        label: format!("the event loop of {name}"),
+        state: vec![(EVENT_LOOP, own.len() as i64)],
+    };
+    add_resource(out, &resource);
+    for task in own.iter().take(MOST_TASKS) {
+        wait(process, task, &resource, "its loop's thread is inside of a callback", out);
+    }
+    let evidence =
+        vec![format!("{} runs the loop and is in one of its callbacks", process.threads[found.thread].describe())];
+    let frame = process.threads[found.thread].merged_python(stack[turn].address);
+    let holder = Party::Thread(process.context.process, tid);
+    out.holds.push(Hold { frame, ..exact_hold(&resource.key, holder, None, evidence) });
+}
+
+fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
+    Resource {
+        key: key(process, "asyncio_task", task.object),
+        process: process.context.process,
+        label: format!("task {}", task.name),
+        state: Vec::new(),
+    }
+}
+
+fn wait(process: &Process<'_>, task: &Task, resource: &Resource, evidence: &str, out: &mut Observations) {
+    let own = resource_of(process, task);
+    let waiter: ResourceKey = own.key.clone();
+    add_resource(out, &own);
+    add_resource(out, resource);
+    out.waits.push(Wait {
+        waiter: Party::Resource(waiter),
+        resource: resource.key.clone(),
+        mode: None,
+        needs: Needs::All,
+        timed: false,
+        since_ms: None,
+        frame: None,
+        certainty: Certainty::Exact,
+        evidence: vec![format!("{}: {evidence}", task.name)],
+        spinning: false,
+    });
+}
