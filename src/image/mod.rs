@@ -220,6 +220,17 @@ impl Mapping {
     }
 }
 
+/// Whether two processes come from one by fork: where their code lies was drawn by lot, once for both.
+pub fn come_from_one(one: &[Mapping], other: &[Mapping]) -> bool {
+    let code = |mappings: &[Mapping]| -> Vec<(Addr, Option<String>)> {
+        let of_files = mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
+        of_files.map(|mapping| (mapping.start, mapping.path.clone())).collect()
+    };
+    let (one, other) = (code(one), code(other));
+    // The program alone may have a fixed address.
+    one.iter().filter(|mapping| other.contains(mapping)).count() >= 2
+}
+
 impl ThreadImage {
     /// A thread of which nothing is known but its id, in every namespace, and that it sleeps.
     pub fn new(tid: i32) -> ThreadImage {

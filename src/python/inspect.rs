@@ -133,6 +133,11 @@ impl<'a> Inspector<'a> {
         })
     }
 
+    /// Whether an object is a number, a text, a container or code: it has no attributes of interest.
+    pub(crate) fn is_plain(&self, object: Addr) -> bool {
+        self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()))
+    }
+
     /// Whether a frame has an object in a variable, in an attribute of one, or in a global that its code names.
     pub(crate) fn has_at_hand(&self, frame: &Frame<'_, '_>, object: Addr) -> bool {
         let objects = self.objects();
@@ -148,7 +153,7 @@ impl<'a> Inspector<'a> {
     }
 
     /// The globals that the code of a frame names.
-    fn named_globals(&self, frame: &Frame<'_, '_>) -> Vec<(String, Addr)> {
+    pub(crate) fn named_globals(&self, frame: &Frame<'_, '_>) -> Vec<(String, Addr)> {
         let objects = self.objects();
         let globals = frame.globals().and_then(|dict| objects.items(dict)).unwrap_or_default();
         let text = |(key, value): (Addr, Addr)| Some((objects.text(key)?, value));

@@ -8,7 +8,7 @@ use super::family::{Found, Look, exact_hold, waits_for};
 use super::kernel::OtherEnd;
 use super::libc::call_sites::Calls;
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
-use crate::image::{Addr, Gap, ProcessImage};
+use crate::image::{Addr, Gap, come_from_one};
 
 /// Generations of parents asked for an owner that fork left behind.
 const GENERATIONS: usize = 16;
@@ -234,7 +234,7 @@ fn gone(look: &Look<'_>, process: &Process<'_>, resource: &Resource, owner: &Own
     let relative = look.processes.iter().find(|other| {
         other.context.process != process.context.process
             && other.libc_tid(owner.tid).is_some()
-            && were_one(other.context.image, process.context.image)
+            && come_from_one(&other.context.image.mappings, &process.context.image.mappings)
     });
     if let Some(relative) = relative
         && let Some(position) = relative.libc_tid(owner.tid)
@@ -249,17 +249,6 @@ fn gone(look: &Look<'_>, process: &Process<'_>, resource: &Resource, owner: &Own
     }
     let text = format!("no thread of process {} has the id {}", process.context.image.pid, owner.tid);
     absent(process, resource, owner, Gone::Exited, &text)
-}
-
-/// Whether two processes come from one by fork: where their code lies was drawn by lot, once for both.
-fn were_one(one: &ProcessImage, other: &ProcessImage) -> bool {
-    let code = |image: &ProcessImage| -> Vec<(Addr, Option<String>)> {
-        let mappings = image.mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
-        mappings.map(|mapping| (mapping.start, mapping.path.clone())).collect()
-    };
-    let (one, other) = (code(one), code(other));
-    // The program alone may have a fixed address.
-    one.iter().filter(|mapping| other.contains(mapping)).count() >= 2
 }
 
 /// A hold by a party that is gone.

@@ -7,7 +7,7 @@
 use super::facts::Process;
 use super::family::{Found, Look, exact_hold};
 use super::libc::initialisers;
-use super::{Certainty, Hold, Hopeless, Needs, Observations, Scope};
+use super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
 use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
 use crate::image::{Gap, TaskState};
 
@@ -44,7 +44,10 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
             let key = &found.decoded.resource.key;
             let is_known = out.hopeless.iter().any(|known| known.resource == *key);
             // Whoever is known to hold it is looked for in cycles.
-            let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate);
+            // A generator that has stopped holds it for nobody.
+            let counts =
+                |hold: &Hold| hold.certainty > Certainty::Candidate && !matches!(hold.holder, Party::Resource(_));
+            let is_held = out.holds.iter().any(|hold| hold.resource == *key && counts(hold));
             if is_known || is_held {
                 continue;
             }

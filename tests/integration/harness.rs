@@ -97,6 +97,18 @@ impl Target {
         self
     }
 
+    /// Wait until its first thread sleeps in a call for events, seen several times.
+    pub(crate) fn settle_in_poll(self) -> Target {
+        let mut seen = 0;
+        wait_until("the target comes to wait for events", || {
+            let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid())).unwrap_or_default();
+            // epoll_wait.
+            seen = if call.starts_with("232 ") { seen + 1 } else { 0 };
+            seen >= 5
+        });
+        self
+    }
+
     /// End one of its processes by SIGABRT; a core that the kernel writes of it is complete then.
     pub(crate) fn abort(&self, pid: i32) {
         signal_process(pid, "ABRT");
@@ -217,9 +229,13 @@ impl Look {
         self.json["findings"].as_array().expect("a list").iter().filter_map(|f| f["code"].as_str()).collect()
     }
 
-    /// Names of the waiting threads of each cycle, sorted.
+    /// Names of the waiting threads of each cycle, sorted; of tasks their labels.
     pub(crate) fn cycles(&self) -> Vec<Vec<String>> {
         let name = |edge: &Value| {
+            if let Some(id) = edge["waiter_resource"].as_str() {
+                let resource = self.json["resources"].as_array()?.iter().find(|r| r["id"] == id)?;
+                return resource["label"].as_str().map(str::to_string);
+            }
             let process = self.json["processes"].as_array()?.iter().find(|p| p["id"] == edge["process"])?;
             let thread = process["threads"].as_array()?.iter().find(|t| t["tid"] == edge["waiter"])?;
             thread["name"].as_str().map(str::to_string)

@@ -11,3 +11,4 @@ mod native;
 mod peers;
 mod post_mortem;
 mod python;
+mod python_locks;

@@ -12,13 +12,13 @@ use crate::python::pythons;
 
 /// What must not differ between sources; threads by their ids, since a core has no names of them.
 #[derive(Debug, PartialEq)]
-struct Essence {
+pub(crate) struct Essence {
     verdict: String,
     cycles: Vec<Vec<(i64, i64)>>,
     findings: Vec<String>,
 }
 
-fn essence(look: &Look) -> Essence {
+pub(crate) fn essence(look: &Look) -> Essence {
     Essence {
         verdict: look.verdict().to_owned(),
         cycles: look.json["cycles"].as_array().expect("a list").iter().map(edges).collect(),
@@ -50,7 +50,7 @@ pub(crate) fn snapshot(pids: &[i32], file: &Path, more: &[&str]) {
 }
 
 /// Cores as gdb writes them.
-fn gdb_cores(pids: &[i32], folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn gdb_cores(pids: &[i32], folder: &Path) -> Vec<PathBuf> {
     let core = |pid: &i32| {
         let file = folder.join(format!("gcore.{pid}"));
         let done = Command::new("gdb")

@@ -13,6 +13,7 @@ use crate::harness::{Target, attach, compile, testdata};
 pub(crate) struct Python {
     program: PathBuf,
     root: Option<PathBuf>,
+    has_gil: bool,
 }
 
 impl Python {
@@ -62,17 +63,26 @@ impl Python {
 
     /// Version and path, as it says itself. A shim of a version manager is a script that starts another program.
     fn asked(mut self) -> Option<(String, Python)> {
-        let ask = "import sys; print('%d.%d.%d' % sys.version_info[:3]); print(sys.executable)";
+        let ask = "import sys; gil = getattr(sys, '_is_gil_enabled', lambda: True)()
+print('%d.%d.%d' % sys.version_info[:3] + ('' if gil else 't')); print(sys.executable)";
         let answer = self.command().args(["-c", ask]).output().ok()?;
         let text = String::from_utf8(answer.stdout).ok()?;
         let (version, program) = text.trim().split_once('\n')?;
         self.program = PathBuf::from(program);
+        self.has_gil = !version.ends_with('t');
         Some((version.to_string(), self))
     }
 }
 
-/// Version -> interpreter, 3.7 and newer.
+/// Version -> interpreter with a GIL, 3.7 and newer.
 pub(crate) fn pythons() -> BTreeMap<String, Python> {
+    let mut found = all_pythons();
+    found.retain(|_, python| python.has_gil);
+    found
+}
+
+/// Version -> interpreter, 3.7 and newer; that of a build without a GIL ends in "t".
+pub(crate) fn all_pythons() -> BTreeMap<String, Python> {
     let list = |name| std::env::var(name).unwrap_or_default();
     let mut found = BTreeMap::new();
     let own = [list("LOCKSCOPE_PYTHONS"), list("PATH")].join(":");
@@ -87,7 +97,9 @@ pub(crate) fn pythons() -> BTreeMap<String, Python> {
             if !outside.exists() {
                 continue;
             }
-            let Some((version, python)) = (Python { program, root: root.clone() }).asked() else { continue };
+            let Some((version, python)) = (Python { program, root: root.clone(), has_gil: true }).asked() else {
+                continue;
+            };
             let minor: u32 = version.split('.').nth(1).and_then(|m| m.parse().ok()).unwrap_or(0);
             if version.starts_with("3.") && minor >= 7 {
                 found.entry(version).or_insert(python);

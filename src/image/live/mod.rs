@@ -38,6 +38,7 @@ use proc_fs::ProcFs;
 pub(crate) use proc_fs::parse_maps;
 use stop::{Outcome, ProcessStop, StopError};
 
+use super::come_from_one;
 use super::{
     Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, Registers, Syscall, TaskState, ThreadImage,
 };
@@ -279,11 +280,13 @@ impl LiveTarget {
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
                 target.memory = Some(Arc::clone(&memory));
             }
+            let parent_threads = facts.parent.map(|parent| parent_threads(&self.proc_fs, parent, &mappings));
+            let parent_threads = parent_threads.unwrap_or_default();
             image.processes.push(ProcessImage {
                 pid,
                 ns_pid: facts.namespace_pid,
                 parent: facts.parent,
-                parent_threads: facts.parent.map(|parent| parent_threads(&self.proc_fs, parent)).unwrap_or_default(),
+                parent_threads,
                 exe: facts.program,
                 cmdline: facts.command_line,
                 threads,
@@ -452,9 +455,14 @@ fn ticks_to_ms(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
 }
 
-/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one.
-fn parent_threads(proc_fs: &ProcFs, parent: i32) -> Vec<(i32, String)> {
+/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. None where
+/// the process has run another program since the fork.
+fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
     const MOST: usize = 4096;
+    let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
+    if !mappings.is_empty() && !come_from_one(&mappings, own) {
+        return Vec::new();
+    }
     let threads = proc_fs.threads(parent).unwrap_or_default();
     threads
         .into_iter()

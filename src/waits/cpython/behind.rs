@@ -78,7 +78,7 @@ pub(super) fn noun(what: &What) -> &str {
         What::Lock => "Lock",
         What::RecursiveLock => "RLock",
         What::SimpleQueue => "SimpleQueue",
-        What::SharedLock => "SemLock",
+        What::SharedLock => "multiprocessing lock",
         What::End(_) => "thread handle",
         What::File(_) => "file object",
         What::Other(class) => class,

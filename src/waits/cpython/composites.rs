@@ -113,6 +113,8 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
         state.push(("owner", *ident as i64));
     }
     let (frame, name) = called(inspector, stack, behind.object);
+    // The program has the wrapper of `multiprocessing.synchronize`.
+    let name = name.map(|name| name.strip_suffix("._semlock").map_or(name.clone(), str::to_owned));
     let noun = noun(&behind.what);
     Some(Purpose {
         kind,
@@ -133,8 +135,8 @@ fn called<'s>(
     object: Addr,
 ) -> (Option<&'s PythonFrame>, Option<String>) {
     let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file)).count();
-    let name = inspector.name_of(object, stack.iter().copied());
-    let name = name.or_else(|| inspector.name_of(object, stack.iter().skip(library).copied()));
+    let outside = inspector.name_of(object, stack.iter().skip(library).copied());
+    let name = outside.or_else(|| inspector.name_of(object, stack.iter().take(library).copied()));
     (stack.first().copied(), name)
 }
 

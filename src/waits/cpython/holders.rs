@@ -84,7 +84,7 @@ fn hold(
 
 /// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is not
 /// known, but its thread state is.
-fn with_ident(process: &Process<'_>, facts: &Facts<'_>, ident: u64) -> Option<usize> {
+pub(super) fn with_ident(process: &Process<'_>, facts: &Facts<'_>, ident: u64) -> Option<usize> {
     let state = || facts.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
     process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
 }

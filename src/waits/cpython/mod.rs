@@ -10,6 +10,7 @@ mod event_loops;
 mod futures;
 pub mod gil;
 mod holders;
+mod shared;
 mod suspended;
 mod tasks;
 mod with_blocks;
@@ -20,7 +21,7 @@ use std::cell::OnceCell;
 use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, key, waited};
 use super::{Needs, Observations, Resource};
-use crate::image::Memory;
+use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::Inspector;
 pub(crate) use composites::is_library;
@@ -29,7 +30,7 @@ use tasks::Task;
 use with_blocks::Held;
 
 /// Kinds of this family's resources that threads wait for.
-const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "mp_lock", "py_mutex"];
+const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "py_mutex"];
 
 /// In the state of a resource that is an event loop: how many tasks it has.
 pub(crate) const EVENT_LOOP: &str = "tasks";
@@ -41,6 +42,7 @@ pub struct Facts<'a> {
     held: OnceCell<Vec<Held>>,
     suspended: OnceCell<Vec<Suspended>>,
     tasks: OnceCell<Vec<Task>>,
+    shared: OnceCell<Vec<Addr>>,
 }
 
 impl<'a> Facts<'a> {
@@ -51,6 +53,7 @@ impl<'a> Facts<'a> {
             held: OnceCell::new(),
             suspended: OnceCell::new(),
             tasks: OnceCell::new(),
+            shared: OnceCell::new(),
         })
     }
 
@@ -62,6 +65,11 @@ impl<'a> Facts<'a> {
     /// Generators within reach that have locks.
     fn suspended(&self) -> &[Suspended] {
         self.suspended.get_or_init(|| suspended::all(&self.inspector))
+    }
+
+    /// Locks of `multiprocessing` at hand.
+    fn shared(&self) -> &[Addr] {
+        self.shared.get_or_init(|| shared::all(self))
     }
 
     /// Tasks of event loops.
@@ -91,6 +99,9 @@ impl Family for Cpython {
         }
         for found in waited(waits, KINDS) {
             holders::find(look, waits, found, out);
+        }
+        for found in waited(waits, &["mp_lock"]) {
+            shared::find(look, found, out);
         }
         event_loops::find(look, waits, out);
         for found in waited(waits, &["py_stop_the_world"]) {

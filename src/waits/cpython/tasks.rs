@@ -15,10 +15,10 @@ const MOST_TASKS: usize = 10_000;
 const MOST_COROUTINES: usize = 64;
 /// Bytes behind a thread state that are searched for the list of its tasks (3.14.10: 40, 3.15.2: 168).
 const SEARCHED: u64 = 512;
-/// The list's node in a task from 3.14 on.
-const NODE: u64 = 152;
+/// The list's node in a task from 3.14 on, behind the head.
+const NODE: u64 = 136;
 
-/// Offsets in the task of C (`TaskObj` of Modules/_asynciomodule.c): the loop stands behind the head in all.
+/// Offsets in the task of C (`TaskObj` of Modules/_asynciomodule.c) behind the head, where the loop stands in all.
 struct Offsets {
     version: (u8, u8),
     waits_for: u64,
@@ -28,12 +28,12 @@ struct Offsets {
 
 /// DWARF of `_asyncio` in 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1, 3.13.0; debug section of 3.14.10 and 3.15.2.
 const OFFSETS: &[Offsets] = &[
-    Offsets { version: (3, 14), waits_for: 120, coroutine: 128, name: 136 },
-    Offsets { version: (3, 13), waits_for: 112, coroutine: 120, name: 128 },
-    Offsets { version: (3, 11), waits_for: 128, coroutine: 136, name: 144 },
-    Offsets { version: (3, 10), waits_for: 152, coroutine: 160, name: 168 },
-    Offsets { version: (3, 9), waits_for: 144, coroutine: 152, name: 160 },
-    Offsets { version: (3, 8), waits_for: 104, coroutine: 112, name: 120 },
+    Offsets { version: (3, 14), waits_for: 104, coroutine: 112, name: 120 },
+    Offsets { version: (3, 13), waits_for: 96, coroutine: 104, name: 112 },
+    Offsets { version: (3, 11), waits_for: 112, coroutine: 120, name: 128 },
+    Offsets { version: (3, 10), waits_for: 136, coroutine: 144, name: 152 },
+    Offsets { version: (3, 9), waits_for: 128, coroutine: 136, name: 144 },
+    Offsets { version: (3, 8), waits_for: 88, coroutine: 96, name: 104 },
 ];
 
 /// One task that has not ended.
@@ -77,10 +77,6 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
     let (major, minor, _) = inspector.python.version;
     let Some(offsets) = OFFSETS.iter().find(|row| row.version <= (major, minor)) else { return Vec::new() };
     let objects = inspector.objects();
-    // The head of an object is larger without a GIL; no such build of the table was seen.
-    if objects.head() != 16 {
-        return Vec::new();
-    }
     let mut found: Vec<(Addr, Option<i32>)> = Vec::new();
     if minor >= 14 {
         for thread in &inspector.python.threads {
@@ -102,9 +98,9 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
             return None;
         }
         // A number until somebody asks for it, from 3.12 on.
-        let name = objects.pointer(object + offsets.name)?;
+        let name = objects.field(object, offsets.name)?;
         let name = objects.text(name).or_else(|| Some(format!("Task-{}", objects.unsigned(name)?)));
-        let coroutine = objects.pointer(object + offsets.coroutine)?;
+        let coroutine = objects.field(object, offsets.coroutine)?;
         let coroutines = chain(inspector, coroutine);
         let outer = coroutines.first().and_then(|outer| inspector.frames().of_generator(*outer));
         let function = outer.and_then(|(_, code)| inspector.frames().code_name(code)).unwrap_or_default();
@@ -112,7 +108,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
             object,
             name: format!("{} ({function})", name.unwrap_or_else(|| object.to_string())),
             tid,
-            waits_for: objects.pointer(object + offsets.waits_for).filter(|future| !future.is_null()),
+            waits_for: objects.field(object, offsets.waits_for).filter(|future| !future.is_null()),
             coroutines,
         })
     };
@@ -134,18 +130,19 @@ fn loop_thread(inspector: &Inspector<'_>, objects: &Objects<'_>, task: Addr) -> 
 fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let Some(size) = inspector.python.layout.as_ref().map(|layout| layout.thread_size) else { return Vec::new() };
+    let node = objects.head() + NODE;
     let heads = (0..SEARCHED / 8).map(|word| tstate + size + word * 8);
     for head in heads {
-        let Some(first) = objects.pointer(head).filter(|first| *first != head && first.0 > NODE) else { continue };
-        if objects.pointer(first + 8) != Some(head) || !is_task(&objects, first - NODE) {
+        let Some(first) = objects.pointer(head).filter(|first| *first != head && first.0 > node) else { continue };
+        if objects.pointer(first + 8) != Some(head) || !is_task(&objects, first - node) {
             continue;
         }
         let mut tasks = Vec::new();
-        let mut node = first;
-        while node != head && tasks.len() < MOST_TASKS {
-            tasks.push(node - NODE);
-            match objects.pointer(node) {
-                Some(next) if !next.is_null() => node = next,
+        let mut at = first;
+        while at != head && tasks.len() < MOST_TASKS {
+            tasks.push(at - node);
+            match objects.pointer(at) {
+                Some(next) if !next.is_null() => at = next,
                 _ => break,
             }
         }

@@ -1,0 +1,429 @@
+"""Hangs of the standard library's own making: hangs.py CASE [FOLDER]
+
+Each case says what it is before it is ready, in a line of JSON: verdict, finding, the threads of the cycle (or the one that
+waits), words that a report of it must have, and how many threads sleep in a futex. It ends by itself after two minutes.
+"""
+import json
+import os
+import signal
+import sys
+import threading
+
+signal.alarm(120)
+
+
+def truth(verdict, finding, threads, asleep, *words):
+    said = dict(verdict=verdict, finding=finding, threads=sorted(threads), asleep=asleep, words=words)
+    print("TRUTH " + json.dumps(said), flush=True)
+
+
+def ready(*pids):
+    print("READY pids=%s" % ",".join(map(str, pids or (os.getpid(),))), flush=True)
+
+
+def start(function, name, *arguments):
+    thread = threading.Thread(target=function, args=arguments, name=name)
+    thread.start()
+    return thread
+
+
+def start_and_join(*functions):
+    threads = [start(function, function.__name__) for function in functions]
+    ready()
+    for thread in threads:
+        thread.join()
+
+
+# Locks.
+
+def lock_order():
+    truth("deadlock", "lock-order-cycle", ["orders", "users"], 3, "Lock `lock_users`", "Lock `lock_orders`", "__exit__")
+    lock_users, lock_orders, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def orders():
+        with lock_orders:
+            both.wait()
+            with lock_users:
+                pass
+
+    def users():
+        with lock_users:
+            both.wait()
+            with lock_orders:
+                pass
+
+    start_and_join(orders, users)
+
+
+def recursive_order():
+    truth("deadlock", "lock-order-cycle", ["first", "second"], 3, "RLock `one`", "RLock `two`", "owner field")
+    one, two, both = threading.RLock(), threading.RLock(), threading.Barrier(2)
+
+    def first():
+        with one, one:
+            both.wait()
+            two.acquire()
+
+    def second():
+        two.acquire()
+        both.wait()
+        with one:
+            pass
+
+    start_and_join(first, second)
+
+
+def bare_order():
+    truth("suspected-deadlock", "lock-order-cycle", ["first", "second"], 3, "calls acquire and release")
+    one, two, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def first():
+        one.acquire()
+        try:
+            both.wait()
+            two.acquire()
+            two.release()
+        finally:
+            one.release()
+
+    def second():
+        two.acquire()
+        try:
+            both.wait()
+            one.acquire()
+            one.release()
+        finally:
+            two.release()
+
+    start_and_join(first, second)
+
+
+class Cache:
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def evict(self):
+        with self._lock:
+            pass
+
+    def put(self):
+        with self._lock:
+            self.evict()
+
+
+def own_lock():
+    truth("deadlock", "self-deadlock", ["put"], 2, "Lock `Cache._lock`", "Cache.evict" if sys.version_info >= (3, 11) else "evict")
+    start_and_join(Cache().put)
+
+
+def condition_lock():
+    """Who waits for a condition has given its lock back; who has it now is another."""
+    truth("deadlock", "lock-order-cycle", ["holder", "other"], 4, "Condition `condition`")
+    condition, lock, both = threading.Condition(threading.Lock()), threading.Lock(), threading.Barrier(2)
+    waits = threading.Event()
+
+    def waiter():
+        with condition:
+            waits.set()
+            condition.wait()
+
+    def holder():
+        waits.wait()
+        with condition:
+            both.wait()
+            with lock:
+                pass
+
+    def other():
+        with lock:
+            both.wait()
+            with condition:
+                pass
+
+    start_and_join(waiter, holder, other)
+
+
+def behind_contextlib():
+    truth("deadlock", "lock-order-cycle", ["by_generator", "by_stack"], 3, "ExitStack", "a generator")
+    import contextlib
+    one, two, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    @contextlib.contextmanager
+    def managed(lock):
+        with lock:
+            yield
+
+    def by_generator():
+        with managed(one):
+            both.wait()
+            with two:
+                pass
+
+    def by_stack():
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(two)
+            both.wait()
+            with one:
+                pass
+
+    start_and_join(by_generator, by_stack)
+
+
+def in_a_generator():
+    """Nobody asks the generator to go on."""
+    truth("stuck", "nobody-left-to-wake", ["waits"], 2, "Lock `lock`")
+    lock = threading.Lock()
+
+    def steps():
+        with lock:
+            yield 1
+
+    started = steps()
+    next(started)
+
+    def waits():
+        with lock:
+            pass
+
+    start_and_join(waits)
+    started.close()
+
+
+class Deferred:
+    def __init__(self, lock):
+        self.me, self.lock = self, lock
+
+    def __del__(self):
+        with self.lock:
+            pass
+
+
+def finaliser():
+    truth("deadlock", "lock-taken-again-in-finaliser", ["worker"], 2, "__del__", "Lock `Deferred.lock`")
+    import gc
+    lock = threading.Lock()
+
+    def worker():
+        Deferred(lock)
+        with lock:
+            gc.collect()
+
+    start_and_join(worker)
+
+
+def signal_handler():
+    truth("deadlock", "lock-taken-again-in-signal-handler", ["MainThread"], 1, "on_usr1", "work")
+    lock = threading.Lock()
+
+    def on_usr1(number, frame):
+        with lock:
+            pass
+
+    def work():
+        with lock:
+            ready()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for _ in range(1000000):
+                pass
+
+    signal.signal(signal.SIGUSR1, on_usr1)
+    work()
+
+
+# Threads, imports, pools.
+
+def join_under_lock():
+    truth("deadlock", "join-cycle", ["MainThread", "refresh"], 2, "RLock `lock`", "thread refresh (join)")
+    lock, taken = threading.RLock(), threading.Event()
+
+    def refresh():
+        taken.wait()
+        with lock:
+            pass
+
+    thread = start(refresh, "refresh")
+    with lock:
+        taken.set()
+        ready()
+        thread.join()
+
+
+def joined_import():
+    truth("deadlock", "import-cycle", ["MainThread", "importer"], 2, "import lock of module `half_imported`")
+    with open(os.path.join(sys.argv[2], "half_imported.py"), "w") as module:
+        module.write("import __main__\n__main__.start(__main__.imports, 'importer').join()\n")
+    sys.path.insert(0, sys.argv[2])
+    ready()
+    import half_imported
+
+
+def imports():
+    import half_imported
+
+
+def own_pool():
+    truth("deadlock", "executor-self-wait", ["pool_0"], 2, "of inner (queued)", "Future.result" if sys.version_info >= (3, 11) else "result")
+    from concurrent.futures import ThreadPoolExecutor
+    pool = ThreadPoolExecutor(1, thread_name_prefix="pool")
+
+    def inner():
+        pass
+
+    def outer():
+        return pool.submit(inner).result()
+
+    task = pool.submit(outer)
+    ready()
+    task.result()
+
+
+# Nobody left to wake.
+
+def event():
+    truth("stuck", "nobody-left-to-wake", ["server"], 2, "Event `loaded`")
+    loaded = threading.Event()
+
+    def server():
+        loaded.wait()
+
+    start_and_join(server)
+
+
+def full_queue():
+    truth("stuck", "nobody-left-to-wake", ["producer"], 2, "Queue `jobs` (maxsize 1, full)")
+    import queue
+    jobs = queue.Queue(1)
+
+    def producer():
+        while True:
+            jobs.put(1)
+
+    start_and_join(producer)
+
+
+def empty_queue():
+    truth("stuck", "nobody-left-to-wake", ["consumer"], 2, "SimpleQueue `jobs`")
+    import queue
+    jobs = queue.SimpleQueue()
+
+    def consumer():
+        jobs.get()
+
+    start_and_join(consumer)
+
+
+def unfinished_queue():
+    truth("stuck", "nobody-left-to-wake", ["MainThread"], 1, "Queue `jobs` (1 unfinished)")
+    import queue
+    jobs = queue.Queue()
+    jobs.put(1)
+    jobs.get()
+    ready()
+    jobs.join()
+
+
+def semaphore():
+    truth("stuck", "nobody-left-to-wake", ["taker"], 2, "Semaphore `places` (value 0)")
+    places = threading.Semaphore(1)
+
+    def taker():
+        places.acquire()
+        places.acquire()
+
+    start_and_join(taker)
+
+
+def barrier():
+    truth("stuck", "nobody-left-to-wake", ["early"], 2, "Barrier `meeting` (1 of 2 parties here)")
+    meeting = threading.Barrier(2)
+
+    def early():
+        meeting.wait()
+
+    start_and_join(early)
+
+
+# asyncio.
+
+def lock_across_await():
+    truth("deadlock", "self-deadlock", ["MainThread"], 1, "Lock `token`", "event-loop-blocked")
+    import asyncio
+    token = threading.Lock()
+
+    async def refresh():
+        with token:
+            await asyncio.sleep(0.05)
+
+    async def request():
+        await asyncio.sleep(0)
+        with token:
+            pass
+
+    async def both():
+        await asyncio.gather(refresh(), request())
+
+    ready()
+    asyncio.run(both())
+
+
+def order_of_tasks():
+    truth("deadlock", "lock-order-cycle", [], 0, "asyncio.Lock `second`", "async with")
+    import asyncio
+
+    async def take(first, second, taken, other):
+        async with first:
+            taken.set()
+            await other.wait()
+            async with second:
+                pass
+
+    async def both():
+        one, two, a, b = asyncio.Lock(), asyncio.Lock(), asyncio.Event(), asyncio.Event()
+        await asyncio.gather(take(one, two, a, b), take(two, one, b, a))
+
+    ready()
+    asyncio.run(both())
+
+
+# Processes.
+
+def left_by_fork():
+    truth("orphaned-lock", "fork-orphaned-lock", ["MainThread"], 2, "Lock `lock`", "fork copied the lock")
+    lock, taken, never = threading.Lock(), threading.Event(), threading.Event()
+
+    def holder():
+        with lock:
+            taken.set()
+            never.wait()
+
+    start(holder, "holder")
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        with lock:
+            pass
+    ready(child, os.getpid())
+    os.waitpid(child, 0)
+
+
+def process_lock():
+    truth("deadlock", "lock-order-cycle", ["MainThread", "MainThread"], 2, "multiprocessing lock `second`", "count = 1")
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    one, two, both = context.Lock(), context.Lock(), context.Barrier(2)
+
+    def take(first, second):
+        signal.alarm(120)
+        with first:
+            both.wait()
+            with second:
+                pass
+
+    child = context.Process(target=take, args=(one, two))
+    child.start()
+    ready(os.getpid(), child.pid)
+    take(two, one)
+
+
+globals()[sys.argv[1]]()
