@@ -3,7 +3,7 @@
 
 Each run starts nothing anew: one target, the tools in turn, so that a slow moment of the machine meets all of them. The
 pause is measured inside the target by a thread that wakes up all the time (scripts/pausemeter.c). Tools that are not
-installed are left out and named; py-spy and pystack are installed into target/bench by this script."""
+installed are left out and named; py-spy and pystack are installed by scripts/peers."""
 import argparse
 import mmap
 import os
@@ -33,12 +33,10 @@ time.sleep(600)
 """
 
 
-def tools(folder):
+def tools():
     lockscope = ROOT / "target/release/lockscope"
-    venv = folder / "venv"
-    if not (venv / "bin/pystack").exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        subprocess.run([venv / "bin/pip", "install", "-q", "py-spy", "pystack"], check=True)
+    venv = ROOT / "target/peers"
+    subprocess.run([ROOT / "scripts/peers", venv], check=True)
     wanted = {
         "lockscope attach": [lockscope, "attach", "{pid}"],
         "py-spy dump --native": [venv / "bin/py-spy", "dump", "--native", "-p", "{pid}"],
@@ -74,7 +72,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "pausemeter.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "scripts/pausemeter.c", "-pthread"], check=True)
-    commands = tools(folder)
+    commands = tools()
     for threads in options.threads.split(","):
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(4096)

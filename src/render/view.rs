@@ -132,7 +132,9 @@ impl<'a> View<'a> {
         let mode = hold.mode.as_ref().map(|mode| format!(" ({mode})")).unwrap_or_default();
         let name = self.resource_name(&hold.resource);
         if hold.certainty == Certainty::Candidate {
-            return format!("may hold {name}{mode}");
+            let may =
+                if self.resource(&hold.resource).is_some_and(|r| r.kind == "py_condition") { "set" } else { "hold" };
+            return format!("may {may} {name}{mode}");
         }
         format!("{}{mode}", self.held(&hold.resource))
     }

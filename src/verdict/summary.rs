@@ -8,7 +8,7 @@ use super::busy_threads;
 use super::findings::Context;
 use crate::graph::{Cycle, Root};
 use crate::report::Verdict;
-use crate::waits::{Gone, Party};
+use crate::waits::{Gone, Hold, Party};
 
 /// Ends of chains that the sentence names.
 const MOST_ROOTS: usize = 4;
@@ -86,7 +86,26 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
         count => format!(" {} more wait for it.", count - 1),
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
-    format!("{who} waits for {what}{}; {}.{others}", names.call(&wait.waiter, wait.frame).phrase(), hopeless.why)
+    let could = seen.holds.iter().filter(|hold| hold.resource == hopeless.resource && hold.gone.is_none());
+    let could: Vec<String> = could.filter_map(|hold| waits_itself(context, hold)).collect();
+    format!(
+        "{who} waits for {what}{}; {}.{others}{}",
+        names.call(&wait.waiter, wait.frame).phrase(),
+        hopeless.why,
+        could.concat()
+    )
+}
+
+/// " io-service (5) could give it, and waits for the GIL itself."
+fn waits_itself(context: &Context<'_>, hold: &Hold) -> Option<String> {
+    let names = context.names;
+    let wait = context.look.observations.waits.iter().find(|wait| wait.waiter == hold.holder)?;
+    let call = names.call(&hold.holder, hold.frame).phrase();
+    Some(format!(
+        " {} could give it{call}, and waits for {} itself.",
+        names.party(&hold.holder),
+        names.waited_for(wait)
+    ))
 }
 
 /// An owner without an id.

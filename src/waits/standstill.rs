@@ -25,6 +25,7 @@ const OWNED: &[&str] = &[
     "py_thread",
     "py_import_lock",
     "py_mutex",
+    "gil",
 ];
 
 /// Add what nobody is left to give.
@@ -39,8 +40,13 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
             continue;
         }
         let living = living(process);
-        let wanted = own.iter().filter(|found| WAKE_UPS.contains(&found.decoded.resource.key.kind));
-        for found in wanted {
+        let wanted: Vec<&Found> =
+            own.iter().filter(|found| WAKE_UPS.contains(&found.decoded.resource.key.kind)).collect();
+        // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
+        let runs_python =
+            |found: &&&Found| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());
+        let of_python: Vec<&Found> = wanted.iter().filter(runs_python).copied().collect();
+        for found in if of_python.is_empty() { wanted } else { of_python } {
             let key = &found.decoded.resource.key;
             let is_known = out.hopeless.iter().any(|known| known.resource == *key);
             // Whoever is known to hold it is looked for in cycles.

@@ -1,12 +1,14 @@
 //! Beside others: gdb's own backtrace frame by frame, py-spy's names through the report, /proc's states.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, attach, compile, testdata, wait_until};
+use crate::harness::{Look, Target, attach, compile, testdata, wait_until};
 use crate::python::pythons;
+use crate::python_locks;
 
 /// Program counters of each thread as gdb unwinds them.
 fn gdb_frames(pid: i32) -> BTreeMap<i64, Vec<u64>> {
@@ -203,4 +205,105 @@ fn states_are_those_of_proc() {
     for thread in threads {
         assert_eq!(thread["state"], "sleeping", "{thread}");
     }
+}
+
+/// Function, file's name and line of a Python frame.
+type PythonFrame = (String, String, i64);
+
+/// The Python frames of each thread, innermost first, as lockscope has them.
+fn own_python_frames(look: &Look) -> BTreeMap<i64, Vec<PythonFrame>> {
+    let process = &look.json["processes"][0];
+    let threads = process["threads"].as_array().expect("a list").iter();
+    let frame = |frame: &Value| {
+        let is_python = frame["kind"] == "python";
+        is_python.then(|| (text(&frame["function"]), base_name(&frame["file"]), frame["line"].as_i64().unwrap_or(0)))
+    };
+    let frames = |thread: &Value| thread["frames"].as_array().expect("a list").iter().filter_map(frame).collect();
+    threads.map(|thread| (thread["tid"].as_i64().expect("a number"), frames(thread))).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn base_name(value: &Value) -> String {
+    text(value).rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// As py-spy has them; `None`, with its message, where it cannot read this Python.
+fn py_spy_frames(peers: &Path, pid: i32) -> Result<BTreeMap<i64, Vec<PythonFrame>>, String> {
+    let output = Command::new(peers.join("py-spy"))
+        .args(["dump", "--json", "-p", &pid.to_string()])
+        .output()
+        .expect("py-spy runs");
+    let Ok(threads) = serde_json::from_slice::<Value>(&output.stdout) else {
+        return Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned());
+    };
+    let frame =
+        |frame: &Value| (text(&frame["name"]), base_name(&frame["filename"]), frame["line"].as_i64().unwrap_or(0));
+    let frames = |thread: &Value| thread["frames"].as_array().expect("a list").iter().map(frame).collect();
+    let threads = threads.as_array().expect("a list").iter();
+    Ok(threads.map(|thread| (thread["os_thread_id"].as_i64().expect("a number"), frames(thread))).collect())
+}
+
+/// As pystack has them: it prints the outermost first, and functions without their classes.
+fn pystack_frames(peers: &Path, pid: i32) -> Result<BTreeMap<i64, Vec<PythonFrame>>, String> {
+    let output = Command::new(peers.join("pystack")).args(["remote", &pid.to_string()]).output().expect("pystack runs");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned());
+    }
+    let mut threads: BTreeMap<i64, Vec<PythonFrame>> = BTreeMap::new();
+    let mut thread = 0;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some(rest) = line.strip_prefix("Traceback for thread ") {
+            thread = rest.split(' ').next().and_then(|tid| tid.parse().ok()).expect("a thread id");
+            threads.insert(thread, Vec::new());
+        } else if let Some(rest) = line.trim().strip_prefix("(Python) File \"") {
+            let (file, rest) = rest.split_once("\", line ").expect("a line");
+            let (number, function) = rest.split_once(", in ").expect("a function");
+            let file = file.rsplit('/').next().unwrap_or_default().to_owned();
+            let frame = (function.to_owned(), file, number.parse().expect("a number"));
+            threads.entry(thread).or_default().insert(0, frame);
+        }
+    }
+    Ok(threads)
+}
+
+#[test]
+fn python_frames_equal_those_of_py_spy_and_pystack() {
+    let peers = PathBuf::from(std::env::var("LOCKSCOPE_PEERS").expect("LOCKSCOPE_PEERS: scripts/test sets it"));
+    let mut compared = BTreeMap::from([("py-spy", 0), ("pystack", 0)]);
+    for (version, python) in python_locks::pythons() {
+        for case in
+            ["lock_order", "condition_lock", "joined_import", "own_pool", "behind_contextlib", "lock_across_await"]
+        {
+            let (_folder, target, _) = python_locks::start(&python, case);
+            let own = own_python_frames(&attach(&target.pids, &[]));
+            // Newer than these tools, or in a root file system of its own where they do not look.
+            let is_known = python.root().is_none() && !version.ends_with('t');
+            for (name, theirs) in
+                [("py-spy", py_spy_frames(&peers, target.pid())), ("pystack", pystack_frames(&peers, target.pid()))]
+            {
+                let theirs = match theirs {
+                    Ok(theirs) => theirs,
+                    Err(why) if is_known => panic!("{name} on {case}, Python {version}: {why}"),
+                    Err(why) => {
+                        println!("not compared with {name}: {case} on Python {version}: {why}");
+                        continue;
+                    }
+                };
+                for (tid, frames) in theirs.iter().filter(|(_, frames)| !frames.is_empty()) {
+                    let mut ours = own.get(tid).cloned().unwrap_or_default();
+                    if name == "pystack" {
+                        ours.iter_mut()
+                            .for_each(|frame| frame.0 = frame.0.rsplit('.').next().unwrap_or_default().to_owned());
+                    }
+                    assert_eq!(ours, *frames, "{case} on Python {version}, thread {tid}, beside {name}");
+                    *compared.get_mut(name).expect("known") += 1;
+                }
+            }
+        }
+    }
+    println!("threads compared: {compared:?}");
+    assert!(compared.values().all(|count| *count >= 10), "{compared:?}");
 }

@@ -35,14 +35,14 @@ const CASES: &[&str] = &[
 ];
 
 /// 3.8 and newer.
-fn pythons() -> BTreeMap<String, Python> {
+pub(crate) fn pythons() -> BTreeMap<String, Python> {
     let mut found = all_pythons();
     found.retain(|version, _| !version.starts_with("3.7."));
     found
 }
 
 /// What a case says of itself.
-struct Truth(Value);
+pub(crate) struct Truth(Value);
 
 impl Truth {
     fn of(target: &Target) -> Truth {
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-fn start(python: &Python, case: &str) -> (tempfile::TempDir, Target, Truth) {
+pub(crate) fn start(python: &Python, case: &str) -> (tempfile::TempDir, Target, Truth) {
     let (folder, mut command) = python.in_a_folder();
     command.arg(python.sees(&testdata("python/hangs.py"))).args([case, "."]);
     let target = Target::start(&mut command);

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
+use crate::waits::Party;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -22,5 +23,27 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1)
+    let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
+    // The lock does not say who has it, but nobody is left who could release it.
+    let seen = context.look.observations;
+    for end in context.dead_ends {
+        let waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
+        let holds_gil = |waiter: &&Party| {
+            let mut holds = seen.holds.iter().filter(|hold| hold.resource.kind == "gil" && hold.holder == **waiter);
+            holds.any(|hold| seen.waits.iter().any(|wait| wait.resource == hold.resource))
+        };
+        let Some(holder) = waiters.clone().find(holds_gil) else { continue };
+        let key = &seen.hopeless[end.hopeless].resource;
+        drafts.push(Draft {
+            message: format!(
+                "{} holds the GIL and waits for {}, which nobody is left to release: the threads that could wait for the GIL.",
+                context.names.party_in_full(holder),
+                context.names.resource(key),
+            ),
+            parties: vec![holder.clone()],
+            resources: vec![key.clone()],
+            ..Draft::default()
+        });
+    }
+    drafts
 }

@@ -45,6 +45,9 @@ pub(super) enum What {
     File(u64),
     /// A lock of an object of another type (builds without a GIL), by its name.
     Other(String),
+    /// An extension's own recursive lock, by the name of its type: Cython's FastRLock (h5py, lxml) is laid out as
+    /// `_thread.RLock` was, with the ident of its owner behind the pointer to the semaphore.
+    Recursive(String),
 }
 
 /// An object and how it was found.
@@ -81,7 +84,7 @@ pub(super) fn noun(what: &What) -> &str {
         What::SharedLock => "multiprocessing lock",
         What::End(_) => "thread handle",
         What::File(_) => "file object",
-        What::Other(class) => class,
+        What::Other(class) | What::Recursive(class) => class,
     }
 }
 
@@ -164,8 +167,12 @@ fn with_semaphore(
 ) -> Option<(What, Addr, String)> {
     let objects = inspector.objects();
     let is_it = |object: Addr| {
-        let what = (objects.field(object, 0)? == word).then(|| objects.class_name(object))?;
-        by_class(&what?)
+        let class = (objects.field(object, 0)? == word).then(|| objects.class_name(object))??;
+        by_class(&class).or_else(|| {
+            let owner = objects.field(object, 8)?.0;
+            let is_ident = inspector.python.threads.iter().any(|state| state.ident == owner && state.tid.is_some());
+            is_ident.then_some(What::Recursive(class))
+        })
     };
     let is_file = |object: Addr| {
         let lock = BUFFERED_LOCK.into_iter().find(|offset| objects.field(object, *offset) == Some(word))?;

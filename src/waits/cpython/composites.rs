@@ -96,7 +96,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
     let mut state = Vec::new();
     let kind = match &behind.what {
         What::Lock | What::File(_) => "py_lock",
-        What::RecursiveLock => "py_rlock",
+        What::RecursiveLock | What::Recursive(_) => "py_rlock",
         What::SimpleQueue => "py_condition",
         What::SharedLock => "mp_lock",
         What::Other(_) => "py_mutex",
@@ -162,7 +162,7 @@ fn condition(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<Purpos
         kind: "py_condition",
         address: condition,
         label: String::new(),
-        state: Vec::new(),
+        state: vec![("object", object.0 as i64)],
         frame: Some(frame.address),
         evidence: vec![format!("it is in {} of the {class} at {object}", frame.function)],
         needs_any: false,

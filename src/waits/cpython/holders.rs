@@ -10,7 +10,7 @@ use super::super::family::{Found, Look, add_resource, exact_hold, key, waits_for
 use super::super::libc::initialisers;
 use super::super::{Certainty, Gone, Hold, Observations, Party, Resource};
 use super::with_blocks::{Held, gives_back};
-use super::{Facts, futures, suspended};
+use super::{Facts, futures, suspended, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::frames_of;
 use crate::python::objects::Objects;
@@ -56,7 +56,9 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
             }
         }
         "py_condition" => {
-            let Some(future) = state("future") else { return };
+            let Some(future) = state("future") else {
+                return wakers::find(process, waits, facts, found, out);
+            };
             let pending = futures::look(&facts.inspector, Addr(future));
             for (worker, frame) in &pending.workers {
                 out.holds.extend(hold(process, facts, found, *worker, *frame, pending.evidence.clone()));

@@ -13,6 +13,7 @@ mod holders;
 mod shared;
 mod suspended;
 mod tasks;
+mod wakers;
 mod with_blocks;
 mod world;
 
