@@ -1,6 +1,6 @@
 //! CPython's own waits: the GIL, the locks of `threading`, what the standard library builds from them.
 //!
-//! In: the [`Python`](crate::python::Python) of a process and what the libc family saw. Out: waits for and holds of
+//! In: the [`Python`] of a process and what the libc family saw. Out: waits for and holds of
 //! interpreter locks and Python objects. A wait is first traced to an object (`behind`), then to what that is for
 //! (`composites`); holders are looked for once all waits are known (`holders`).
 
