@@ -1,8 +1,9 @@
 //! Where CPython keeps what: offsets by version.
 //!
 //! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
-//! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
-//! built by pyenv, each confirmed on a live process; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell their own offsets.
+//! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as built by pyenv, each
+//! confirmed on a live process, and checked by scripts/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell most of
+//! their own offsets.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 
@@ -282,6 +283,7 @@ const V3_8: Layout = Layout {
     code_first_line: 40,
     code_line_table: 120,
     code_instructions: 48,
+    heap_type_keys: 872,
     values: ValueLayout {
         code_stack_size: 32,
         local_names: LocalNames::Three([72, 88, 80]),
@@ -292,7 +294,8 @@ const V3_8: Layout = Layout {
 };
 
 /// 3.9.18 [DWARF, live].
-const V3_9: Layout = Layout { runtime_gil: Some(352), interpreter_id: 24, interpreter_modules: 856, ..V3_8 };
+const V3_9: Layout =
+    Layout { runtime_gil: Some(352), interpreter_id: 24, interpreter_modules: 856, heap_type_keys: 864, ..V3_8 };
 
 /// 3.10.13 [DWARF, live].
 const V3_10: Layout = Layout {
@@ -301,6 +304,7 @@ const V3_10: Layout = Layout {
     thread_cframe: Some(48),
     thread_size: 280,
     frame_instruction: 96,
+    heap_type_keys: 872,
     values: ValueLayout {
         frame_locals: 352,
         liveness: Liveness::Blocks { stack: 64, count: 104, blocks: 112 },

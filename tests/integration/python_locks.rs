@@ -32,7 +32,13 @@ const CASES: &[&str] = &[
     "order_of_tasks",
     "left_by_fork",
     "process_lock",
+    "end_of_the_program",
 ];
+
+/// Whether a case hangs on a version: from 3.15 on who waits for a lock at the end is told so (PythonFinalizationError).
+fn hangs(case: &str, version: &str) -> bool {
+    case != "end_of_the_program" || !version.starts_with("3.15.")
+}
 
 /// 3.8 and newer.
 pub(crate) fn pythons() -> BTreeMap<String, Python> {
@@ -91,7 +97,7 @@ fn check(look: &Look, truth: &Truth, place: &str) {
 #[test]
 fn every_hang_is_named_on_every_python() {
     for (version, python) in pythons() {
-        for case in CASES {
+        for case in CASES.iter().filter(|case| hangs(case, &version)) {
             let (folder, target, truth) = start(&python, case);
             let place = format!("{case} on Python {version}");
             let live = attach(&target.pids, &[]);
@@ -109,7 +115,8 @@ fn every_hang_is_named_from_cores() {
     let pythons: Vec<(String, Python)> = pythons().into_iter().collect();
     let mut skipped = 0;
     for (position, case) in CASES.iter().enumerate() {
-        let (version, python) = &pythons[position % pythons.len()];
+        let able: Vec<_> = pythons.iter().filter(|(version, _)| hangs(case, version)).collect();
+        let (version, python) = able[position % able.len()];
         let (folder, target, truth) = start(python, case);
         let place = format!("{case} on Python {version}");
         let live = attach(&target.pids, &[]);

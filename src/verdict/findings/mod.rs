@@ -7,6 +7,7 @@ mod dead_process_holds_lock;
 mod event_loop_blocked;
 mod executor_self_wait;
 mod file_lock_cycle;
+mod finalizing_interpreter;
 mod fork_orphaned_lock;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
@@ -83,6 +84,7 @@ const REGISTRY: &[Rule] = &[
     gil_vs_native_lock::RULE,
     lock_order_cycle::RULE,
     fork_orphaned_lock::RULE,
+    finalizing_interpreter::RULE,
     owner_exited::RULE,
     dead_process_holds_lock::RULE,
     pipe_without_writer::RULE,
@@ -218,10 +220,12 @@ impl Context<'_> {
     }
 
     fn orphan_drafts(&self, gone: Gone) -> Vec<Draft> {
+        self.orphan_drafts_of(self.orphans.iter().filter(|orphan| orphan.gone == gone))
+    }
+
+    fn orphan_drafts_of<'o>(&self, orphans: impl Iterator<Item = &'o Orphan>) -> Vec<Draft> {
         let seen = self.look.observations;
-        self.orphans
-            .iter()
-            .filter(|orphan| orphan.gone == gone)
+        orphans
             .map(|orphan| Draft {
                 message: summary::orphan_sentence(self, orphan),
                 parties: orphan.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),

@@ -109,6 +109,15 @@ fn by_ident(look: &Look<'_>, facts: &Facts<'_>, found: &Found, ident: u64, said:
     };
     let thread = &process.threads[position];
     let mut evidence = vec![format!("{said}, the ident of {}", thread.describe())];
+    let python = facts.inspector.python;
+    let has_state = python.threads.iter().any(|state| state.tid == Some(thread.image.tid));
+    if python.finalizing.is_some() && !has_state {
+        // From 3.14 on such a thread sleeps in pause() for ever.
+        evidence.push("the interpreter is being finalised and has parked that thread for good".into());
+        let holder = Party::Absent(process.context.process, thread.image.tid);
+        out.holds.push(Hold { gone: Some(Gone::Exited), ..exact_hold(key, holder, None, evidence) });
+        return;
+    }
     let of_thread = |held: &&Held| facts.inspector.python.threads[held.state].tid == Some(thread.image.tid);
     let block = facts.held().iter().filter(|held| held.lock == key.address && held.is_direct).find(of_thread);
     let mut certainty = Certainty::Exact;
@@ -157,6 +166,13 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
     }
     if holds.len() > 1 {
         holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+    }
+    if holds.is_empty() && facts.inspector.python.finalizing.is_some() {
+        let why = "the interpreter is being finalised, which ends or parks daemon threads with what they hold, and no other \
+                   thread is inside a `with` block of it";
+        let holder = Party::Absent(process.context.process, 0);
+        let hold = exact_hold(&found.decoded.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
+        holds.push(Hold { gone: Some(Gone::Exited), certainty: Certainty::Inferred, ..hold });
     }
     if holds.is_empty() {
         out.gaps.push(Gap::new(
