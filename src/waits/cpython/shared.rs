@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use super::super::family::{Found, Look, exact_hold, scope};
+use super::super::family::{Found, Look, exact_hold, key};
 use super::super::{Observations, Party};
 use super::Facts;
 use super::holders::with_ident;
@@ -31,7 +31,8 @@ pub(super) fn find(look: &Look<'_>, found: &Found, out: &mut Observations) {
         for object in facts.shared() {
             let Some(handle) = objects.field(*object, HANDLE) else { continue };
             let count = process.memory().i32(*object + objects.head() + COUNT).unwrap_or(0);
-            if scope(process, handle) != resource.key.scope || count <= 0 {
+            let own = key(process, resource.key.kind, handle);
+            if (&own.scope, own.address) != (&resource.key.scope, resource.key.address) || count <= 0 {
                 continue;
             }
             let ident = objects.field(*object, LAST_THREAD).map_or(0, |ident| ident.0);
