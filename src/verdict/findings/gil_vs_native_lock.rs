@@ -4,7 +4,8 @@
 
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
-use crate::waits::Party;
+use crate::waits::cpython::EXTENSION;
+use crate::waits::{Party, Resource, ResourceKey};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -24,26 +25,43 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
-    // The lock does not say who has it, but nobody is left who could release it.
     let seen = context.look.observations;
     for end in context.dead_ends {
-        let waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
-        let holds_gil = |waiter: &&Party| {
-            let mut holds = seen.holds.iter().filter(|hold| hold.resource.kind == "gil" && hold.holder == **waiter);
-            holds.any(|hold| seen.waits.iter().any(|wait| wait.resource == hold.resource))
+        let wanted = &seen.hopeless[end.hopeless].resource;
+        let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
+        // What the thread keeps others from: the GIL, while it waits for a native lock whose holder nothing names; or a
+        // native lock, under which Python was called and waits.
+        let keeps = |waiter: &Party| {
+            let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
+            holds.find(|hold| {
+                let opposed = match hold.resource.kind {
+                    "gil" => !wanted.kind.starts_with("py_"),
+                    _ => wanted.kind.starts_with("py_") && is_native(context, &hold.resource),
+                };
+                opposed && seen.waits.iter().any(|wait| wait.resource == hold.resource)
+            })
         };
-        let Some(holder) = waiters.clone().find(holds_gil) else { continue };
-        let key = &seen.hopeless[end.hopeless].resource;
+        let Some((waiter, hold)) = waiters.find_map(|waiter| Some((waiter, keeps(waiter)?))) else { continue };
         drafts.push(Draft {
             message: format!(
-                "{} holds the GIL and waits for {}, which nobody is left to release: the threads that could wait for the GIL.",
-                context.names.party_in_full(holder),
-                context.names.resource(key),
+                "{} {} and waits for {}, and those who could give that wait for {}.",
+                context.names.party_in_full(waiter),
+                context.names.held(&hold.resource),
+                context.names.resource(wanted),
+                context.names.resource(&hold.resource),
             ),
-            parties: vec![holder.clone()],
-            resources: vec![key.clone()],
+            parties: vec![waiter.clone()],
+            resources: vec![wanted.clone(), hold.resource.clone()],
             ..Draft::default()
         });
     }
     drafts
+}
+
+/// Whether a lock is one of native code: of libc, or an extension's own.
+fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
+    let resources = &context.look.observations.resources;
+    let is_extension = |resource: &Resource| resource.state.iter().any(|(name, _)| *name == EXTENSION);
+    matches!(key.kind, "pthread_mutex" | "pthread_rwlock")
+        || resources.iter().find(|resource| resource.key == *key).is_some_and(is_extension)
 }

@@ -6,7 +6,7 @@
 
 use super::super::facts::ThreadFacts;
 use super::behind::{Behind, What, noun};
-use super::futures;
+use super::{EXTENSION, futures};
 use crate::image::Addr;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
@@ -109,8 +109,10 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
             return Some(purpose);
         }
     };
-    if let What::File(ident) = &behind.what {
-        state.push(("owner", *ident as i64));
+    match &behind.what {
+        What::File(ident) => state.push(("owner", *ident as i64)),
+        What::Recursive(_) => state.push((EXTENSION, 1)),
+        _ => {}
     }
     let (frame, name) = called(inspector, stack, behind.object);
     // The program has the wrapper of `multiprocessing.synchronize`.

@@ -33,6 +33,9 @@ use with_blocks::Held;
 /// Kinds of this family's resources that threads wait for.
 const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "py_mutex"];
 
+/// In the state of a lock that is an extension's own.
+pub(crate) const EXTENSION: &str = "extension";
+
 /// In the state of a resource that is an event loop: how many tasks it has.
 pub(crate) const EVENT_LOOP: &str = "tasks";
 
