@@ -14,7 +14,7 @@ use crate::image::{
 use crate::render::{self, Format, Style};
 use crate::symbols::Symbols;
 use crate::unwind::{self, Modules};
-use crate::{python, snapshot};
+use crate::{python, snapshot, waits};
 
 /// Where fuzzed memory begins.
 const BASE: u64 = 0x10000;
@@ -69,7 +69,9 @@ pub fn elf(bytes: &[u8]) {
 /// CPython's structures, the first byte choosing the version; `_PyRuntime` stands at the beginning.
 pub fn python(bytes: &[u8]) {
     let Some((version, memory)) = bytes.split_first() else { return };
-    python::walk_foreign(&image(memory, false), Addr(BASE), usize::from(*version));
+    let image = image(memory, false);
+    let python = python::walk_foreign(&image, Addr(BASE), usize::from(*version));
+    waits::cpython::ask_everything(&*image.memory, &python);
 }
 
 /// The JSON of a snapshot.

@@ -207,13 +207,14 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
 }
 
 /// Walk whatever stands at `runtime` by the layout of one of the known versions: for the fuzzers.
-pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) {
+pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) -> Python {
     let (number, layout) = layout::FIXED[version % layout::FIXED.len()];
     let mut python = Python::unreadable((number.0, number.1, 0));
     python.runtime = runtime;
     walk_all(image, &mut python, layout);
     name_threads(image, &mut python);
     let _ = layout::self_description(&*image.memory, runtime);
+    python
 }
 
 /// Names of threads as `threading` knows them, and the third number of the version. Not part of [`find`], because no

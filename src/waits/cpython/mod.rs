@@ -24,7 +24,7 @@ use super::family::{Decoded, Family, Found, Look, key, waited};
 use super::{Needs, Observations, Resource};
 use crate::image::{Addr, Memory};
 use crate::python::Python;
-use crate::python::inspect::Inspector;
+use crate::python::inspect::{Inspector, frames_of};
 pub(crate) use composites::is_library;
 use suspended::Suspended;
 use tasks::Task;
@@ -79,6 +79,16 @@ impl<'a> Facts<'a> {
     /// Tasks of event loops.
     fn tasks(&self) -> &[Task] {
         self.tasks.get_or_init(|| tasks::all(&self.inspector))
+    }
+}
+
+/// Ask for all that is read of objects beside the walk: for the fuzzers.
+pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
+    let Some(facts) = Facts::new(memory, python) else { return };
+    let _ = (facts.held(), facts.suspended(), facts.tasks(), facts.shared(), facts.inspector.joinable());
+    for frame in python.threads.iter().flat_map(frames_of) {
+        let Some(first) = facts.inspector.frame(frame).and_then(|open| open.first()) else { continue };
+        let _ = (facts.inspector.name_of(first, std::iter::once(frame)), futures::look(&facts.inspector, first));
     }
 }
 
