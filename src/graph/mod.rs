@@ -225,12 +225,7 @@ fn usable(observations: &Observations, hold: &Hold) -> bool {
         return true;
     }
     let alone = observations.holds.iter().filter(|other| other.resource == hold.resource).count() == 1;
-    let readers = observations
-        .resources
-        .iter()
-        .find(|resource| resource.key == hold.resource)
-        .and_then(|resource| resource.state.iter().find(|(name, _)| *name == READER_COUNT))
-        .map(|(_, value)| *value);
+    let readers = observations.resource(&hold.resource).and_then(|resource| resource.word(READER_COUNT));
     let waits_itself = observations
         .waits
         .iter()

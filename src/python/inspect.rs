@@ -3,7 +3,9 @@
 //! In: a walked [`Python`] and its memory. Out: answers of a sentence each, read when they are asked for and kept.
 //! It knows no lock; what an object means for a wait is said in `waits::cpython`.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::objects::Objects;
 use super::values::{Frame, Frames};
@@ -12,6 +14,10 @@ use crate::image::{Addr, Memory};
 
 /// Frames of one thread that are searched for names and blocks.
 const MOST_FRAMES: usize = 2000;
+/// Frames of one thread whose objects at hand are known.
+const AT_HAND_FRAMES: usize = 64;
+/// Objects at hand of all frames together: damaged tables repeat themselves.
+const MOST_AT_HAND: usize = 1 << 21;
 /// Frames, from the one that waits, in which a name for an object is looked for.
 const NAMING_FRAMES: usize = 4;
 /// Classes whose instances have no attributes of interest.
@@ -51,6 +57,18 @@ pub(crate) struct Entered {
     pub(crate) object: Addr,
 }
 
+/// A frame that has an object at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AtHand {
+    /// Position in [`Python::threads`].
+    pub(crate) state: usize,
+    /// How many frames lie further in.
+    pub(crate) depth: usize,
+}
+
+/// The globals of a module, in the order of their table.
+type Globals = Rc<Vec<(String, Addr)>>;
+
 /// One process's Python, open for questions.
 #[derive(Debug)]
 pub(crate) struct Inspector<'a> {
@@ -58,6 +76,8 @@ pub(crate) struct Inspector<'a> {
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
     joinable: OnceCell<Vec<(Addr, Addr)>>,
+    at_hand: OnceCell<HashMap<Addr, Vec<AtHand>>>,
+    globals: RefCell<HashMap<Addr, Globals>>,
 }
 
 impl<'a> Inspector<'a> {
@@ -69,6 +89,8 @@ impl<'a> Inspector<'a> {
             frames: Frames::new(memory, layout),
             entered: OnceCell::new(),
             joinable: OnceCell::new(),
+            at_hand: OnceCell::new(),
+            globals: RefCell::default(),
         })
     }
 
@@ -95,11 +117,16 @@ impl<'a> Inspector<'a> {
         self.frames.at(frame.address, frame.code)
     }
 
+    /// Thread states of living threads, with their positions.
+    pub(crate) fn living(&self) -> impl Iterator<Item = (usize, &'a PythonThread)> {
+        self.python.threads.iter().enumerate().filter(|(_, state)| state.tid.is_some())
+    }
+
     /// All `with` blocks that living threads are in.
     pub(crate) fn entered(&self) -> &[Entered] {
         self.entered.get_or_init(|| {
             let mut list = Vec::new();
-            for (state, thread) in self.python.threads.iter().enumerate().filter(|(_, thread)| thread.tid.is_some()) {
+            for (state, thread) in self.living() {
                 for (depth, frame) in frames_of(thread).enumerate() {
                     let objects = self.frame(frame).map(|open| open.entered()).unwrap_or_default();
                     list.extend(objects.into_iter().map(|object| Entered {
@@ -138,26 +165,62 @@ impl<'a> Inspector<'a> {
         self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()))
     }
 
-    /// Whether a frame has an object in a variable, in an attribute of one, or in a global that its code names.
-    pub(crate) fn has_at_hand(&self, frame: &Frame<'_, '_>, object: Addr) -> bool {
+    /// The frames that have an object at hand, those of one thread together, its innermost first: in a variable, in an
+    /// attribute of one, in a global that the code names, or in an attribute of that.
+    pub(crate) fn at_hand(&self, object: Addr) -> &[AtHand] {
+        let index = self.at_hand.get_or_init(|| {
+            let mut index: HashMap<Addr, Vec<AtHand>> = HashMap::new();
+            let mut left = MOST_AT_HAND;
+            for (state, thread) in self.living() {
+                for (depth, frame) in frames_of(thread).enumerate().take(AT_HAND_FRAMES) {
+                    let Some(open) = self.frame(frame) else { continue };
+                    let objects = self.all_at_hand(&open);
+                    left = left.saturating_sub(objects.len());
+                    if left == 0 {
+                        return index;
+                    }
+                    for object in objects {
+                        let places = index.entry(object).or_default();
+                        if places.last() != Some(&AtHand { state, depth }) {
+                            places.push(AtHand { state, depth });
+                        }
+                    }
+                }
+            }
+            index
+        });
+        index.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a frame has at hand.
+    fn all_at_hand(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
+        let named = self.named_globals(frame).into_iter().map(|(_, value)| value);
+        let mut all: Vec<Addr> = frame.variables().into_iter().map(|(_, value)| value).chain(named).collect();
+        for position in 0..all.len() {
+            if !self.is_plain(all[position]) {
+                let attributes = self.objects().attributes(all[position]).unwrap_or_default();
+                all.extend(attributes.into_iter().map(|(_, value)| value));
+            }
+        }
+        all
+    }
+
+    /// The globals of the module whose dictionary this is.
+    fn globals_in(&self, dict: Addr) -> Globals {
+        if let Some(known) = self.globals.borrow().get(&dict) {
+            return Rc::clone(known);
+        }
         let objects = self.objects();
-        let has = |value: Addr| {
-            let class = objects.class_name(value).filter(|class| !PLAIN.contains(&class.as_str()));
-            let attributes = class.and_then(|_| objects.attributes(value)).unwrap_or_default();
-            attributes.iter().any(|(_, value)| *value == object)
-        };
-        let variables = frame.variables();
-        variables.iter().any(|(_, value)| *value == object)
-            || variables.iter().any(|(_, value)| has(*value))
-            || self.named_globals(frame).into_iter().any(|(_, value)| value == object || has(value))
+        let text = |(key, value): (Addr, Addr)| Some((objects.text(key)?, value));
+        let read: Globals = Rc::new(objects.items(dict).unwrap_or_default().into_iter().filter_map(text).collect());
+        self.globals.borrow_mut().insert(dict, Rc::clone(&read));
+        read
     }
 
     /// The globals that the code of a frame names.
     pub(crate) fn named_globals(&self, frame: &Frame<'_, '_>) -> Vec<(String, Addr)> {
-        let objects = self.objects();
-        let globals = frame.globals().and_then(|dict| objects.items(dict)).unwrap_or_default();
-        let text = |(key, value): (Addr, Addr)| Some((objects.text(key)?, value));
-        globals.into_iter().filter_map(text).filter(|(name, _)| frame.uses().contains(name)).collect()
+        let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
+        globals.iter().filter(|(name, _)| frame.uses(name)).cloned().collect()
     }
 
     /// How the program calls an object, as seen from these frames: "jobs", "Cache._lock", "src.lock".
@@ -183,14 +246,14 @@ impl<'a> Inspector<'a> {
                     return Some(format!("{owner}.{attribute}"));
                 }
             }
-            if let Some(name) = frame.globals().and_then(|dict| objects.items(dict)).and_then(|items| called(&items)) {
-                return Some(name);
+            let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
+            if let Some((name, _)) = globals.iter().find(|(_, value)| *value == object) {
+                return Some(name.clone());
             }
         }
         // An attribute of a global that the code names.
         open.iter().flat_map(|frame| self.named_globals(frame)).find_map(|(name, value)| {
-            let class = objects.class_name(value)?;
-            let items = if PLAIN.contains(&class.as_str()) { None } else { objects.attributes(value) };
+            let items = if self.is_plain(value) { None } else { objects.attributes(value) };
             called(&items?).map(|attribute| format!("{name}.{attribute}"))
         })
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod inspect;
 mod layout;
+pub(crate) mod library;
 mod lines;
 mod merge;
 mod names;

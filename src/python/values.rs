@@ -6,7 +6,7 @@
 //! was right on 11 builds; searching all slots names waiters as holders.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::PythonFrame;
@@ -33,7 +33,7 @@ struct Shape {
     names: Vec<Option<String>>,
     /// Ranges of instructions in units of two bytes, with the depth of the stack in each.
     ranges: Vec<(u64, u64, u64)>,
-    uses: Vec<String>,
+    uses: BTreeSet<String>,
 }
 
 /// Frames of one process.
@@ -211,9 +211,9 @@ impl<'a> Frame<'_, 'a> {
         self.frames.memory.u64(at).ok().map(|word| Addr(word & !TAG)).filter(|dict| !dict.is_null())
     }
 
-    /// What its code calls globals and attributes.
-    pub(crate) fn uses(&self) -> &[String] {
-        &self.shape.uses
+    /// Whether its code names a global or an attribute so.
+    pub(crate) fn uses(&self, name: &str) -> bool {
+        self.shape.uses.contains(name)
     }
 
     /// Whether it is inside of a `try`, `with` or another protected range.

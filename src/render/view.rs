@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::python::library;
 use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait, held};
-use crate::waits::cpython::is_library;
 
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
@@ -178,16 +178,12 @@ impl<'a> View<'a> {
     fn call(&self, thread: &Thread, index: usize) -> String {
         let frames = &thread.frames;
         if frames[index].kind == "python" {
-            // Of the standard library's functions the outermost says what was called; who called it is the program.
-            let python = || frames[index..].iter().filter(|frame| frame.kind == "python");
-            let is_own = |frame: &&Frame| !frame.file.as_deref().is_some_and(is_library);
-            let inside = python().take_while(|frame| !is_own(frame)).count();
-            let called = inside.checked_sub(1).and_then(|last| python().nth(last));
-            return match (called, python().nth(inside)) {
-                (Some(called), Some(caller)) => {
+            let python = frames[index..].iter().filter(|frame| frame.kind == "python");
+            return match library::call(python, |frame| frame.file.as_deref()) {
+                Some((called, caller)) => {
                     format!("{} {}{NO_BREAK}{}", function_name(called), self.arrow, line_and_function(caller))
                 }
-                _ => line_and_function(&frames[index]),
+                None => line_and_function(&frames[index]),
             };
         }
         let api = self.api_frame(thread, index);

@@ -105,12 +105,12 @@ fn party(look: &Look<'_>, names: &Names<'_>, party: &Party) -> (String, Option<i
 
 /// The process in which a resource was seen.
 fn home(look: &Look<'_>, key: &crate::waits::ResourceKey) -> usize {
-    let described = look.observations.resources.iter().find(|resource| resource.key == *key);
+    let described = look.observations.resource(key);
     described.map_or(if let Scope::Process(process) = key.scope { process } else { 0 }, |resource| resource.process)
 }
 
 fn resource(look: &Look<'_>, names: &Names<'_>, key: &crate::waits::ResourceKey) -> report::Resource {
-    let described = look.observations.resources.iter().find(|resource| resource.key == *key);
+    let described = look.observations.resource(key);
     let label = described.map_or_else(|| names.resource(key), |resource| resource.label.clone());
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
     report::Resource {

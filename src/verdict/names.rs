@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use super::Look;
+use crate::python::library;
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
-use crate::waits::cpython::is_library;
 use crate::waits::{Party, ResourceKey, Wait};
 
 /// Names and ids for one look.
@@ -143,7 +143,7 @@ impl<'a> Names<'a> {
 
     /// "the GIL", "rwlock 0x33b84080 in libcuda.so.1".
     pub fn resource(&self, key: &ResourceKey) -> String {
-        let described = self.look.observations.resources.iter().find(|resource| resource.key == *key);
+        let described = self.look.observations.resource(key);
         match described.map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
             Some(label) if key.kind == "gil" => format!("the {label}"),
             Some(label) => label.to_string(),
@@ -170,7 +170,8 @@ impl<'a> Names<'a> {
     pub fn call(&self, party: &Party, frame: Option<usize>) -> Call {
         let frames = self.frames(party).get(frame.unwrap_or(0)..).unwrap_or(&[]);
         let python = frames.iter().position(|frame| frame.kind == FrameKind::Python);
-        if let Some((called, caller)) = python.and_then(|first| library_call(&frames[first..])) {
+        let of_python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
+        if let Some((called, caller)) = library::call(of_python, |frame| frame.file.as_deref()) {
             return Call { api: called.function.clone(), line: source_line(caller), function: caller.function.clone() };
         }
         let native = &frames[..python.unwrap_or(frames.len())];
@@ -193,16 +194,6 @@ impl<'a> Names<'a> {
             _ => None,
         }
     }
-}
-
-/// Where the innermost Python frames are the standard library's: the outermost of these, and the frame that called it.
-fn library_call(frames: &[Frame]) -> Option<(&Frame, &Frame)> {
-    let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
-    let mut called = None;
-    while let Some(frame) = python.next_if(|frame| frame.file.as_deref().is_some_and(is_library)) {
-        called = Some(frame);
-    }
-    called.zip(python.next())
 }
 
 /// "train.py:56": the path from `site-packages` on, else the file's name.

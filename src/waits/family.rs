@@ -202,7 +202,7 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
 
 /// Add a resource unless its key is there.
 pub fn add_resource(out: &mut Observations, resource: &Resource) {
-    if !out.resources.iter().any(|known| known.key == resource.key) {
+    if out.resource(&resource.key).is_none() {
         out.resources.push(resource.clone());
     }
 }

@@ -76,6 +76,13 @@ pub struct Resource {
     pub state: Vec<(&'static str, i64)>,
 }
 
+impl Resource {
+    /// A word of its state.
+    pub fn word(&self, name: &str) -> Option<i64> {
+        self.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+}
+
 /// Who waits or holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
@@ -174,6 +181,13 @@ pub struct Observations {
     pub hopeless: Vec<Hopeless>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
+}
+
+impl Observations {
+    /// What is known of a resource.
+    pub fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.key == *key)
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
     let loops = seen.resources.iter().filter_map(|resource| {
-        let (_, tasks) = resource.state.iter().find(|(name, _)| *name == EVENT_LOOP)?;
+        let tasks = resource.word(EVENT_LOOP)?;
         let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;
         let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
         let names = context.names;
@@ -35,7 +35,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             names.party_in_full(&hold.holder),
             names.waited_for(wait),
             names.call(&hold.holder, wait.frame).phrase(),
-            if *tasks == 1 { "" } else { "s" },
+            if tasks == 1 { "" } else { "s" },
         );
         Some(Draft {
             message,

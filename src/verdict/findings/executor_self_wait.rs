@@ -5,6 +5,7 @@
 use super::{Context, Draft, Explanation, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
+use crate::waits::cpython::QUEUED;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -26,9 +27,8 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let is_queued = |cycle: &Cycle| {
         cycle.edges.iter().any(|edge| {
-            let resources = &context.look.observations.resources;
-            let resource = resources.iter().find(|resource| resource.key == edge.resource);
-            resource.is_some_and(|resource| resource.state.iter().any(|(name, _)| *name == "queued"))
+            let resource = context.look.observations.resource(&edge.resource);
+            resource.is_some_and(|resource| resource.word(QUEUED).is_some())
         })
     };
     context.cycle_drafts(is_queued)

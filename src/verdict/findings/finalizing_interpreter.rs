@@ -29,7 +29,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     };
     let orphans = context.orphans.iter().filter(|orphan| {
         let resource = &look.observations.holds[orphan.hold].resource;
-        let described = look.observations.resources.iter().find(|known| known.key == *resource);
+        let described = look.observations.resource(resource);
         orphan.gone == Gone::Exited && described.is_some_and(|described| is_finalizing(described.process))
     });
     context.orphan_drafts_of(orphans)

@@ -5,7 +5,7 @@
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
 use crate::waits::cpython::EXTENSION;
-use crate::waits::{Party, Resource, ResourceKey};
+use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -60,8 +60,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Whether a lock is one of native code: of libc, or an extension's own.
 fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
-    let resources = &context.look.observations.resources;
-    let is_extension = |resource: &Resource| resource.state.iter().any(|(name, _)| *name == EXTENSION);
+    let resource = || context.look.observations.resource(key);
     matches!(key.kind, "pthread_mutex" | "pthread_rwlock")
-        || resources.iter().find(|resource| resource.key == *key).is_some_and(is_extension)
+        || resource().is_some_and(|resource| resource.word(EXTENSION).is_some())
 }

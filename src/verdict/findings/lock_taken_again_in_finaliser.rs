@@ -46,18 +46,8 @@ fn finaliser(frames: &[Frame]) -> Option<String> {
         "PyObject_ClearWeakRefs",
         "gc_collect",
     ];
-    let named = |frame: &Frame| frame.function.clone();
-    let python = || frames.iter().enumerate().filter(|(_, frame)| frame.kind == FrameKind::Python);
-    let by_name = python().find(|(_, frame)| {
-        frame.function.as_deref().is_some_and(|name| name == "__del__" || name.ends_with(".__del__"))
-    });
-    if let Some((_, frame)) = by_name {
-        return named(frame);
-    }
-    let calls = |frame: &Frame| {
-        let name = frame.function.as_deref().unwrap_or_default().trim_start_matches('_');
-        frame.kind == FrameKind::Native && CALLERS.iter().any(|caller| name.starts_with(caller))
-    };
-    let caller = frames.iter().position(calls)?;
-    python().rfind(|(position, _)| *position < caller).and_then(|(_, frame)| named(frame))
+    let is_finaliser = |name: &str| name == "__del__" || name.ends_with(".__del__");
+    let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
+    let by_name = python.filter_map(|frame| frame.function.as_deref()).find(|name| is_finaliser(name));
+    by_name.map(str::to_owned).or_else(|| Some(super::called_by(frames, CALLERS)?.1))
 }

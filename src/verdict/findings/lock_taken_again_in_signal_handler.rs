@@ -43,15 +43,9 @@ fn handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
 
 /// Python runs the handlers of `signal.signal` between two instructions of the main thread.
 fn handler_of_python(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
-    const CALLERS: [&str; 4] = ["PyErr_CheckSignals", "_PyErr_CheckSignals", "handle_signals", "_PyRun_Pending"];
-    let frames = context.between(cycle)?;
-    let calls = |frame: &Frame| {
-        let name = frame.function.as_deref().unwrap_or_default();
-        frame.kind == FrameKind::Native && CALLERS.iter().any(|caller| name.starts_with(caller))
-    };
-    let caller = frames.iter().position(calls)?;
+    let (caller, handler) =
+        super::called_by(context.between(cycle)?, &["PyErr_CheckSignals", "handle_signals", "PyRun_Pending"])?;
     let is_python = |frame: &&Frame| frame.kind == FrameKind::Python;
-    let handler = frames[..caller].iter().rfind(is_python)?.function.clone()?;
     let interrupted = context.names.frames(&cycle.edges.first()?.waiter);
     let outside = interrupted.iter().skip(context.frame_of(cycle.edges.first()?) + caller).find(is_python);
     Some((handler, outside?.function.clone()?))

@@ -177,6 +177,18 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
     }
 }
 
+/// The Python function that a function of CPython called, by the beginning of that one's name without underscores, and the
+/// position of the caller's frame.
+fn called_by(frames: &[Frame], callers: &[&str]) -> Option<(usize, String)> {
+    let calls = |frame: &Frame| {
+        let name = frame.function.as_deref().unwrap_or_default().trim_start_matches('_');
+        frame.kind == FrameKind::Native && callers.iter().any(|caller| name.starts_with(caller))
+    };
+    let caller = frames.iter().position(calls)?;
+    let called = frames[..caller].iter().rfind(|frame| frame.kind == FrameKind::Python)?;
+    Some((caller, called.function.clone()?))
+}
+
 /// Kinds that one thread holds and another waits for.
 fn is_lock(kind: &str) -> bool {
     const LOCKS: [&str; 15] = [

@@ -179,7 +179,8 @@ fn with_semaphore(
         let is_buffered = objects.class_name(object)?.starts_with("_io.Buffered");
         Some(What::File(is_buffered.then(|| objects.field(object, lock + 8))??.0))
     };
-    let frame = inspector.stack(thread.image.tid).next().and_then(|frame| inspector.frame(frame))?;
+    let inner = inspector.stack(thread.image.tid).next()?;
+    let frame = inspector.frame(inner)?;
     let mut at_hand: Vec<Addr> = Vec::new();
     for slot in frame.stack().into_iter().filter(|slot| !slot.is_null()) {
         at_hand.extend(objects.bound(slot).map(|bound| bound.object));
@@ -188,17 +189,13 @@ fn with_semaphore(
     at_hand.extend(frame.variables().into_iter().map(|(_, value)| value));
     for object in &at_hand {
         if let Some(what) = is_it(*object).or_else(|| is_file(*object)) {
-            return Some((what, *object, format!("at hand in {}", frame_name(inspector, thread))));
+            return Some((what, *object, format!("at hand in {}", inner.function)));
         }
     }
     for object in &at_hand {
         for (_, value) in objects.attributes(*object).unwrap_or_default() {
             if let Some(what) = is_it(value).or_else(|| is_file(value)) {
-                return Some((
-                    what,
-                    value,
-                    format!("an attribute of what {} has at hand", frame_name(inspector, thread)),
-                ));
+                return Some((what, value, format!("an attribute of what {} has at hand", inner.function)));
             }
         }
     }
@@ -207,15 +204,11 @@ fn with_semaphore(
     let eval = frames.iter().find(|frame| frame.python.is_some())?.native?.min(NATIVE_FRAMES);
     let end = thread.thread?.native.frames.get(eval)?.cfa?;
     let image = process.context.image;
-    let words = thread.words(process).iter().filter(|(at, _)| *at < end).map(|(at, value)| (*at, Addr(*value)));
-    let registers = thread.registers(eval + 1).into_iter().map(|(_, _, value)| (Addr(0), Addr(value)));
-    words.chain(registers).find_map(|(_, value)| {
+    let words = thread.words(process).iter().filter(|(at, _)| *at < end).map(|(_, value)| *value);
+    let registers = thread.registers(eval + 1).into_iter().map(|(_, _, value)| value);
+    words.chain(registers).map(Addr).find_map(|value| {
         let is_object = value.0 & 7 == 0 && image.mapping(value).is_some_and(|mapping| mapping.write);
         let what = is_object.then(|| is_it(value).or_else(|| is_file(value))).flatten()?;
         Some((what, value, "in the frames of the C functions that wait".into()))
     })
-}
-
-fn frame_name(inspector: &Inspector<'_>, thread: &ThreadFacts<'_>) -> String {
-    inspector.stack(thread.image.tid).next().map_or_else(String::new, |frame| frame.function.clone())
 }

@@ -6,24 +6,12 @@
 
 use super::super::facts::ThreadFacts;
 use super::behind::{Behind, What, noun};
-use super::{EXTENSION, futures};
+use super::{EXTENSION, Facts, QUEUED};
 use crate::image::Addr;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
+use crate::python::library::is_library;
 
-/// Files of the standard library whose functions wait for the program's sake.
-const LIBRARY: &[&str] = &[
-    "/threading.py",
-    "/queue.py",
-    "/concurrent/futures/",
-    "/multiprocessing/",
-    "/logging/",
-    "/subprocess.py",
-    "/asyncio/",
-    "/selectors.py",
-    "<frozen importlib",
-    "/importlib/",
-];
 /// Classes of the standard library that are waited for as a whole.
 const THINGS: &[&str] = &[
     "Condition",
@@ -59,18 +47,14 @@ pub(super) struct Purpose {
     pub(super) needs_any: bool,
 }
 
-/// Whether a frame is one of the library's own.
-pub(crate) fn is_library(file: &str) -> bool {
-    LIBRARY.iter().any(|part| file.contains(part))
-}
-
 /// The name of a function without the class.
 pub(super) fn method(frame: &PythonFrame) -> &str {
     frame.function.rsplit('.').next().unwrap_or(&frame.function)
 }
 
 /// What `thread` waits for, given the object that it sleeps on, if that is known.
-pub(super) fn purpose(inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, behind: Option<&Behind>) -> Option<Purpose> {
+pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadFacts<'_>, behind: Option<&Behind>) -> Option<Purpose> {
+    let inspector = &facts.inspector;
     let tid = thread.image.tid;
     let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * MOST_FRAMES).collect();
     let inner = *stack.first()?;
@@ -79,14 +63,17 @@ pub(super) fn purpose(inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, behin
     }
     let waits_in = |file: &str, name: &str| inner.file.ends_with(file) && method(inner) == name;
     if waits_in("/threading.py", "wait") {
-        return condition(inspector, &stack);
+        return condition(facts, &stack);
     }
     if inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
         return import_lock(inspector, inner);
     }
     let behind = behind?;
     if let Some((thread, _)) = inspector.joinable().iter().find(|(_, lock)| *lock == behind.object) {
-        return Some(join(inspector, &stack, *thread, behind.object));
+        let objects = inspector.objects();
+        let ident = objects.attribute(*thread, "_ident").and_then(|ident| objects.unsigned(ident)).unwrap_or(0);
+        let evidence = format!("the lock at {} is the _tstate_lock of the Thread at {thread}", behind.object);
+        return Some(join(inspector, &stack, ident, behind.object, vec![evidence]));
     }
     of_object(inspector, &stack, behind)
 }
@@ -101,12 +88,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
         What::SharedLock => "mp_lock",
         What::Other(_) => "py_mutex",
         What::End(ident) => {
-            let mut purpose = join_of_ident(stack, *ident, behind.object);
-            purpose.label = match name_by_ident(inspector, *ident) {
-                Some(name) => format!("thread {name} (join)"),
-                None => "a thread (join)".into(),
-            };
-            return Some(purpose);
+            return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
     };
     match &behind.what {
@@ -114,36 +96,32 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
         What::Recursive(_) => state.push((EXTENSION, 1)),
         _ => {}
     }
-    let (frame, name) = called(inspector, stack, behind.object);
     // The program has the wrapper of `multiprocessing.synchronize`.
-    let name = name.map(|name| name.strip_suffix("._semlock").map_or(name.clone(), str::to_owned));
+    let name = called(inspector, stack, behind.object);
+    let name = name.as_deref().map(|name| name.strip_suffix("._semlock").unwrap_or(name));
     let noun = noun(&behind.what);
     Some(Purpose {
         kind,
         address: behind.object,
         label: name.map_or_else(|| noun.to_owned(), |name| format!("{noun} `{name}`")),
         state,
-        frame: frame.map(|frame| frame.address),
+        frame: stack.first().map(|frame| frame.address),
         evidence: Vec::new(),
         needs_any: false,
     })
 }
 
-/// The innermost frame, or the outermost of the library's functions that it is in; and the name that the program has for
-/// the object.
-fn called<'s>(
-    inspector: &Inspector<'_>,
-    stack: &[&'s PythonFrame],
-    object: Addr,
-) -> (Option<&'s PythonFrame>, Option<String>) {
+/// The name that the program has for an object; else that of the library's functions that wait.
+fn called(inspector: &Inspector<'_>, stack: &[&PythonFrame], object: Addr) -> Option<String> {
     let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file)).count();
-    let outside = inspector.name_of(object, stack.iter().skip(library).copied());
-    let name = outside.or_else(|| inspector.name_of(object, stack.iter().take(library).copied()));
-    (stack.first().copied(), name)
+    let (inside, outside) = stack.split_at(library);
+    let name = |frames: &[&PythonFrame]| inspector.name_of(object, frames.iter().copied());
+    name(outside).or_else(|| name(inside))
 }
 
 /// Inside `Condition.wait`: the condition, or what uses it.
-fn condition(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
+fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
+    let inspector = &facts.inspector;
     let objects = inspector.objects();
     let condition = inspector.frame(stack[0])?.first()?;
     let mut thing = (condition, stack[0], "Condition".to_owned());
@@ -188,12 +166,14 @@ fn condition(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<Purpos
             format!(" ({here} of {parties} parties here)")
         }),
         "Future" => {
-            let future = futures::look(inspector, object);
-            purpose.needs_any = future.is_queued;
             purpose.state.push(("future", object.0 as i64));
-            purpose.state.extend(future.is_queued.then_some(("queued", 1)));
-            purpose.evidence.extend(future.evidence);
-            future.detail
+            facts.work().of(object).map(|pending| {
+                purpose.needs_any = pending.is_queued;
+                purpose.state.extend(pending.is_queued.then_some((QUEUED, 1)));
+                purpose.evidence.push(pending.evidence.clone());
+                let function = pending.function.as_deref().unwrap_or("a task");
+                format!(" of {function} ({})", if pending.is_queued { "queued" } else { "running" })
+            })
         }
         _ => None,
     };
@@ -221,34 +201,23 @@ fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose
     })
 }
 
-/// The lock that a `threading.Thread` keeps until its end (up to 3.12).
-fn join(inspector: &Inspector<'_>, stack: &[&PythonFrame], thread: Addr, lock: Addr) -> Purpose {
-    let objects = inspector.objects();
-    let ident = objects.attribute(thread, "_ident").and_then(|ident| objects.unsigned(ident)).unwrap_or(0);
-    let name = objects.attribute(thread, "_name").and_then(|name| objects.text(name));
-    Purpose {
-        label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
-        evidence: vec![format!("the lock at {lock} is the _tstate_lock of the Thread at {thread}")],
-        ..join_of_ident(stack, ident, lock)
-    }
-}
-
-fn join_of_ident(stack: &[&PythonFrame], ident: u64, address: Addr) -> Purpose {
+/// The end of the thread with this ident: the lock that its `Thread` keeps until then (up to 3.12), or its handle.
+fn join(
+    inspector: &Inspector<'_>,
+    stack: &[&PythonFrame],
+    ident: u64,
+    address: Addr,
+    evidence: Vec<String>,
+) -> Purpose {
     let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
+    let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
     Purpose {
         kind: "py_thread",
         address,
-        label: String::new(),
+        label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
         state: vec![("ident", ident as i64)],
         frame: library.last().or(stack.first()).map(|frame| frame.address),
-        evidence: Vec::new(),
+        evidence,
         needs_any: false,
     }
-}
-
-fn name_by_ident(inspector: &Inspector<'_>, ident: u64) -> Option<String> {
-    let objects = inspector.objects();
-    let active = inspector.globals("threading", "_active").filter_map(|dict| objects.items(dict)).flatten();
-    let mut own = active.filter(|(key, _)| objects.unsigned(*key) == Some(ident));
-    objects.text(objects.attribute(own.next()?.1, "_name")?)
 }

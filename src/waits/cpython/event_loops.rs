@@ -5,12 +5,13 @@
 
 use super::super::facts::Process;
 use super::super::family::{Found, Look, add_resource, exact_hold, key};
-use super::super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, Wait};
-use super::composites::{is_library, method};
+use super::super::{Certainty, Hold, Needs, Observations, Party, Resource, Wait};
+use super::composites::method;
 use super::tasks::{Task, is_task};
 use super::{EVENT_LOOP, Facts};
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
+use crate::python::library::is_library;
 
 /// Tasks of one process that waits are told of.
 const MOST_TASKS: usize = 256;
@@ -45,8 +46,6 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             (name.rsplit('.').next()? == "acquire" && objects.class_name(lock)? == "Lock").then_some(lock)
         });
         if let Some(lock) = in_lock {
-            let is_inside = |other: &&Task| other.entered(inspector).contains(&lock);
-            let holders: Vec<&Task> = facts.tasks().iter().filter(is_inside).collect();
             let place = own_frame(facts, task);
             let name = place.as_ref().and_then(|frame| inspector.name_of(lock, std::iter::once(frame)));
             let resource = Resource {
@@ -55,16 +54,19 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
                 state: Vec::new(),
             };
-            let is_known = out.resources.iter().any(|known| known.key == resource.key);
+            let is_known = out.resource(&resource.key).is_some();
             wait(process, task, &resource, &format!("{} in Lock.acquire of it", at(place.as_ref())), out);
             if is_known {
                 continue;
             }
+            let is_inside = |other: &&Task| other.entered(inspector).contains(&lock);
+            let holders: Vec<&Task> = facts.tasks().iter().filter(is_inside).collect();
             for holder in &holders {
                 let frame = own_frame(facts, holder);
                 let evidence = format!("{} has entered its `async with` block, {}", holder.name, at(frame.as_ref()));
-                let party = Party::Resource(resource_of(process, holder).key);
-                add_resource(out, &resource_of(process, holder));
+                let own = resource_of(process, holder);
+                add_resource(out, &own);
+                let party = Party::Resource(own.key);
                 let certainty = if holders.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
                 let hold = exact_hold(&resource.key, party, None, vec![evidence]);
                 out.holds.push(Hold { certainty, binding: holders.len() == 1, ..hold });
@@ -135,11 +137,10 @@ fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
 
 fn wait(process: &Process<'_>, task: &Task, resource: &Resource, evidence: &str, out: &mut Observations) {
     let own = resource_of(process, task);
-    let waiter: ResourceKey = own.key.clone();
     add_resource(out, &own);
     add_resource(out, resource);
     out.waits.push(Wait {
-        waiter: Party::Resource(waiter),
+        waiter: Party::Resource(own.key),
         resource: resource.key.clone(),
         mode: None,
         needs: Needs::All,

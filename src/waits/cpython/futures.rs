@@ -1,12 +1,13 @@
 //! Futures of thread pools: which thread runs what will set one, or in whose queue it waits.
 //!
-//! In: a `concurrent.futures.Future` that somebody waits for. Out: [`Pending`]. The thread that runs its work item has it in
+//! In: the frames of a process's threads. Out: [`Work`]. The thread that runs its work item has it in
 //! `_WorkItem.run`; an item that no thread runs yet stands in the queue of a pool, which the frames of the pool's threads
 //! name. Futures that other code sets (process pools, asyncio) are set by nobody that is known here.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::composites::method;
 use crate::image::Addr;
-use crate::python::PythonFrame;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::objects::Objects;
 
@@ -22,73 +23,70 @@ const RING_CAPACITY: u64 = 32;
 const RING_COUNT: u64 = 40;
 
 /// Who will set a future.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Pending {
-    /// For the label: " of outer (queued)".
-    pub(super) detail: Option<String>,
-    pub(super) evidence: Vec<String>,
-    /// Positions of thread states: the one that runs it, or all that take items from the queue that it stands in.
+    /// The function that gives the result.
+    pub(super) function: Option<String>,
+    pub(super) evidence: String,
+    /// Positions of thread states, and their frames: the one that runs it, or all that take items from the queue that it
+    /// stands in.
     pub(super) workers: Vec<(usize, Addr)>,
     /// It stands in a queue: any of the workers may take it.
     pub(super) is_queued: bool,
 }
 
-/// Look for the work of a future.
-pub(super) fn look(inspector: &Inspector<'_>, future: Addr) -> Pending {
-    let objects = inspector.objects();
-    let mut queues: Vec<(Addr, Vec<(usize, Addr)>)> = Vec::new();
-    for (state, thread) in inspector.python.threads.iter().enumerate().filter(|(_, thread)| thread.tid.is_some()) {
-        for frame in frames_of(thread).filter(|frame| frame.file.ends_with("/concurrent/futures/thread.py")) {
-            if method(frame) == "run" && is_work(inspector, frame, future) {
-                let function =
-                    inspector.frame(frame).and_then(|frame| frame.first()).and_then(|item| work(&objects, item));
-                return Pending {
-                    detail: Some(format!(" of {} (running)", function.as_deref().unwrap_or("a task"))),
-                    evidence: vec![format!(
-                        "the Future at {future} is that of the work item that {} runs",
-                        frame.function
-                    )],
-                    workers: vec![(state, frame.address)],
-                    is_queued: false,
-                };
-            }
-            if method(frame) == "_worker"
-                && let Some(queue) = inspector.frame(frame).and_then(|frame| frame.variable("work_queue"))
-            {
-                match queues.iter_mut().find(|(known, _)| *known == queue) {
-                    Some((_, workers)) => workers.push((state, frame.address)),
-                    None => queues.push((queue, vec![(state, frame.address)])),
+/// The work of all thread pools of a process, by future.
+#[derive(Debug, Default)]
+pub(super) struct Work(HashMap<Addr, Pending>);
+
+impl Work {
+    /// What the threads of pools run, and what stands in the queues that they take from.
+    pub(super) fn find(inspector: &Inspector<'_>) -> Work {
+        let objects = inspector.objects();
+        let mut queues: BTreeMap<Addr, Vec<(usize, Addr)>> = BTreeMap::new();
+        let mut work = HashMap::new();
+        for (state, thread) in inspector.living() {
+            for frame in frames_of(thread).filter(|frame| frame.file.ends_with("/concurrent/futures/thread.py")) {
+                let Some(open) = inspector.frame(frame) else { continue };
+                let item = open.first().filter(|_| method(frame) == "run");
+                if let Some((item, future)) = item.and_then(|item| Some((item, objects.attribute(item, "future")?))) {
+                    let evidence =
+                        format!("the Future at {future} is that of the work item that {} runs", frame.function);
+                    let workers = vec![(state, frame.address)];
+                    work.insert(
+                        future,
+                        Pending { function: function(&objects, item), evidence, workers, is_queued: false },
+                    );
+                }
+                if let Some(queue) = open.variable("work_queue").filter(|_| method(frame) == "_worker") {
+                    queues.entry(queue).or_default().push((state, frame.address));
                 }
             }
         }
-    }
-    for (queue, workers) in queues {
-        let items = contents(&objects, queue);
-        let own = items.into_iter().find(|item| objects.attribute(*item, "future") == Some(future));
-        if let Some(item) = own {
-            let function = work(&objects, item);
-            return Pending {
-                detail: Some(format!(" of {} (queued)", function.as_deref().unwrap_or("a task"))),
-                evidence: vec![format!(
-                    "its work item stands in the queue at {queue}, which {} thread{} of the pool take from",
-                    workers.len(),
-                    if workers.len() == 1 { "" } else { "s" }
-                )],
-                workers,
-                is_queued: true,
-            };
+        for (queue, workers) in queues {
+            let threads =
+                if workers.len() == 1 { "1 thread of the pool takes" } else { "the threads of the pool take" };
+            for item in contents(&objects, queue) {
+                let Some(future) = objects.attribute(item, "future") else { continue };
+                work.entry(future).or_insert_with(|| Pending {
+                    function: function(&objects, item),
+                    evidence: format!("its work item stands in the queue at {queue}, which {threads} from"),
+                    workers: workers.clone(),
+                    is_queued: true,
+                });
+            }
         }
+        Work(work)
     }
-    Pending::default()
-}
 
-fn is_work(inspector: &Inspector<'_>, frame: &PythonFrame, future: Addr) -> bool {
-    let item = inspector.frame(frame).and_then(|frame| frame.first());
-    item.and_then(|item| inspector.objects().attribute(item, "future")) == Some(future)
+    /// Who will set `future`, if a thread of a pool will.
+    pub(super) fn of(&self, future: Addr) -> Option<&Pending> {
+        self.0.get(&future)
+    }
 }
 
 /// The name of the function of a work item: `fn` up to 3.13, the first of `task` from 3.14 on.
-fn work(objects: &Objects<'_>, item: Addr) -> Option<String> {
+fn function(objects: &Objects<'_>, item: Addr) -> Option<String> {
     let function = objects
         .attribute(item, "fn")
         .or_else(|| objects.sequence(objects.attribute(item, "task")?, 1)?.first().copied())?;

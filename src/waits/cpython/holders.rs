@@ -10,9 +10,9 @@ use super::super::family::{Found, Look, add_resource, exact_hold, key, waits_for
 use super::super::libc::initialisers;
 use super::super::{Certainty, Gone, Hold, Observations, Party, Resource};
 use super::with_blocks::{Held, gives_back};
-use super::{Facts, futures, suspended, wakers};
+use super::{Facts, suspended, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
-use crate::python::inspect::frames_of;
+use crate::python::inspect::{AtHand, frames_of};
 use crate::python::objects::Objects;
 
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
@@ -21,8 +21,6 @@ const BYTE_FORM: u64 = 8;
 const LOCKED: u64 = 16;
 /// Owner of a recursive lock behind the head, in both forms.
 const OWNER: u64 = 8;
-/// Frames of a thread in which a bare `acquire()` is looked for.
-const BARE_FRAMES: usize = 64;
 
 /// Add who holds the Python object that `found` waits for.
 pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
@@ -30,7 +28,7 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
     let Some(facts) = &process.python else { return };
     let resource = &found.decoded.resource;
     let object = resource.key.address;
-    let state = |name: &str| resource.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value as u64);
+    let state = |name: &str| resource.word(name).map(|word| word as u64);
     match resource.key.kind {
         "py_rlock" => match facts.inspector.objects().field(object, OWNER) {
             Some(Addr(0)) | None => {}
@@ -59,9 +57,9 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
             let Some(future) = state("future") else {
                 return wakers::find(process, waits, facts, found, out);
             };
-            let pending = futures::look(&facts.inspector, Addr(future));
+            let Some(pending) = facts.work().of(Addr(future)) else { return };
             for (worker, frame) in &pending.workers {
-                out.holds.extend(hold(process, facts, found, *worker, *frame, pending.evidence.clone()));
+                out.holds.extend(hold(process, facts, found, *worker, *frame, vec![pending.evidence.clone()]));
             }
         }
         _ => {}
@@ -275,31 +273,32 @@ fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, fo
     let key = &found.decoded.resource.key;
     let mut holds = Vec::new();
     let mut guarded = Vec::new();
-    for (state, thread) in inspector.python.threads.iter().enumerate() {
-        let Some(position) = thread.tid.and_then(|tid| process.position(tid)) else { continue };
-        let waits_too = waits_for(waits, key, found.process, position);
-        for (depth, frame) in frames_of(thread).enumerate().take(BARE_FRAMES) {
-            let Some(open) = inspector.frame(frame) else { continue };
-            let uses = |name: &str| open.uses().iter().any(|used| used == name);
-            if !uses("acquire") || !inspector.has_at_hand(&open, lock) {
-                continue;
-            }
-            // In a waiter's own frame the acquire may be the very call that it waits in.
-            let waits_here = waits_too && depth == 0;
-            if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
-                continue;
-            }
-            let is_guarded = open.is_protected() && uses("release") && !waits_here;
-            let how = match is_guarded {
-                true => "is inside a protected range, has the lock at hand and calls acquire and release",
-                false => "has the lock at hand and calls acquire",
-            };
-            let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
-            if let Some(hold) = hold(process, facts, found, state, frame.address, evidence) {
-                guarded.push(is_guarded);
-                holds.push(Hold { certainty: Certainty::Candidate, ..hold });
-                break;
-            }
+    let mut known = None;
+    for AtHand { state, depth } in inspector.at_hand(lock).iter().copied() {
+        let thread = &inspector.python.threads[state];
+        let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
+            continue;
+        };
+        let frame = frames_of(thread).nth(depth);
+        let Some((frame, open)) = frame.and_then(|frame| Some((frame, inspector.frame(frame)?))) else { continue };
+        if !open.uses("acquire") {
+            continue;
+        }
+        // In a waiter's own frame the acquire may be the very call that it waits in.
+        let waits_here = depth == 0 && waits_for(waits, key, found.process, position);
+        if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
+            continue;
+        }
+        let is_guarded = open.is_protected() && open.uses("release") && !waits_here;
+        let how = match is_guarded {
+            true => "is inside a protected range, has the lock at hand and calls acquire and release",
+            false => "has the lock at hand and calls acquire",
+        };
+        let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
+        if let Some(hold) = hold(process, facts, found, state, frame.address, evidence) {
+            known = Some(state);
+            guarded.push(is_guarded);
+            holds.push(Hold { certainty: Certainty::Candidate, ..hold });
         }
     }
     if let ([hold], [true]) = (holds.as_mut_slice(), guarded.as_slice()) {

@@ -25,13 +25,16 @@ use super::{Needs, Observations, Resource};
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
-pub(crate) use composites::is_library;
+use futures::Work;
 use suspended::Suspended;
 use tasks::Task;
 use with_blocks::Held;
 
 /// Kinds of this family's resources that threads wait for.
 const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "py_mutex"];
+
+/// In the state of a future whose work stands in the queue of a pool.
+pub(crate) const QUEUED: &str = "queued";
 
 /// In the state of a lock that is an extension's own.
 pub(crate) const EXTENSION: &str = "extension";
@@ -47,6 +50,7 @@ pub struct Facts<'a> {
     suspended: OnceCell<Vec<Suspended>>,
     tasks: OnceCell<Vec<Task>>,
     shared: OnceCell<Vec<Addr>>,
+    work: OnceCell<Work>,
 }
 
 impl<'a> Facts<'a> {
@@ -58,6 +62,7 @@ impl<'a> Facts<'a> {
             suspended: OnceCell::new(),
             tasks: OnceCell::new(),
             shared: OnceCell::new(),
+            work: OnceCell::new(),
         })
     }
 
@@ -76,6 +81,11 @@ impl<'a> Facts<'a> {
         self.shared.get_or_init(|| shared::all(self))
     }
 
+    /// What thread pools run and are to run.
+    fn work(&self) -> &Work {
+        self.work.get_or_init(|| Work::find(&self.inspector))
+    }
+
     /// Tasks of event loops.
     fn tasks(&self) -> &[Task] {
         self.tasks.get_or_init(|| tasks::all(&self.inspector))
@@ -86,9 +96,10 @@ impl<'a> Facts<'a> {
 pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     let Some(facts) = Facts::new(memory, python) else { return };
     let _ = (facts.held(), facts.suspended(), facts.tasks(), facts.shared(), facts.inspector.joinable());
+    let _ = facts.work();
     for frame in python.threads.iter().flat_map(frames_of) {
         let Some(first) = facts.inspector.frame(frame).and_then(|open| open.first()) else { continue };
-        let _ = (facts.inspector.name_of(first, std::iter::once(frame)), futures::look(&facts.inspector, first));
+        let _ = (facts.inspector.name_of(first, std::iter::once(frame)), facts.inspector.at_hand(first));
     }
 }
 
@@ -126,10 +137,10 @@ impl Family for Cpython {
 
 /// A wait for an object of Python.
 fn object(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
-    let inspector = &process.python.as_ref()?.inspector;
+    let facts = process.python.as_ref()?;
     below.futex?;
-    let behind = behind::find(process, inspector, thread, below);
-    let purpose = composites::purpose(inspector, thread, behind.as_ref())?;
+    let behind = behind::find(process, &facts.inspector, thread, below);
+    let purpose = composites::purpose(facts, thread, behind.as_ref())?;
     let mut resource = Resource {
         key: key(process, purpose.kind, purpose.address),
         process: process.context.process,

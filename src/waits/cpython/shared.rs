@@ -61,7 +61,7 @@ pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
     let inspector = &facts.inspector;
     let objects = inspector.objects();
     let mut roots = Vec::new();
-    for thread in inspector.python.threads.iter().filter(|thread| thread.tid.is_some()) {
+    for (_, thread) in inspector.living() {
         for frame in frames_of(thread).filter_map(|frame| inspector.frame(frame)) {
             roots.extend(frame.variables().into_iter().map(|(_, value)| value));
             roots.extend(frame.entered());

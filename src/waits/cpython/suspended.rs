@@ -30,7 +30,7 @@ pub(super) struct Suspended {
 pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Suspended> {
     let mut roots = Vec::new();
     let mut globals = HashSet::new();
-    for thread in inspector.python.threads.iter().filter(|thread| thread.tid.is_some()) {
+    for (_, thread) in inspector.living() {
         for frame in frames_of(thread).filter_map(|frame| inspector.frame(frame)) {
             roots.extend(frame.variables().into_iter().map(|(_, value)| value));
             roots.extend(frame.stack());

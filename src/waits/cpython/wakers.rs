@@ -3,12 +3,15 @@
 //! In: a wait that nobody's hold ends. Out: candidates: threads with a frame that has the object at hand and whose code uses a
 //! name that gives what is waited for. Other code may reach the object too, so that these are never more than candidates.
 
+use std::collections::BTreeSet;
+
 use super::super::facts::Process;
 use super::super::family::{Found, exact_hold, waits_for};
 use super::super::{Certainty, Hold, Observations, Party};
-use super::{Facts, is_library};
+use super::Facts;
 use crate::image::Addr;
-use crate::python::inspect::frames_of;
+use crate::python::inspect::{AtHand, frames_of};
+use crate::python::library::is_library;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
 const WAKING: &[&str] = &[
@@ -25,27 +28,27 @@ const WAKING: &[&str] = &[
     "set_result",
     "set_exception",
 ];
-/// Frames of one thread that are asked.
-const MOST_FRAMES: usize = 64;
 
 /// Add the candidates for `found`, a wait for the object at `object` or the condition of it.
 pub(super) fn find(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out: &mut Observations) {
     let inspector = &facts.inspector;
     let key = &found.decoded.resource.key;
-    let object = found.decoded.resource.state.iter().find(|(name, _)| *name == "object");
-    let object = object.map_or(key.address, |(_, object)| Addr(*object as u64));
-    for state in &inspector.python.threads {
-        let Some(position) = state.tid.and_then(|tid| process.position(tid)) else { continue };
+    let object = found.decoded.resource.word("object").map(|object| Addr(object as u64));
+    let objects = object.into_iter().chain([key.address]);
+    let places: BTreeSet<AtHand> = objects.flat_map(|object| inspector.at_hand(object)).copied().collect();
+    let mut known = None;
+    for AtHand { state, depth } in places {
+        let thread = &inspector.python.threads[state];
+        let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
+            continue;
+        };
+        let frame = frames_of(thread).nth(depth).filter(|frame| !is_library(&frame.file));
+        let Some((frame, open)) = frame.and_then(|frame| Some((frame, inspector.frame(frame)?))) else { continue };
+        let Some(method) = WAKING.iter().find(|name| open.uses(name)) else { continue };
         if waits_for(waits, key, found.process, position) {
             continue;
         }
-        let own = frames_of(state).take(MOST_FRAMES).filter(|frame| !is_library(&frame.file));
-        let waking = own.filter_map(|frame| Some((frame, inspector.frame(frame)?))).find_map(|(frame, open)| {
-            let method = open.uses().iter().find(|name| WAKING.contains(&name.as_str()))?.clone();
-            let has_it = inspector.has_at_hand(&open, object) || inspector.has_at_hand(&open, key.address);
-            has_it.then_some((frame, method))
-        });
-        let Some((frame, method)) = waking else { continue };
+        known = Some(state);
         let thread = &process.threads[position];
         let evidence = vec![format!("{} has it at hand in {} and calls {method}", thread.describe(), frame.function)];
         let holder = Party::Thread(process.context.process, thread.image.tid);

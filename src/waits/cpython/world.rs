@@ -54,7 +54,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
 pub(super) fn holders(process: &Process<'_>, found: &Found, out: &mut Observations) {
     let Some(python) = process.context.python else { return };
     let key = &found.decoded.resource.key;
-    let is_pause = found.decoded.resource.state.iter().any(|(name, _)| *name == PAUSE);
+    let is_pause = found.decoded.resource.word(PAUSE).is_some();
     let own = |stop: &&StopTheWorld| stop.event == key.address || stop.event + 1 == key.address;
     let Some(stop) = python.stops.iter().find(own) else { return };
     for state in python.threads.iter() {

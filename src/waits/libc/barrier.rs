@@ -67,7 +67,7 @@ struct Counted {
 /// What the barrier of the C library says; those of OpenMP and C++ have other words.
 fn counted(process: &Process<'_>, found: &Found) -> Option<Counted> {
     let Found { decoded, .. } = found;
-    let is_glibc = decoded.resource.state.iter().any(|(name, _)| *name == "round");
+    let is_glibc = decoded.resource.word("round").is_some();
     let base = decoded.resource.key.address;
     decoded.futex.filter(|futex| is_glibc && futex.word == base + ROUND)?;
     let word = |offset: u64| process.memory().u32(base + offset).ok();

@@ -1,0 +1,37 @@
+//! Which frames are the standard library's, and what the program called of it.
+//!
+//! In: files and frames as any list has them. Out: the call that a person knows: `Queue.get`, called at app.py:31. It reads
+//! no memory.
+
+/// Files of the standard library whose functions wait for the program's sake.
+const FILES: &[&str] = &[
+    "/threading.py",
+    "/queue.py",
+    "/concurrent/futures/",
+    "/multiprocessing/",
+    "/logging/",
+    "/subprocess.py",
+    "/asyncio/",
+    "/selectors.py",
+    "<frozen importlib",
+    "/importlib/",
+];
+
+/// Whether a frame of this file is the library's own.
+pub(crate) fn is_library(file: &str) -> bool {
+    FILES.iter().any(|part| file.contains(part))
+}
+
+/// Of Python frames from the innermost on that are the library's: the outermost of these, which says what was called, and the
+/// frame that called it, the program's.
+pub(crate) fn call<'f, F>(
+    frames: impl Iterator<Item = &'f F>,
+    file: impl Fn(&F) -> Option<&str>,
+) -> Option<(&'f F, &'f F)> {
+    let mut frames = frames.peekable();
+    let mut called = None;
+    while let Some(frame) = frames.next_if(|frame| file(frame).is_some_and(is_library)) {
+        called = Some(frame);
+    }
+    called.zip(frames.next())
+}
