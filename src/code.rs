@@ -4,6 +4,8 @@
 //! [`CallSite`]s in order of address. Branches are not followed, so what comes of it is an inference and never exact.
 //! It knows no lock and no library; those who ask do.
 
+mod parameters;
+
 use std::collections::{HashMap, HashSet};
 
 use iced_x86::{

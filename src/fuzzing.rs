@@ -113,6 +113,7 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
         tracer: None,
         auxiliary: Vec::new(),
         descriptors: Vec::new(),
+        environment: Vec::new(),
     }
 }
 

@@ -44,13 +44,19 @@ pub fn held(kind: &str, name: &str) -> String {
         ("py_stop_the_world", ..) if name.starts_with("the end ") => format!("decides on {name}"),
         ("py_stop_the_world", ..) => format!("has yet to come to {name}"),
         ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
+        ("cuda_stream" | "cuda_event" | "cuda_device", ..) => format!("runs a host function that {name} waits for"),
         _ => format!("holds {name}"),
     }
 }
 
 /// A label without addresses: what many things of one kind are called together.
 pub fn without_address(label: &str) -> String {
-    label.split(' ').filter(|word| !word.starts_with("0x")).collect::<Vec<_>>().join(" ")
+    let words = label.split(' ').filter(|word| !word.starts_with("0x"));
+    // "`thread_status`+0x38" is a place in a table of many.
+    words
+        .map(|word| word.split_once("`+0x").map_or(word.to_owned(), |(table, _)| format!("{table}`")))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 impl Verdict {
@@ -152,6 +158,9 @@ pub struct PythonInfo {
 pub struct CudaInfo {
     /// Version of the user-mode driver.
     pub libcuda: Option<String>,
+    /// Version of the runtime, where it is a library of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libcudart: Option<String>,
     /// Version of the kernel driver.
     pub kernel_driver: Option<String>,
 }
@@ -167,6 +176,9 @@ pub struct Thread {
     pub name: String,
     /// The kernel's name.
     pub os_name: String,
+    /// What it is there for, or in which framework, in one phrase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// `running`, `sleeping`, `disk-sleep`, `stopped`, `traced`, `zombie`.
     pub state: String,
     /// Merged frames, innermost first.

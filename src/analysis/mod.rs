@@ -8,6 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod spins;
 mod subject;
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::image::core::{CoreError, CoreFile, Places};
+use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
 use crate::image::{Gap, Image};
 use crate::python::{self, Python};
@@ -25,6 +27,7 @@ use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
 use crate::verdict::{self, Judgement, Look};
 use crate::waits::{self, Observations, Party, ResourceKey};
+use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
 
 /// Two looks that confirm each other are at least this far apart (design, "two looks").
@@ -107,6 +110,7 @@ struct Analysis {
     threads: Vec<Vec<Thread>>,
     python: Vec<Option<Python>>,
     observations: Observations,
+    gpu: Option<GpuUse>,
 }
 
 /// An edge of a cycle, or a lost owner, as compared between two looks.
@@ -149,6 +153,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
     let mut modules: Vec<Modules> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
+    let mut spins = Spins::default();
     let mut switches: Switches = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
@@ -175,9 +180,14 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
         let still = stand_still(&now, &image, &mut switches);
         let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
         let mut helped = vec![false; image.processes.len()];
-        let settled = now.is_empty() || confirmed || !subject.has_more();
+        spins.look(&analysis.observations, &analysis.threads);
+        let calm = now.is_empty() && !spins.are_open(looks);
+        let settled = calm || confirmed || !subject.has_more();
         if settled && report.is_none() {
             helped = name_frames(&image, &symbols, &mut analysis, subject);
+            if !subject.is_frozen() {
+                spins.drop_unconfirmed(&mut analysis.observations, looks, confirmed);
+            }
             let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
             let judgement = judge(&image, &analysis, verdict);
             let capture = Capture {
@@ -196,6 +206,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
                 python: &analysis.python,
                 helped: &helped,
                 of_one_instant,
+                gpu: analysis.gpu.as_ref(),
             });
         }
         // A snapshot keeps two looks also where one was enough: a newer lockscope may see more in it.
@@ -275,11 +286,17 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Ana
         all_threads.push(threads::merge(process, symbols, stacks, python.as_ref()));
         all_python.push(python);
     }
-    let observations = observe(image, symbols, &all_threads, &all_python);
-    Analysis { threads: all_threads, python: all_python, observations }
+    let observations = observe(image, symbols, &all_threads, &all_python, None);
+    Analysis { threads: all_threads, python: all_python, observations, gpu: None }
 }
 
-fn observe(image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>], python: &[Option<Python>]) -> Observations {
+fn observe(
+    image: &Image,
+    symbols: &[Symbols<'_>],
+    threads: &[Vec<Thread>],
+    python: &[Option<Python>],
+    gpu: Option<&GpuUse>,
+) -> Observations {
     let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
         .map(|position| waits::Context {
             process: position,
@@ -288,6 +305,7 @@ fn observe(image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>], pyth
             symbols: &symbols[position],
             threads: &threads[position],
             python: python[position].as_ref(),
+            gpu,
         })
         .collect();
     waits::observe(&contexts)
@@ -315,12 +333,21 @@ fn name_frames(
         });
         analysis.threads[position] = threads::merge(process, &symbols[position], stacks.collect(), Some(python));
     }
-    analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python);
+    if analysis.observations.waits.iter().any(|wait| waits::cuda::KINDS.contains(&wait.resource.kind)) {
+        analysis.gpu = subject.gpu(image);
+    }
+    analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref());
     helped
 }
 
 fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
-    Look { image, threads: &analysis.threads, python: &analysis.python, observations: &analysis.observations }
+    Look {
+        image,
+        threads: &analysis.threads,
+        python: &analysis.python,
+        observations: &analysis.observations,
+        gpu: analysis.gpu.as_ref(),
+    }
 }
 
 fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgement {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
-use crate::image::live::{LiveTarget, Options};
+use crate::image::gpu::GpuUse;
+use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Image, ProcessImage};
 use crate::python::{self, Python};
 use crate::report::Source;
@@ -43,6 +44,10 @@ pub(super) trait Subject {
     /// Add to the own walk what it could not say. Whether anything was asked beside the memory.
     fn complete(&mut self, _position: usize, _process: &ProcessImage, _python: &mut Option<Python>) -> bool {
         false
+    }
+    /// How busy the GPUs are, as far as that is known.
+    fn gpu(&self, image: &Image) -> Option<GpuUse> {
+        image.kernel.gpu.clone()
     }
     /// For the report.
     fn source(&self) -> Source;
@@ -97,6 +102,10 @@ impl Subject for Live {
             }
             Some(_) => false,
         }
+    }
+
+    fn gpu(&self, _image: &Image) -> Option<GpuUse> {
+        Some(live::gpu::ask())
     }
 
     fn source(&self) -> Source {

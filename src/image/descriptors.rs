@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
 
 /// An open file of a captured process.
@@ -174,6 +175,12 @@ pub struct KernelFacts {
     /// Semaphores that captured threads wait for.
     #[serde(default)]
     pub semaphores: Vec<SetSemaphore>,
+    /// Version of NVIDIA's driver in the kernel, where a captured process uses CUDA.
+    #[serde(default)]
+    pub gpu_driver: Option<String>,
+    /// How busy the GPUs were, where a captured thread waits for one.
+    #[serde(default)]
+    pub gpu: Option<GpuUse>,
 }
 
 impl KernelFacts {

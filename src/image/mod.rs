@@ -7,6 +7,8 @@ pub mod address;
 pub mod core;
 pub mod descriptors;
 mod disk;
+pub(crate) mod environment;
+pub mod gpu;
 pub mod live;
 pub mod memory;
 pub mod registers;
@@ -78,6 +80,8 @@ pub struct ProcessImage {
     pub auxiliary: Vec<u8>,
     /// Open files, where a captured thread waits for one; empty where unknown.
     pub descriptors: Vec<Descriptor>,
+    /// The variables that say how CUDA and NCCL work, as the program was started with them.
+    pub environment: Vec<(String, String)>,
 }
 
 /// One thread: registers and what the kernel says of it.

@@ -122,6 +122,23 @@ impl<'a> Inspector<'a> {
         self.python.threads.iter().enumerate().filter(|(_, state)| state.tid.is_some())
     }
 
+    /// The exception in whose handler a thread is: its class and text.
+    pub(crate) fn handled(&self, state: &PythonThread) -> Option<(String, Option<String>)> {
+        /// Generators that are being run inside handlers.
+        const MOST: usize = 64;
+        let (objects, layout) = (self.objects(), self.python.layout.as_ref()?);
+        let mut entry = objects.pointer(state.tstate + layout.thread_exceptions)?;
+        for _ in 0..MOST {
+            let value = objects.pointer(entry + layout.exception_value)?;
+            let known = if value.is_null() { None } else { objects.exception(value) };
+            if known.is_some() {
+                return known;
+            }
+            entry = objects.pointer(entry + layout.exception_next).filter(|next| !next.is_null())?;
+        }
+        None
+    }
+
     /// All `with` blocks that living threads are in.
     pub(crate) fn entered(&self) -> &[Entered] {
         self.entered.get_or_init(|| {

@@ -79,6 +79,11 @@ pub(crate) struct Layout {
     pub(crate) cframe_previous: u64,
     pub(crate) thread_ident: u64,
     pub(crate) thread_native_id: Option<u64>,
+    /// `exc_info`: the exception that is handled now, as a list.
+    pub(crate) thread_exceptions: u64,
+    /// Where an entry of that list has the exception, and where the next one.
+    pub(crate) exception_value: u64,
+    pub(crate) exception_next: u64,
     /// Size of the thread state: an anchor inside it is the root and on no stack.
     pub(crate) thread_size: u64,
     pub(crate) frame_code: u64,
@@ -234,6 +239,9 @@ const V3_7: Layout = Layout {
     cframe_previous: 8,
     thread_ident: 176,
     thread_native_id: None,
+    thread_exceptions: 144,
+    exception_value: 8,
+    exception_next: 24,
     thread_size: 280,
     frame_code: 32,
     frame_previous: 24,
@@ -330,6 +338,9 @@ const V3_11: Layout = Layout {
     cframe_previous: 16,
     thread_ident: 152,
     thread_native_id: Some(160),
+    thread_exceptions: 120,
+    exception_value: 0,
+    exception_next: 8,
     thread_size: 360,
     frame_code: 32,
     frame_previous: 48,
@@ -371,6 +382,7 @@ const V3_12: Layout = Layout {
     cframe_previous: 8,
     thread_ident: 136,
     thread_native_id: Some(144),
+    thread_exceptions: 104,
     thread_size: 288,
     frame_code: 0,
     frame_previous: 8,
@@ -482,6 +494,8 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         thread_frame: table[words.thread + 4],
         thread_cframe: None,
         cframe_frame: None,
+        // Behind the frame stand four words of tracing and the exception that is being raised (pystate.h of 3.13 to 3.15).
+        thread_exceptions: table[words.thread + 4].wrapping_add(48),
         thread_ident: table[words.ident],
         thread_native_id: Some(table[words.native_id]),
         frame_previous: table[words.frame + 1],

@@ -42,6 +42,9 @@ const IS_LIST: u64 = 1 << 25;
 const IS_TUPLE: u64 = 1 << 26;
 const IS_TEXT: u64 = 1 << 28;
 const IS_DICT: u64 = 1 << 29;
+const IS_EXCEPTION: u64 = 1 << 30;
+/// `PyBaseExceptionObject.args`, behind the dictionary.
+const EXCEPTION_ARGUMENTS: u64 = 8;
 
 /// A method that is bound to its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +125,16 @@ impl<'a> Objects<'a> {
     /// What a dictionary has under a string.
     pub(crate) fn item(&self, dict: Addr, key: &str) -> Option<Addr> {
         self.find(&self.items(dict)?, key)
+    }
+
+    /// Class and first argument, where that is a text, of an exception.
+    pub(crate) fn exception(&self, object: Addr) -> Option<(String, Option<String>)> {
+        if !self.is(object, IS_EXCEPTION) {
+            return None;
+        }
+        let arguments = self.field(object, EXCEPTION_ARGUMENTS).and_then(|arguments| self.sequence(arguments, 1));
+        let first = arguments.and_then(|arguments| self.text(*arguments.first()?));
+        Some((self.class_name(object)?, first))
     }
 
     /// An attribute that the instance itself has.

@@ -56,6 +56,9 @@ pub(super) struct SavedProcess {
     pub(super) auxiliary: Vec<u8>,
     #[serde(default)]
     pub(super) descriptors: Vec<Descriptor>,
+    /// Variables of the environment that concern CUDA.
+    #[serde(default)]
+    pub(super) environment: Vec<(String, String)>,
     pub(super) threads: Vec<ThreadImage>,
     pub(super) mappings: Vec<Mapping>,
     /// Of each thread, in their order.
@@ -149,6 +152,7 @@ impl SavedProcess {
             tracer: image.tracer.clone(),
             auxiliary: image.auxiliary.clone(),
             descriptors: image.descriptors.clone(),
+            environment: image.environment.clone(),
             threads: image.threads.clone(),
             mappings: image.mappings.clone(),
             stacks: Vec::new(),

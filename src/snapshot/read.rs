@@ -119,6 +119,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -
         tracer: saved.tracer,
         auxiliary: saved.auxiliary,
         descriptors: saved.descriptors,
+        environment: saved.environment,
     };
     let known = Known { stacks, modules: saved.modules, answers: saved.answers, help: saved.help };
     (image, known)

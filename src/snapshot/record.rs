@@ -8,7 +8,8 @@ use super::model::{Help, SavedLook, SavedProcess};
 use super::recorder::Recorder;
 use super::roots;
 use super::write::{self, Kept};
-use crate::image::{Gap, Image};
+use crate::image::gpu::GpuUse;
+use crate::image::{Gap, Image, KernelFacts};
 use crate::python::Python;
 use crate::symbols::Symbols;
 use crate::threads::Thread;
@@ -32,6 +33,8 @@ pub(crate) struct KeptLook<'a> {
     /// Of which processes something was asked that is not in their memory.
     pub(crate) helped: &'a [bool],
     pub(crate) of_one_instant: bool,
+    /// How busy the GPUs were.
+    pub(crate) gpu: Option<&'a GpuUse>,
 }
 
 /// What a snapshot was written with, and what it came to.
@@ -63,7 +66,7 @@ impl Recording {
         let mut look = SavedLook {
             of_one_instant: kept.of_one_instant,
             gaps: kept.image.gaps.clone(),
-            kernel: kept.image.kernel.clone(),
+            kernel: KernelFacts { gpu: kept.gpu.cloned(), ..kept.image.kernel.clone() },
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
         let mut pages = Vec::new();

@@ -109,6 +109,16 @@ impl<'a> Symbols<'a> {
         self.once(|answers| answers.named.entry(module).or_default(), name.to_owned(), || self.search(module, name))
     }
 
+    /// Whether a module exports a function or object of exactly this name; what it has for itself alone does not count.
+    pub fn exports(&self, module: usize, name: &str) -> bool {
+        let find = || {
+            let module = self.modules.list.get(module)?;
+            let (address, size) = table::find_dynamic(module.file.as_ref()?, name)?;
+            Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size })
+        };
+        self.once(|answers| answers.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
+    }
+
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
     pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
         self.once(|answers| &mut answers.sources, address, || self.lines_of(address))

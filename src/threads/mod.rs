@@ -4,9 +4,11 @@
 //! [`crate::python::merge`](crate::python)) puts each eval loop's Python frames where its C frame stands.
 
 mod names;
+mod roles;
 
 use crate::unwind::NativeStack;
 pub(crate) use names::missing as missing_names;
+pub(crate) use roles::{is_own_work, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]

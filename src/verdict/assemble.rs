@@ -4,9 +4,9 @@
 
 use super::names::Names;
 use super::{Judgement, Look};
-use crate::image::{Addr, ProcessImage};
+use crate::image::Addr;
 use crate::report::{self, Report};
-use crate::threads::{Frame, FrameKind};
+use crate::threads::{Frame, FrameKind, role};
 use crate::waits::{Party, Scope};
 
 /// Make the report.
@@ -132,6 +132,7 @@ fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Proce
             ns_tid: thread.ns_tid,
             name: merged.map_or(&thread.name, |merged| &merged.name).clone(),
             os_name: thread.name.clone(),
+            role: merged.and_then(|merged| role(merged, &thread.name)).map(str::to_owned),
             state: thread.state.as_str().into(),
             frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
         }
@@ -146,20 +147,20 @@ fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Proce
             version: format!("{}.{}.{}", python.version.0, python.version.1, python.version.2),
             free_threaded: python.free_threaded,
         }),
-        cuda: cuda(image),
+        cuda: cuda(look, position),
         threads: threads.collect(),
     }
 }
 
-/// The driver by the file that is mapped: its name carries the version, unless the soft link was copied.
-fn cuda(image: &ProcessImage) -> Option<report::CudaInfo> {
-    let mut versions = image
-        .mappings
-        .iter()
-        .filter_map(|mapping| mapping.path.as_deref()?.rsplit('/').next()?.strip_prefix("libcuda.so"));
-    let suffix = versions.next()?.trim_start_matches('.');
-    let libcuda = suffix.contains('.').then(|| suffix.to_string());
-    Some(report::CudaInfo { libcuda, kernel_driver: None })
+/// Driver and runtime by the libraries that are mapped.
+fn cuda(look: &Look<'_>, position: usize) -> Option<report::CudaInfo> {
+    let mut libraries = look.observations.cuda.iter().filter(|library| library.process == position).peekable();
+    libraries.peek()?;
+    let (mut libcuda, mut libcudart) = (None, None);
+    for library in libraries {
+        *if library.is_driver() { &mut libcuda } else { &mut libcudart } = library.version.clone();
+    }
+    Some(report::CudaInfo { libcuda, libcudart, kernel_driver: look.image.kernel.gpu_driver.clone() })
 }
 
 fn frame(frame: &Frame) -> report::Frame {

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use crate::graph::{Cycle, Root, WaitGraph};
+use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Verdict};
@@ -40,6 +41,8 @@ pub struct Look<'a> {
     pub python: &'a [Option<Python>],
     /// Waits and holds of all processes.
     pub observations: &'a Observations,
+    /// How busy the GPUs were, where a thread waits for one.
+    pub gpu: Option<&'a GpuUse>,
 }
 
 /// A cycle with what the judgement needs of it.

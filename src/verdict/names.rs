@@ -9,7 +9,7 @@ use super::Look;
 use crate::python::library;
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
-use crate::waits::{Party, ResourceKey, Wait};
+use crate::waits::{Party, ResourceKey, Wait, cuda};
 
 /// Names and ids for one look.
 #[derive(Debug)]
@@ -185,6 +185,12 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// Whether this frame is code of the CUDA driver or runtime: by its function, or by the library that it lies in.
+    pub fn is_driver(&self, frame: &Frame) -> bool {
+        let is_cudas = |module: &str| self.look.observations.cuda.iter().any(|library| library.name == module);
+        is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
+    }
+
     /// The thread as the report refers to it; `None` for whoever is no thread.
     pub fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
         match party {
@@ -211,18 +217,6 @@ pub fn source_line(frame: &Frame) -> Option<String> {
 
 /// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.
 pub fn is_driver_function(frame: &Frame) -> bool {
-    let after = |name: &str, prefix: &str| {
-        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
-    };
-    let plain = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     matches!(frame.kind, FrameKind::Native | FrameKind::Inline)
-        && frame.function.as_deref().is_some_and(|name| plain(name) && (after(name, "cu") || after(name, "cuda")))
-}
-
-/// Whether this frame is code of the CUDA driver or runtime: by its function, or by the file that it lies in.
-pub fn is_driver(frame: &Frame) -> bool {
-    const FILES: [&str; 3] = ["libcuda.so", "libcudart", "libfakecuda"];
-    is_driver_function(frame)
-        || frame.kind == FrameKind::Native
-            && frame.module.as_deref().is_some_and(|module| FILES.iter().any(|file| module.starts_with(file)))
+        && frame.function.as_deref().is_some_and(cuda::calls::is_api)
 }

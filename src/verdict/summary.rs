@@ -8,7 +8,8 @@ use super::busy_threads;
 use super::findings::Context;
 use crate::graph::{Cycle, Root};
 use crate::report::Verdict;
-use crate::waits::{Gone, Hold, Party};
+use crate::threads::{is_own_work, role};
+use crate::waits::{Gone, Hold, Party, ResourceKey, cuda};
 
 /// Ends of chains that the sentence names.
 const MOST_ROOTS: usize = 4;
@@ -66,6 +67,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
                 "pthread_barrier" => "has yet to come there",
                 "sysv_semaphore" => "took its last unit",
                 "py_condition" => "is to set that",
+                "cuda_stream" | "cuda_event" | "cuda_device" => "runs a host function that this waits for",
                 "process" | "thread" | "py_thread" => "is that",
                 _ => "holds that",
             };
@@ -165,7 +167,13 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     for wait in &look.observations.waits {
         *things.entry(&wait.waiter).or_default() += 1;
     }
-    let roots = once_for_each_set(&things, roots);
+    let librarys = librarys(context);
+    let of_program = |root: &Root| {
+        let waiting: Vec<Party> = root.waiting.iter().filter(|waiter| !librarys.contains(waiter)).cloned().collect();
+        Root { party: root.party.clone(), waiting }
+    };
+    let roots: Vec<Root> = roots.iter().map(of_program).filter(|root| !root.waiting.is_empty()).collect();
+    let roots = once_for_each_set(&things, &roots);
     let (alike, roots) = alike(context, &things, &roots);
     for (what, count) in alike.iter().take(MOST_ROOTS) {
         sentences.push(format!("{count} wait for a {what} each"));
@@ -215,6 +223,26 @@ fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> 
     let mut alike: Vec<(String, usize)> = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     alike.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     (alike, rest)
+}
+
+/// The threads that libraries made for their own work.
+fn librarys(context: &Context<'_>) -> BTreeSet<Party> {
+    let look = context.look;
+    let mut found = BTreeSet::new();
+    for (process, threads) in look.threads.iter().enumerate() {
+        for thread in threads {
+            let image = look.image.processes.get(process).and_then(|image| image.thread(thread.tid));
+            let name = image.map(|image| image.name.as_str()).unwrap_or_default();
+            if role(thread, name).is_some_and(is_own_work) {
+                found.insert(Party::Thread(process, thread.tid));
+            }
+        }
+    }
+    let idle: BTreeSet<&ResourceKey> =
+        look.observations.resources.iter().filter(|one| one.word(cuda::IDLE).is_some()).map(|one| &one.key).collect();
+    let waits = look.observations.waits.iter().filter(|wait| idle.contains(&wait.resource));
+    found.extend(waits.map(|wait| wait.waiter.clone()));
+    found
 }
 
 /// How many things each thread waits for at once.

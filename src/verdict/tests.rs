@@ -8,6 +8,7 @@ use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage,
 use crate::report::{Capture, Severity, Source};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
+use crate::waits::cuda::driver::CudaLibrary;
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 #[derive(Debug)]
@@ -57,6 +58,7 @@ impl Scene {
             tracer: None,
             auxiliary: Vec::new(),
             descriptors: Vec::new(),
+            environment: Vec::new(),
         };
         let merged = threads.iter().map(|(tid, name, frames)| Thread {
             tid: *tid,
@@ -68,7 +70,10 @@ impl Scene {
         Scene {
             threads: vec![merged.collect()],
             image: Image { processes: vec![process], ..Image::default() },
-            seen: Observations::default(),
+            seen: Observations {
+                cuda: vec![CudaLibrary { name: "libcuda.so.1".into(), ..CudaLibrary::default() }],
+                ..Observations::default()
+            },
         }
     }
 
@@ -104,7 +109,7 @@ impl Scene {
     }
 
     fn look(&self) -> Look<'_> {
-        Look { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen }
+        Look { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
     }
 
     fn judge(&self) -> Judgement {

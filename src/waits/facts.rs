@@ -44,6 +44,8 @@ pub struct Process<'a> {
     pub library: CLibrary,
     /// Its Python, if that can be read.
     pub python: Option<super::cpython::Facts<'a>>,
+    /// What it does with CUDA.
+    pub cuda: super::cuda::Facts,
     /// What was read of its code.
     pub call_sites: Memo,
     by_libc_tid: HashMap<i32, usize>,
@@ -53,6 +55,8 @@ pub struct Process<'a> {
 /// One thread, prepared.
 #[derive(Debug)]
 pub struct ThreadFacts<'a> {
+    /// Its place among the threads of its process.
+    pub position: usize,
     /// Its image.
     pub image: &'a ThreadImage,
     /// Its merged stack, if it has one.
@@ -99,10 +103,21 @@ impl<'a> Process<'a> {
                 }
             }
             let segments = segments(image, thread);
-            threads.push(ThreadFacts { image, thread, call, libc_tid, pthread, segments, words: OnceCell::new() });
+            let position = threads.len();
+            threads.push(ThreadFacts {
+                position,
+                image,
+                thread,
+                call,
+                libc_tid,
+                pthread,
+                segments,
+                words: OnceCell::new(),
+            });
         }
         let python = context.python.and_then(|python| super::cpython::Facts::new(memory, python));
-        Process { context, threads, library, python, call_sites: Memo::default(), by_libc_tid, by_pthread }
+        let cuda = super::cuda::Facts::default();
+        Process { context, threads, library, python, cuda, call_sites: Memo::default(), by_libc_tid, by_pthread }
     }
 
     /// Position of the thread that libc calls `tid`.

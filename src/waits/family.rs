@@ -1,7 +1,7 @@
 //! The list of lock families and the loop that asks them.
 //!
-//! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Families run kernel, then libc,
-//! then CPython; each sees what the one below decoded and may say it better. Nothing here knows a lock's layout.
+//! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Families run kernel, libc, CUDA,
+//! CPython; each sees what the one below decoded and may say it better. Nothing here knows a lock's layout.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,6 +10,7 @@ use super::kernel::Call;
 use super::kernel::{Futex, Waited};
 use super::owner::Ownership;
 use super::{Certainty, Hold, Needs, Observations, Party, Resource, ResourceKey, Scope, Wait};
+use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Gap, Image, ProcessImage};
 use crate::python::Python;
 use crate::symbols::Symbols;
@@ -31,6 +32,8 @@ pub struct Context<'a> {
     pub threads: &'a [Thread],
     /// Its Python runtime, if it has one.
     pub python: Option<&'a Python>,
+    /// How busy the GPUs are, where that was asked.
+    pub gpu: Option<&'a GpuUse>,
 }
 
 /// What a family says of one thread's wait.
@@ -155,7 +158,8 @@ pub trait Family: Sync {
 }
 
 /// The families, lowest first. A new one is a folder and a line here.
-const FAMILIES: [&dyn Family; 3] = [&super::kernel::Kernel, &super::libc::Libc, &super::cpython::Cpython];
+const FAMILIES: [&dyn Family; 4] =
+    [&super::kernel::Kernel, &super::libc::Libc, &super::cuda::Cuda, &super::cpython::Cpython];
 
 /// Frames searched for the call that waits: the wait is at the innermost end.
 const API_FRAMES: usize = 16;

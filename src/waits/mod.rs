@@ -5,6 +5,7 @@
 //! line in the list of families. Nothing here searches for cycles.
 
 pub mod cpython;
+pub mod cuda;
 pub mod facts;
 pub mod family;
 pub mod kernel;
@@ -168,6 +169,32 @@ pub struct Hopeless {
     pub whole_process: bool,
 }
 
+/// An exception of Python in whose handler a thread is.
+#[derive(Debug, Clone)]
+pub struct Handled {
+    /// The thread.
+    pub thread: Party,
+    /// The exception's class.
+    pub class: String,
+    /// What it was made with, where that begins with a text.
+    pub text: Option<String>,
+}
+
+impl Handled {
+    /// Whether it tells of an error of CUDA: by its class (CudaAPIError, CUDARuntimeError, cudaError) or its text, as PyTorch's.
+    pub fn is_of_cuda(&self) -> bool {
+        let class = self.class.to_ascii_lowercase().contains("cuda");
+        class
+            || self.text.as_deref().is_some_and(|text| ["CUDA", "cuda", "NCCL"].iter().any(|word| text.contains(word)))
+    }
+
+    /// "CudaError: error 700", its first line.
+    pub fn describe(&self) -> String {
+        let line = self.text.as_deref().and_then(|text| text.lines().next()).filter(|line| !line.is_empty());
+        line.map_or_else(|| self.class.clone(), |line| format!("{}: {line}", self.class))
+    }
+}
+
 /// All that the families found in one look.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
@@ -179,6 +206,10 @@ pub struct Observations {
     pub holds: Vec<Hold>,
     /// What nobody can ever give.
     pub hopeless: Vec<Hopeless>,
+    /// Libraries of CUDA.
+    pub cuda: Vec<cuda::driver::CudaLibrary>,
+    /// Exceptions of Python that threads handle now.
+    pub handled: Vec<Handled>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
 }

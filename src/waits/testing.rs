@@ -201,6 +201,7 @@ pub(super) fn look(made: Vec<Made>) -> Observations {
             tracer: None,
             auxiliary: Vec::new(),
             descriptors: Vec::new(),
+            environment: Vec::new(),
         });
         rest.push((one.stacks, one.python));
     }
@@ -218,6 +219,7 @@ pub(super) fn look(made: Vec<Made>) -> Observations {
             symbols: &symbols[process],
             threads,
             python: python.as_ref(),
+            gpu: None,
         })
         .collect();
     observe(&contexts)

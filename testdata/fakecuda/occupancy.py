@@ -9,13 +9,18 @@ import sys
 import threading
 
 signal.alarm(120)
+# A thread that has the GIL keeps it until it blocks.
+sys.setswitchinterval(120)
 library, call = sys.argv[1:3]
 releasing, holding = ctypes.CDLL(library), ctypes.PyDLL(library)
-BlockToShared = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)
+releasing.cuInit(0)
+entered, go = threading.Event(), threading.Event()
 
 
-@BlockToShared
+@ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)
 def shared_memory_per_block(block):
+    entered.set()
+    go.wait()
     return block
 
 
@@ -26,7 +31,8 @@ def query_occupancy():
 
 
 def launch():
-    releasing.repro_wait_until_locked()
+    entered.wait()
+    go.set()
     getattr(holding, call)(None, None, None, None)
 
 

@@ -66,8 +66,15 @@ fn measure(pid: i32) {
     let at = Instant::now();
     let merged = threads::merge(process, &symbols, stacks, None);
     say("names", at.elapsed());
-    let context =
-        waits::Context { process: 0, image: process, all: &image, symbols: &symbols, threads: &merged, python: None };
+    let context = waits::Context {
+        process: 0,
+        image: process,
+        all: &image,
+        symbols: &symbols,
+        threads: &merged,
+        python: None,
+        gpu: None,
+    };
     let at = Instant::now();
     let seen = waits::observe(&[context]);
     say("waits, first reading", at.elapsed());

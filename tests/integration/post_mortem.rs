@@ -121,7 +121,7 @@ fn the_deadlock_of_2019_is_named_after_the_end_on_every_python() {
     for (version, python) in pythons() {
         let (folder, mut command) = python.in_a_folder();
         command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg("cuLaunchKernel");
-        let target = Target::start(&mut command).settle(3);
+        let target = Target::start(&mut command).settle(4);
         let live = attach(&target.pids, &[]);
         assert_eq!((live.verdict(), live.cycles()), ("deadlock", vec![vec!["launcher".into(), "occupancy".into()]]));
         let file = folder.path().join("hang.snapshot");

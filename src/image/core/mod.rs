@@ -19,7 +19,7 @@ pub use error::CoreError;
 pub use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
-use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage};
+use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage, environment};
 use files::CoreFiles;
 use memory::CoreMemory;
 
@@ -71,6 +71,8 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     images.sort_by_key(|thread| thread.tid);
     images.dedup_by_key(|thread| thread.tid);
     let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
+    let auxiliary = note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default();
+    let environment = environment::on_stack(&memory, &auxiliary, &mappings);
     let image = ProcessImage {
         pid,
         ns_pid: pid,
@@ -84,7 +86,8 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         files,
         tracer: None,
         descriptors: Vec::new(),
-        auxiliary: note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default(),
+        environment,
+        auxiliary,
     };
     Ok((image, gaps))
 }

@@ -10,7 +10,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::proc_fs::{self, ProcFs, Stat, Status};
-use crate::image::Mapping;
+use crate::image::{Mapping, environment};
 
 /// Shortest time between two samples of CPU time: several scheduler ticks.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -100,6 +100,9 @@ pub(super) struct ProcessFacts {
     pub(super) program: Option<PathBuf>,
     /// Its arguments.
     pub(super) command_line: Vec<String>,
+    /// What it was started with and concerns CUDA.
+    pub(super) environment: Vec<(String, String)>,
+    /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
     /// Its map, and how long it took to read.
     pub(super) mappings: Vec<Mapping>,
@@ -156,6 +159,7 @@ impl ProcessFacts {
             namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
             command_line: proc_fs::command_line(&directory),
+            environment: environment::relevant(&std::fs::read(directory.join("environ")).unwrap_or_default()),
             auxiliary: std::fs::read(directory.join("auxv")).unwrap_or_default(),
             mappings,
             map_time,

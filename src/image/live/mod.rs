@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod files;
 mod frozen;
+pub(crate) mod gpu;
 mod memory;
 mod open;
 mod plan;
@@ -39,6 +40,7 @@ pub(crate) use proc_fs::parse_maps;
 use stop::{Outcome, ProcessStop, StopError};
 
 use super::come_from_one;
+use super::gpu::uses_cuda;
 use super::{
     Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, Registers, Syscall, TaskState, ThreadImage,
 };
@@ -296,10 +298,14 @@ impl LiveTarget {
                 tracer: None,
                 auxiliary: facts.auxiliary,
                 descriptors: Vec::new(),
+                environment: facts.environment,
             });
         }
         remember_calls(&mut image, &mut self.calls);
         image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
+        if image.processes.iter().any(|process| uses_cuda(&process.mappings)) {
+            image.kernel.gpu_driver = self.proc_fs.gpu_driver();
+        }
         image.gaps.splice(0..0, self.gaps.iter().cloned());
         Ok(image)
     }

@@ -101,6 +101,12 @@ impl ProcFs {
         Ok(tids)
     }
 
+    /// Version of NVIDIA's driver in the kernel.
+    pub(super) fn gpu_driver(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join("driver/nvidia/version")).ok()?;
+        crate::image::gpu::kernel_driver(&text)
+    }
+
     /// A thread of the process that has not exited: the main one, if it lives. The process's maps, memory and links
     /// are empty in the directory of a main thread that has exited.
     pub(super) fn living_thread(&self, pid: i32) -> Option<i32> {

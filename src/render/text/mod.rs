@@ -291,7 +291,8 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
     }
     others.sort_by_key(|&(process, thread)| !victims.contains(&(process, thread.tid)));
     page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
-    for &(process, thread) in others.iter().take(OTHER_THREADS) {
+    let mut rows: Vec<Row> = Vec::new();
+    for &(process, thread) in &others {
         let name = view.thread_name(process, thread.tid);
         let (doing, call) = match view.waits_of(process, thread.tid) {
             [wait] => (view.wait_statement(wait), view.wait_call(wait, None)),
@@ -302,12 +303,46 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
             [] => (thread.state.clone(), view.where_is(thread)),
         };
         let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
-        page.frame(&format!("  {name}  {doing}{call}"));
+        let role = thread.role.as_deref().map(|role| format!(", {role},")).unwrap_or_default();
+        let alike = format!("{role}{}{call}", without_address(&doing));
+        match rows.iter_mut().filter(|_| !members.contains(&(process, thread.tid))).find(|row| row.alike == alike) {
+            Some(row) => row.more.push(format!("  {name}{role}  {doing}{call}")),
+            None => rows.push(Row { text: format!("  {name}{role}  {doing}{call}"), alike, more: Vec::new() }),
+        }
     }
-    if others.len() > OTHER_THREADS {
-        page.plain(&format!("  and {}, which are in the JSON", more_threads(others.len() - OTHER_THREADS)));
+    let mut left = OTHER_THREADS;
+    let mut hidden = 0;
+    for row in &rows {
+        if left == 0 {
+            hidden += 1 + row.more.len();
+            continue;
+        }
+        left -= 1;
+        page.frame(&row.text);
+        if row.more.len() > FEW_ALIKE {
+            page.frame(&format!("      and {} like it", more_threads(row.more.len())));
+            continue;
+        }
+        for text in &row.more {
+            page.frame(text);
+        }
+        left = left.saturating_sub(row.more.len());
+    }
+    if hidden > 0 {
+        page.plain(&format!("  and {}, which are in the JSON", more_threads(hidden)));
     }
     page.blank();
+}
+
+/// Up to so many threads that do the same are told one by one.
+const FEW_ALIKE: usize = 4;
+
+/// A thread's line, and those of threads that do the same.
+struct Row {
+    text: String,
+    /// What must be the same.
+    alike: String,
+    more: Vec<String>,
 }
 
 /// `captured 13 threads, stopped for 0.8 ms, looked twice`.

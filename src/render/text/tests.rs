@@ -27,7 +27,15 @@ fn python(function: &str, file: &str, line: u32) -> Frame {
 }
 
 fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
-    Thread { tid, ns_tid: tid, name: name.into(), os_name: "python3".into(), state: "sleeping".into(), frames }
+    Thread {
+        tid,
+        ns_tid: tid,
+        name: name.into(),
+        os_name: "python3".into(),
+        role: None,
+        state: "sleeping".into(),
+        frames,
+    }
 }
 
 fn resource(id: &str, kind: &str, label: &str, address: Option<&str>) -> Resource {
@@ -308,9 +316,13 @@ fn long_stacks_and_many_threads_are_folded() {
     let deep: Vec<Frame> = (0..5000).map(|line| python("recurse", "/r.py", line)).collect();
     report.processes[0].threads[0].frames.extend(deep);
     report.processes[0].threads.extend((1000..1100).map(|tid| thread(tid, "w", Vec::new())));
+    // Threads that do different things are told one by one, up to a number.
+    let each = (2000..2100).map(|tid| thread(tid, "v", vec![python("step", "/v.py", tid as u32)]));
+    report.processes[0].threads.extend(each);
     let text = text(&report, 100);
     assert!(text.contains("     ... 4956 frames ...\n"), "{text}");
-    assert!(text.contains("  and 83 more threads"), "{text}");
+    assert!(text.contains("      and 99 more threads like it"), "{text}");
+    assert!(text.contains("  and 84 more threads"), "{text}");
     assert!(text.lines().count() < 130);
 }
 

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Explanation, Rule};
 use crate::report::Severity;
+use crate::waits::cuda;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -22,5 +23,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some_and(|edge| context.on_driver_thread(edge)))
+    context.cycle_drafts(|cycle| {
+        let through_gpu = cycle.edges.iter().any(|edge| cuda::KINDS.contains(&edge.resource.kind));
+        context.gil_waiter(cycle).is_some_and(|edge| through_gpu || context.on_driver_thread(edge))
+    })
 }

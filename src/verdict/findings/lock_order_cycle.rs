@@ -5,7 +5,7 @@
 use super::{Context, Draft, Explanation, Rule};
 use crate::graph::CycleEdge;
 use crate::report::Severity;
-use crate::waits::Party;
+use crate::waits::{Party, cuda};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -25,11 +25,26 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| {
+    let mut drafts = context.cycle_drafts(|cycle| {
         cycle.edges.len() > 1
             && !cycle.has_kind("gil")
-            && cycle.edges.iter().filter(|edge| is_wait_for_lock(edge)).count() >= 2
-    })
+            && cycle.edges.iter().filter(|edge| is_wait_for_lock(edge) || is_gpu(edge)).count() >= 2
+    });
+    for draft in &mut drafts {
+        let cycle = draft.cycle.and_then(|position| context.cycles.get(position));
+        if cycle.is_some_and(|cycle| cycle.edges.iter().any(is_gpu)) {
+            draft.help = vec![
+                "take no lock in a host function that a thread may have while it waits for the stream".into(),
+                "release the lock before the synchronising call".into(),
+            ];
+        }
+    }
+    drafts
+}
+
+/// A wait for the GPU, which waits for a host function.
+fn is_gpu(edge: &CycleEdge) -> bool {
+    cuda::KINDS.contains(&edge.resource.kind)
 }
 
 /// A task of asyncio waits for locks of asyncio only, which have no kind of their own.

@@ -3,21 +3,30 @@
 //! In: the judged look. Out: findings of the report, and the texts of `lockscope explain`. One file a finding; the
 //! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
 
+mod cuda_after_fork;
+mod cuda_call_at_exit;
+mod cuda_call_in_host_function;
 mod dead_process_holds_lock;
+mod driver_library_mismatch;
 mod event_loop_blocked;
 mod executor_self_wait;
+mod failed_launch;
 mod file_lock_cycle;
 mod finalizing_interpreter;
 mod fork_orphaned_lock;
+mod gil_held_in_blocking_cuda_call;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
 mod import_cycle;
 mod join_cycle;
+mod launch_blocking_with_nccl;
+mod lazy_loading_vs_running_kernel;
 mod loader_lock_cycle;
 mod lock_order_cycle;
 mod lock_taken_again_in_finaliser;
 mod lock_taken_again_in_signal_handler;
+mod missing_rank;
 mod nobody_left_to_wake;
 mod owner_exited;
 mod pipe_cycle;
@@ -27,10 +36,11 @@ mod self_deadlock;
 mod static_init_cycle;
 mod stop_the_world_blocked;
 mod traced_or_stopped;
+mod waiting_for_gpu;
 
 use std::collections::BTreeSet;
 
-use super::names::{Names, is_driver, is_driver_function, source_line};
+use super::names::{Names, is_driver_function, source_line};
 use super::{DeadEnd, Look, Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
@@ -68,6 +78,7 @@ struct Rule {
 }
 
 const REGISTRY: &[Rule] = &[
+    cuda_call_in_host_function::RULE,
     gil_vs_host_function::RULE,
     gil_vs_driver_callback::RULE,
     stop_the_world_blocked::RULE,
@@ -83,6 +94,7 @@ const REGISTRY: &[Rule] = &[
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,
     lock_order_cycle::RULE,
+    cuda_after_fork::RULE,
     fork_orphaned_lock::RULE,
     finalizing_interpreter::RULE,
     owner_exited::RULE,
@@ -90,8 +102,16 @@ const REGISTRY: &[Rule] = &[
     pipe_without_writer::RULE,
     nobody_left_to_wake::RULE,
     event_loop_blocked::RULE,
+    cuda_call_at_exit::RULE,
+    failed_launch::RULE,
+    lazy_loading_vs_running_kernel::RULE,
+    launch_blocking_with_nccl::RULE,
+    gil_held_in_blocking_cuda_call::RULE,
+    missing_rank::RULE,
+    driver_library_mismatch::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
+    waiting_for_gpu::RULE,
 ];
 
 /// The explanation of a finding.
@@ -280,14 +300,14 @@ impl Context<'_> {
     /// Whether the wait is inside a call of the driver: driver frames between it and the Python code that called.
     fn in_driver(&self, edge: &CycleEdge) -> bool {
         let frames = self.names.frames(&edge.waiter).iter().skip(self.frame_of(edge));
-        frames.take_while(|frame| frame.kind != FrameKind::Python).any(is_driver)
+        frames.take_while(|frame| frame.kind != FrameKind::Python).any(|frame| self.names.is_driver(frame))
     }
 
     /// The driver further out than the wait: it called the code that waits.
     fn callback(&self, edge: &CycleEdge) -> Option<Callback> {
         let frames = self.names.frames(&edge.waiter);
         let start = self.frame_of(edge);
-        let driver = start + 1 + frames.get(start + 1..)?.iter().position(is_driver)?;
+        let driver = start + 1 + frames.get(start + 1..)?.iter().position(|frame| self.names.is_driver(frame))?;
         let python = frames[start..driver].iter().rfind(|frame| frame.kind == FrameKind::Python);
         let function = match python {
             Some(frame) => {
@@ -304,9 +324,9 @@ impl Context<'_> {
     /// The waiter's outermost code is the driver's: a thread that the driver made, running a host function.
     fn on_driver_thread(&self, edge: &CycleEdge) -> bool {
         let frames = self.names.frames(&edge.waiter);
-        let Some(driver) = frames.iter().rposition(is_driver) else { return false };
+        let Some(driver) = frames.iter().rposition(|frame| self.names.is_driver(frame)) else { return false };
         let outer = &frames[driver..];
-        let inner = frames[..driver].iter().rposition(|frame| !is_driver(frame)).map_or(0, |at| at + 1);
+        let inner = frames[..driver].iter().rposition(|frame| !self.names.is_driver(frame)).map_or(0, |at| at + 1);
         driver > self.frame_of(edge)
             && outer.iter().all(|frame| frame.kind != FrameKind::Python)
             && !frames[inner..].iter().any(is_driver_function)

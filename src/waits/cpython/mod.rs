@@ -21,7 +21,7 @@ use std::cell::OnceCell;
 
 use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, key, waited};
-use super::{Needs, Observations, Resource};
+use super::{Handled, Needs, Observations, Party, Resource};
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
@@ -99,6 +99,7 @@ pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     let _ = facts.work();
     for frame in python.threads.iter().flat_map(frames_of) {
         let Some(first) = facts.inspector.frame(frame).and_then(|open| open.first()) else { continue };
+        facts.inspector.living().for_each(|(_, state)| drop(facts.inspector.handled(state)));
         let _ = (facts.inspector.name_of(first, std::iter::once(frame)), facts.inspector.at_hand(first));
     }
 }
@@ -120,6 +121,7 @@ impl Family for Cpython {
 
     fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
         for process in &look.processes {
+            exceptions(process, out);
             gil::holds(process, out);
         }
         for found in waited(waits, KINDS) {
@@ -131,6 +133,17 @@ impl Family for Cpython {
         event_loops::find(look, waits, out);
         for found in waited(waits, &["py_stop_the_world"]) {
             world::holders(&look.processes[found.process], found, out);
+        }
+    }
+}
+
+/// The exceptions that threads handle.
+fn exceptions(process: &Process<'_>, out: &mut Observations) {
+    let Some(facts) = &process.python else { return };
+    for (_, state) in facts.inspector.living() {
+        if let (Some((class, text)), Some(tid)) = (facts.inspector.handled(state), state.tid) {
+            let thread = Party::Thread(process.context.process, tid);
+            out.handled.push(Handled { thread, class, text });
         }
     }
 }

@@ -1,0 +1,68 @@
+//! Threads that seem to spin in a call that works at other times: only several looks tell.
+//!
+//! In: the analysis of one look after the other. Out: whether enough was seen, and which of the waits are none. A thread
+//! that was in the very same call each time, by its stack, waits there; any other was caught at work.
+
+use std::collections::BTreeMap;
+
+use crate::image::Addr;
+use crate::threads::Thread;
+use crate::waits::{Certainty, Observations, Party, Wait};
+
+/// Looks that must show the same before it is called a wait. Two may meet a training loop in the same launch twice (seen in one
+/// look of five).
+const ENOUGH: u32 = 3;
+/// Frames inside the call that must be the same too, and the innermost frames, in which a thread that spins is here and
+/// there (driver 580.159.04: up to four, and two of clock_gettime).
+const INNER_FRAMES: usize = 2;
+const MOVING_FRAMES: usize = 4;
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Spins {
+    /// The part of a thread's stack that must stay, and in how many looks it did; 0 after one in which it did not.
+    seen: BTreeMap<Party, (Vec<(Addr, u64)>, u32)>,
+}
+
+impl Spins {
+    /// Take in another look.
+    pub(super) fn look(&mut self, observations: &Observations, threads: &[Vec<Thread>]) {
+        let unsure = observations.waits.iter().filter(|wait| is_unsure(wait));
+        let now: BTreeMap<Party, Vec<(Addr, u64)>> =
+            unsure.filter_map(|wait| Some((wait.waiter.clone(), steady_part(wait, threads)?))).collect();
+        self.seen.retain(|waiter, _| now.contains_key(waiter));
+        for (waiter, part) in now {
+            let (known, count) = self.seen.entry(waiter).or_insert_with(|| (part.clone(), 0));
+            *count = if *known == part { *count + 1 } else { 0 };
+            *known = part;
+        }
+    }
+
+    /// Whether another look could tell more.
+    pub(super) fn are_open(&self, looks: u32) -> bool {
+        self.seen.values().any(|(_, count)| *count == looks && looks < ENOUGH)
+    }
+
+    /// Take out the unsure waits of threads that were elsewhere in one of the looks. `confirmed`: a cycle was seen twice,
+    /// and is settled by that.
+    pub(super) fn drop_unconfirmed(&self, observations: &mut Observations, looks: u32, confirmed: bool) {
+        let enough = if confirmed { ENOUGH - 1 } else { ENOUGH }.min(looks);
+        let stays = |waiter: &Party| self.seen.get(waiter).is_some_and(|(_, count)| *count >= enough);
+        observations.waits.retain(|wait| !is_unsure(wait) || stays(&wait.waiter));
+    }
+}
+
+/// The frames from a little inside the call outwards, and the lines of Python.
+fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Vec<(Addr, u64)>> {
+    let Party::Thread(process, tid) = wait.waiter else { return None };
+    let thread = threads.get(process)?.iter().find(|thread| thread.tid == tid)?;
+    let call = thread.frames.get(wait.frame?)?.native?;
+    let from = call.saturating_sub(INNER_FRAMES).max(MOVING_FRAMES.min(call));
+    let native = thread.native.frames.iter().skip(from);
+    let python = thread.frames.iter().filter_map(|frame| Some((frame.python?, u64::from(frame.line.unwrap_or(0)))));
+    Some(native.map(|frame| (frame.pc, frame.sp.0)).chain(python).collect())
+}
+
+fn is_unsure(wait: &Wait) -> bool {
+    wait.spinning && wait.certainty < Certainty::Exact
+}

@@ -1,0 +1,116 @@
+//! What is known of GPUs from outside the target: the kernel's driver, how busy the devices are.
+//!
+//! In: texts of the kernel's driver and of nvidia-smi. Out: [`GpuUse`] and versions, plain data. It asks nobody itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mapping, ProcessImage};
+
+/// How busy the devices were at the look.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// Devices, in nvidia-smi's order.
+    pub devices: Vec<Device>,
+    /// Why nothing or not all is known.
+    pub missing: Option<String>,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// nvidia-smi's number for it.
+    pub index: u32,
+    /// Share of the last sample, of up to a second, in which a kernel ran, in percent.
+    pub busy_percent: Option<u32>,
+    /// Processes that use it, where the container lets one see them.
+    pub processes: Vec<i32>,
+}
+
+/// What to ask nvidia-smi for devices, and for processes on them.
+pub const DEVICES: [&str; 2] = ["--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits"];
+/// The same for processes.
+pub const PROCESSES: [&str; 2] = ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"];
+
+impl GpuUse {
+    /// From the answers to [`DEVICES`] and [`PROCESSES`].
+    pub fn parse(devices: &str, processes: &str) -> GpuUse {
+        let cells = |line: &str| -> Vec<String> { line.split(',').map(|cell| cell.trim().to_owned()).collect() };
+        let users: Vec<Vec<String>> = processes.lines().map(cells).collect();
+        let device = |line: &str| {
+            let cells = cells(line);
+            let [index, uuid, busy] = cells.as_slice() else { return None };
+            let own = users.iter().filter(|user| user.first() == Some(uuid));
+            let processes = own.filter_map(|user| user.get(1)?.parse().ok()).collect();
+            Some(Device { index: index.parse().ok()?, busy_percent: busy.parse().ok(), processes })
+        };
+        GpuUse { devices: devices.lines().filter_map(device).collect(), missing: None }
+    }
+
+    /// The devices that a process has: by nvidia-smi's list of processes, else by the device files that it mapped.
+    pub fn of(&self, image: &ProcessImage) -> Vec<&Device> {
+        let listed: Vec<&Device> = self.devices.iter().filter(|device| device.processes.contains(&image.pid)).collect();
+        if !listed.is_empty() {
+            return listed;
+        }
+        let mapped: Vec<u32> = image.mappings.iter().filter_map(device_number).collect();
+        self.devices.iter().filter(|device| mapped.contains(&device.index)).collect()
+    }
+
+    /// Whether kernels run on a device of a process, and they are not plainly another's.
+    pub fn runs_kernels_of(&self, image: &ProcessImage) -> bool {
+        let shared = |device: &Device| device.processes.iter().any(|pid| *pid != image.pid);
+        self.of(image).into_iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device))
+    }
+}
+
+/// The number of the device whose file is mapped: `/dev/nvidia0`.
+fn device_number(mapping: &Mapping) -> Option<u32> {
+    mapping.path.as_deref()?.strip_prefix("/dev/nvidia")?.parse().ok()
+}
+
+/// Whether a process has a GPU's device file mapped; under Windows' subsystem for Linux that is /dev/dxg.
+pub fn has_device_file(mappings: &[Mapping]) -> bool {
+    mappings.iter().any(|mapping| device_number(mapping).is_some() || mapping.path.as_deref() == Some("/dev/dxg"))
+}
+
+/// Whether a process has a GPU's device file, or the driver's library, mapped.
+pub fn uses_cuda(mappings: &[Mapping]) -> bool {
+    let is_driver = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libcuda.so"));
+    let has_driver = |mapping: &Mapping| mapping.execute && mapping.path.as_deref().is_some_and(is_driver);
+    has_device_file(mappings) || mappings.iter().any(has_driver)
+}
+
+/// The version in `/proc/driver/nvidia/version`: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  ...`.
+pub fn kernel_driver(text: &str) -> Option<String> {
+    let words = text.lines().find(|line| line.starts_with("NVRM"))?.split_whitespace();
+    words.into_iter().find(|word| is_version(word)).map(str::to_owned)
+}
+
+/// Whether this is a version: numbers with dots between, `580.159.04`.
+pub fn is_version(word: &str) -> bool {
+    word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_nvidia_smi_writes_them() {
+        let devices = "0, GPU-9724cb6b-6fc2-39a9-14b2-6b7ad16833cf, 97\n1, GPU-1, [N/A]\n";
+        let known = GpuUse::parse(devices, "GPU-9724cb6b-6fc2-39a9-14b2-6b7ad16833cf, 543\n");
+        assert_eq!(known.devices.len(), 2);
+        assert_eq!((known.devices[0].busy_percent, &known.devices[0].processes), (Some(97), &vec![543]));
+        assert_eq!((known.devices[1].busy_percent, known.devices[1].index), (None, 1));
+        assert!(GpuUse::parse("No devices were found\n", "").devices.is_empty());
+    }
+
+    #[test]
+    fn versions_of_both_kernel_modules_are_found() {
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (a@b)\nGCC version: 15.3.0\n";
+        assert_eq!(kernel_driver(open).as_deref(), Some("580.159.04"));
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\n";
+        assert_eq!(kernel_driver(closed).as_deref(), Some("535.54.03"));
+        assert_eq!(kernel_driver(""), None);
+    }
+}

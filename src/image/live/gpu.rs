@@ -1,0 +1,66 @@
+//! Asks nvidia-smi how busy the devices are.
+//!
+//! In: nothing. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
+//! nvidia-smi is asked as a program, since its library may not be loaded here and the program is there wherever a driver
+//! is.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::image::gpu::{DEVICES, GpuUse, PROCESSES};
+
+/// Measured: 30 ms with the driver loaded; without persistence mode it loads the driver first, which takes seconds.
+const LIMIT: Duration = Duration::from_millis(1000);
+/// More than the answer for the largest machine.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Ask.
+pub(crate) fn ask() -> GpuUse {
+    let end = Instant::now() + LIMIT;
+    // Both at once: each takes as long as the other.
+    let (devices, processes) = (start(&DEVICES), start(&PROCESSES));
+    match (devices, processes) {
+        (Ok(devices), Ok(processes)) => match (answer(devices, end), answer(processes, end)) {
+            (Some(devices), Some(processes)) => GpuUse::parse(&devices, &processes),
+            (Some(devices), None) => GpuUse::parse(&devices, ""),
+            _ => missing(format!("nvidia-smi gave no answer within {} ms", LIMIT.as_millis())),
+        },
+        (Err(error), _) | (_, Err(error)) => missing(format!("nvidia-smi could not be run ({error})")),
+    }
+}
+
+fn missing(why: String) -> GpuUse {
+    GpuUse { devices: Vec::new(), missing: Some(why) }
+}
+
+fn start(question: &[&str]) -> std::io::Result<Child> {
+    Command::new("nvidia-smi").args(question).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+}
+
+/// What it writes until it ends; `None` when that takes too long or goes wrong.
+fn answer(mut child: Child, end: Instant) -> Option<String> {
+    let mut pipe = child.stdout.take()?;
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        let is_there = poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout).is_ok_and(|ready| ready > 0);
+        let read = if is_there { pipe.read(&mut piece).ok() } else { None };
+        match read {
+            Some(0) => break,
+            Some(read) if text.len() < LONGEST_ANSWER => text.extend_from_slice(&piece[..read]),
+            _ => {
+                // A process that hangs in the driver does not even die: it is not waited for.
+                let _ = (child.kill(), child.try_wait());
+                return None;
+            }
+        }
+    }
+    let good = child.wait().is_ok_and(|status| status.success());
+    good.then(|| String::from_utf8_lossy(&text).into_owned())
+}

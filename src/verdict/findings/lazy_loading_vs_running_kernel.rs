@@ -1,0 +1,55 @@
+//! `lazy-loading-vs-running-kernel`: code is loaded while a kernel runs, and loading waits for the kernel.
+//!
+//! In: the judged look. Out: drafts of the finding. Whether the kernel waits for the loading thread is not seen from here.
+
+use super::{Context, Draft, Explanation, Rule};
+use crate::report::Severity;
+use crate::waits::{Party, cuda};
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    explanation: Explanation {
+        code: "lazy-loading-vs-running-kernel",
+        title: "loading code onto the GPU waits for a running kernel",
+        severity: Severity::Warning,
+        text: "Since CUDA 12.2 a kernel's code is loaded when it is used first (CUDA_MODULE_LOADING=LAZY). Loading needs memory of the context and may wait until everything that runs there is done. A kernel that runs meanwhile and waits for something that this thread would do next (a flag, another kernel, its part of a collective) is never done.",
+        help: &[
+            "start the program with CUDA_MODULE_LOADING=EAGER",
+            "or load all kernels first: launch each once, or call cuModuleGetFunction or cudaFuncGetAttributes for it, before a kernel runs that waits for others",
+        ],
+        references: &[
+            "meta-pytorch/torchcomms#2334",
+            "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading",
+        ],
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let seen = context.look.observations;
+    let mut drafts = Vec::new();
+    for wait in seen.waits.iter().filter(|wait| wait.resource.kind == "cuda_device") {
+        let Party::Thread(process, _) = wait.waiter else { continue };
+        let call = context.names.call(&wait.waiter, wait.frame);
+        if !call.api.as_deref().is_some_and(cuda::calls::loads_code) {
+            continue;
+        }
+        let environment = context.look.image.processes.get(process).map(|image| image.environment.as_slice());
+        let eager = environment
+            .unwrap_or_default()
+            .iter()
+            .any(|(name, value)| name == "CUDA_MODULE_LOADING" && value == "EAGER");
+        let note = if eager { " It was started with CUDA_MODULE_LOADING=EAGER: this code came later." } else { "" };
+        drafts.push(Draft {
+            message: format!(
+                "{} loads code onto the GPU{} and waits there for what runs on it.{note}",
+                context.names.party_in_full(&wait.waiter),
+                call.phrase(),
+            ),
+            parties: vec![wait.waiter.clone()],
+            resources: vec![wait.resource.clone()],
+            ..Draft::default()
+        });
+    }
+    drafts
+}

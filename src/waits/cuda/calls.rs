@@ -1,0 +1,157 @@
+//! What calls of the CUDA driver and runtime wait for, and how they take the driver's lock of the context.
+//!
+//! In: the name of an exported function. Out: rows of two tables. Names stand here without `cu` or `cuda` in front and
+//! without the version behind (`_v2`, `_ptsz`).
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum On {
+    /// The stream in this argument.
+    Stream(usize),
+    /// The event in this argument.
+    Event(usize),
+    /// All work of the context.
+    Device,
+}
+
+/// A call that waits for the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Call {
+    name: &'static str,
+    /// For what.
+    pub(super) on: On,
+    /// It does nothing but wait: whoever is in it waits. The others wait at times, and work at others.
+    pub(super) only_waits: bool,
+}
+
+const fn waits(name: &'static str, on: On) -> Call {
+    Call { name, on, only_waits: true }
+}
+
+const fn may_wait(name: &'static str) -> Call {
+    Call { name, on: On::Device, only_waits: false }
+}
+
+/// Sources: "API synchronization behavior" in the reference manuals of driver and runtime, CUDA 13.0; the calls that free
+/// or load wait for running kernels as measured with driver 580.159.04 (scripts/gpu/workloads.py).
+const CALLS: &[Call] = &[
+    waits("StreamSynchronize", On::Stream(0)),
+    waits("EventSynchronize", On::Event(0)),
+    waits("CtxSynchronize", On::Device),
+    waits("DeviceSynchronize", On::Device),
+    waits("ThreadSynchronize", On::Device),
+    waits("GLUnmapBufferObject", On::Device),
+    may_wait("MemFree"),
+    may_wait("Free"),
+    may_wait("FreeHost"),
+    may_wait("FreeArray"),
+    may_wait("MemFreeHost"),
+    may_wait("HostUnregister"),
+    may_wait("MemHostUnregister"),
+    may_wait("Memcpy"),
+    may_wait("MemcpyHtoD"),
+    may_wait("MemcpyDtoH"),
+    may_wait("MemcpyDtoD"),
+    may_wait("ModuleLoad"),
+    may_wait("ModuleLoadData"),
+    may_wait("ModuleLoadDataEx"),
+    may_wait("ModuleLoadFatBinary"),
+    may_wait("ModuleUnload"),
+    may_wait("ModuleGetFunction"),
+    may_wait("LibraryLoadData"),
+    may_wait("LibraryLoadFromFile"),
+    may_wait("LibraryGetModule"),
+    may_wait("LibraryUnload"),
+    may_wait("KernelGetFunction"),
+    may_wait("CtxDestroy"),
+    may_wait("DevicePrimaryCtxReset"),
+    may_wait("DevicePrimaryCtxRelease"),
+    may_wait("DeviceReset"),
+    may_wait("EventDestroy"),
+    may_wait("StreamDestroy"),
+];
+
+/// How a call takes the lock of its context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Read,
+    Write,
+}
+
+/// Where and when [`LOCKS`] was measured.
+pub(super) const MEASURED_ON: &str = "driver 580.159.04, H200";
+
+/// The lock of the context, one `pthread_rwlock_t`. Measured by making each call while another thread sits in the
+/// callback of cuOccupancyMaxPotentialBlockSize, which has the lock for writing.
+const LOCKS: &[(&str, Mode)] = &[
+    ("LaunchKernel", Mode::Read),
+    ("EventRecord", Mode::Read),
+    ("OccupancyMaxActiveBlocksPerMultiprocessor", Mode::Read),
+    ("StreamAddCallback", Mode::Write),
+    ("LaunchHostFunc", Mode::Write),
+    ("MemAlloc", Mode::Write),
+    ("MemFree", Mode::Write),
+    ("MemcpyHtoD", Mode::Write),
+    ("MemcpyDtoH", Mode::Write),
+    ("ModuleLoadData", Mode::Write),
+    ("ModuleUnload", Mode::Write),
+    ("ModuleGetFunction", Mode::Write),
+    ("StreamCreate", Mode::Write),
+    ("StreamDestroy", Mode::Write),
+    ("EventCreate", Mode::Write),
+    ("EventDestroy", Mode::Write),
+    ("FuncSetAttribute", Mode::Write),
+    ("MemHostAlloc", Mode::Write),
+    ("MemFreeHost", Mode::Write),
+    ("OccupancyMaxPotentialBlockSize", Mode::Write),
+];
+
+/// What the call of this name waits for, if it does.
+pub(super) fn call(name: &str) -> Option<&'static Call> {
+    let plain = plain(name)?;
+    CALLS.iter().find(|row| row.name.eq_ignore_ascii_case(plain))
+}
+
+/// Whether the call of this name loads code onto the GPU.
+pub(crate) fn loads_code(name: &str) -> bool {
+    const LOADS: [&str; 4] = ["ModuleLoad", "LibraryLoad", "ModuleGetFunction", "KernelGetFunction"];
+    plain(name).is_some_and(|plain| LOADS.iter().any(|prefix| plain.starts_with(prefix)))
+}
+
+/// How the call of this name takes the lock of its context.
+pub(super) fn mode(name: &str) -> Option<Mode> {
+    let plain = plain(name)?;
+    LOCKS.iter().find(|(known, _)| known.eq_ignore_ascii_case(plain)).map(|(_, mode)| *mode)
+}
+
+/// Whether a function is named like one of the driver or the runtime: `cuLaunchKernel`, `cudaMalloc`.
+pub(crate) fn is_api(name: &str) -> bool {
+    let after = |prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
+    };
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && (after("cuda") || after("cu"))
+}
+
+/// Without what stands in front and behind.
+fn plain(name: &str) -> Option<&str> {
+    let name = name.split('@').next()?;
+    let name = name.split('_').next().filter(|first| !first.is_empty())?;
+    Some(if is_api(name) { name.strip_prefix("cuda").or(name.strip_prefix("cu")).unwrap_or(name) } else { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_known_by_all_their_names() {
+        for name in ["cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cudaStreamSynchronize", "streamSynchronize"] {
+            assert_eq!(call(name).map(|call| (call.on, call.only_waits)), Some((On::Stream(0), true)), "{name}");
+        }
+        assert_eq!(call("cuCtxSynchronize_v2").map(|call| call.on), Some(On::Device));
+        assert!(call("cuStreamQuery").is_none() && call("").is_none() && call("_start").is_none());
+        assert_eq!(mode("cuMemAlloc_v2"), Some(Mode::Write));
+        assert_eq!(mode("cudaLaunchKernel"), Some(Mode::Read));
+        assert!(is_api("cuInit") && is_api("cudaFree") && !is_api("custom") && !is_api("cudaError::f(int)"));
+    }
+}

@@ -1,0 +1,136 @@
+//! The driver's library as it is mapped: its version, and with which kernel drivers it works.
+//!
+//! In: a process. Out: [`CudaLibrary`] for each library of CUDA. Whether that fits the machine is judged elsewhere.
+
+use serde_json::Value;
+
+use crate::image::gpu::is_version;
+use crate::image::{Addr, Memory, MemoryExt};
+use crate::unwind::Module;
+use crate::waits::family::Context;
+
+/// A library of CUDA in a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CudaLibrary {
+    /// Position of its process.
+    pub process: usize,
+    /// Its file's name, as frames give it.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Its version, as far as its file's name tells: `580.159.04`, `13`.
+    pub version: Option<String>,
+    /// What the driver's library says of the kernel drivers that it works with.
+    pub fits: Option<Fits>,
+}
+
+/// The note about forward compatibility in the driver's library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fits {
+    /// The version of CUDA that it brings: `13.0`.
+    pub cuda: String,
+    /// Branches of older kernel drivers on which it may run, on hardware that allows it.
+    pub branches: Vec<u64>,
+}
+
+impl CudaLibrary {
+    /// Whether this is the driver's, not the runtime's.
+    pub fn is_driver(&self) -> bool {
+        self.name.starts_with("libcuda.so")
+    }
+
+    /// The branch of its version: 580 of 580.159.04.
+    pub fn branch(&self) -> Option<u64> {
+        branch(self.version.as_deref()?)
+    }
+}
+
+/// The branch of a driver's version: 580 of 580.159.04.
+pub fn branch(version: &str) -> Option<u64> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// Driver and runtime, by the names of their files, whether or not they are on a stack.
+pub(super) fn mapped(context: &Context<'_>) -> Vec<CudaLibrary> {
+    let is_cuda = |module: &&Module| module.name.starts_with("libcuda.so") || module.name.starts_with("libcudart.so");
+    let modules = context.symbols.modules().list.iter().filter(is_cuda);
+    modules
+        .map(|module| {
+            let version = module.name.split_once(".so.").map(|(_, version)| version.to_owned());
+            let is_driver = module.name.starts_with("libcuda.so");
+            CudaLibrary {
+                process: context.process,
+                name: module.name.clone(),
+                path: module.path.clone(),
+                // The soft links have `libcuda.so.1`, which says nothing.
+                version: version.filter(|version| !is_driver || is_version(version)),
+                fits: if is_driver { note(&*context.image.memory, module.start) } else { None },
+            }
+        })
+        .collect()
+}
+
+/// The note of owner "NVIDIA Corporation", JSON in `.note.cuda.fwd_compatibility`, in the segment that begins with the
+/// ELF header (facts: `{"format":1,"CUDA version":"13.0","driver":[535,550,...],"device":[...]}`).
+fn note(memory: &dyn Memory, start: Addr) -> Option<Fits> {
+    const PT_NOTE: u32 = 4;
+    const MOST_HEADERS: u16 = 64;
+    const MOST_BYTES: usize = 4096;
+    const OWNER: &[u8] = b"NVIDIA Corporation\0";
+    if memory.bytes(start, 4).ok()? != b"\x7fELF" {
+        return None;
+    }
+    // Elf64_Ehdr: e_phoff at 32, e_phnum at 56; Elf64_Phdr: p_type 0, p_offset 8, p_filesz 32, 56 bytes each.
+    let headers = memory.u64(start + 32).ok()?;
+    let count = memory.bytes(start + 56, 2).ok()?;
+    let count = u16::from_le_bytes([count[0], count[1]]).min(MOST_HEADERS);
+    for position in 0..u64::from(count) {
+        let header = start + headers.wrapping_add(position * 56);
+        if memory.u32(header).ok()? != PT_NOTE {
+            continue;
+        }
+        let (offset, size) = (memory.u64(header + 8).ok()?, memory.u64(header + 32).ok()?);
+        let Ok(notes) = memory.bytes(start + offset, (size as usize).min(MOST_BYTES)) else { continue };
+        // Sizes of name and description, a type, then both, each filled up to four bytes (elf.h, Elf64_Nhdr).
+        let mut rest = notes.as_slice();
+        while let [a, b, c, d, e, f, g, h, _, _, _, _, more @ ..] = rest {
+            let name_size = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            let text_size = u32::from_le_bytes([*e, *f, *g, *h]) as usize;
+            let text_at = name_size.next_multiple_of(4);
+            let (Some(name), Some(text)) =
+                (more.get(..name_size), more.get(text_at..).and_then(|rest| rest.get(..text_size)))
+            else {
+                break;
+            };
+            if name == OWNER {
+                return parse(text);
+            }
+            rest = more.get(text_at + text_size.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+    }
+    None
+}
+
+fn parse(text: &[u8]) -> Option<Fits> {
+    let end = text.iter().rposition(|byte| *byte == b'}')?;
+    let json: Value = serde_json::from_slice(&text[..=end]).ok()?;
+    let branches = json.get("driver").and_then(Value::as_array);
+    Some(Fits {
+        cuda: json.get("CUDA version").and_then(Value::as_str)?.to_owned(),
+        branches: branches.into_iter().flatten().filter_map(Value::as_u64).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_is_read_as_the_driver_has_it() {
+        let text = br#"{"format":1,"CUDA version":"13.0","driver":[535,550,565,570,575,580],"device":[1,2]}"#;
+        let fits = parse(&[text.as_slice(), b"\0\0"].concat()).expect("JSON");
+        assert_eq!((fits.cuda.as_str(), fits.branches.len()), ("13.0", 6));
+        assert_eq!(parse(b"{"), None);
+        assert_eq!(branch("580.159.04"), Some(580));
+    }
+}

@@ -1,0 +1,312 @@
+//! The CUDA layer: threads that wait for the GPU, what stands between them and it, and the driver's own locks.
+//!
+//! In: the stacks of a process and what the families below saw. Out: waits for streams, events and the device, also by
+//! threads that spin instead of sleeping; and as holders of these the threads that run a host function, which the GPU
+//! waits for. What runs on the GPU itself is not seen from here: where nothing on the CPU stands behind a wait, the
+//! chain ends at the GPU.
+
+pub(crate) mod calls;
+pub mod driver;
+mod libraries;
+mod stacks;
+
+use std::cell::OnceCell;
+
+use super::facts::{Process, ThreadFacts};
+use super::family::{Decoded, Family, Found, Look, exact_hold, waited};
+use super::owner::Ownership;
+use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::code::Code;
+use crate::image::gpu::has_device_file;
+use crate::image::{Addr, TaskState};
+use calls::{Mode, On};
+use driver::CudaLibrary;
+use libraries::Libraries;
+use stacks::{Entry, Stack};
+
+/// Kinds of this family's resources.
+pub(crate) const KINDS: [&str; 3] = ["cuda_stream", "cuda_event", "cuda_device"];
+
+/// In the state of what a library's own threads wait for when they have nothing to do.
+pub(crate) const IDLE: &str = "idle";
+
+/// The name that the driver gives its event thread when it is initialised (driver 580).
+pub(crate) const EVENT_THREAD: &str = "cuda-EvtHandlr";
+
+/// sched_yield (arch/x86/entry/syscalls/syscall_64.tbl): a spin that lets others run.
+const NR_SCHED_YIELD: i64 = 24;
+
+/// What the family keeps of one process.
+#[derive(Debug, Default)]
+pub struct Facts {
+    libraries: OnceCell<Libraries>,
+    stacks: OnceCell<Vec<Stack>>,
+}
+
+impl Facts {
+    /// Libraries of CUDA.
+    fn libraries(&self, process: &Process<'_>) -> &Libraries {
+        self.libraries.get_or_init(|| Libraries::find(&process.context))
+    }
+
+    /// What each thread does for CUDA, in the order of the threads; empty without CUDA.
+    fn stacks(&self, process: &Process<'_>) -> &[Stack] {
+        self.stacks.get_or_init(|| {
+            let libraries = self.libraries(process);
+            let read = |thread| stacks::read(process, libraries, thread);
+            if libraries.is_empty() { Vec::new() } else { process.threads.iter().map(read).collect() }
+        })
+    }
+}
+
+/// The family.
+#[derive(Debug)]
+pub struct Cuda;
+
+impl Family for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
+        let stack = process.cuda.stacks(process).get(thread.position)?;
+        let idle = stack.is_drivers_own && stack.host_function.is_none();
+        match (&stack.entry, below) {
+            (_, Some(below)) if idle => own_work(process, thread, below),
+            (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(entry, below)),
+            (Some(entry), _) => for_gpu(process, thread, entry, below),
+            _ => None,
+        }
+    }
+
+    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
+        for (position, process) in look.processes.iter().enumerate() {
+            let mapped = driver::mapped(&process.context);
+            let others = process.cuda.libraries(process).names(&process.context);
+            let others = others.filter(|name| mapped.iter().all(|known| known.name != *name));
+            let others =
+                others.map(|name| CudaLibrary { process: position, name: name.to_owned(), ..CudaLibrary::default() });
+            out.cuda.extend(others);
+            out.cuda.extend(mapped);
+        }
+        for found in waited(waits, &KINDS) {
+            host_functions(&look.processes[found.process], found, out);
+        }
+        for found in waited(waits, &["pthread_rwlock"]) {
+            readers(&look.processes[found.process], found, out);
+        }
+    }
+}
+
+/// Whether the families below found a lock with owners.
+fn is_lock(below: &Decoded) -> bool {
+    matches!(below.resource.key.kind, "pthread_rwlock" | "pthread_mutex" | "gil")
+}
+
+/// A thread that the driver made waits for the driver's own work: whatever it polls says nothing about the program.
+fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
+    if is_lock(below) {
+        return None;
+    }
+    let scope = Scope::System(format!("cuda-work:{}:{}", process.context.process, thread.image.tid));
+    let resource = Resource {
+        key: ResourceKey { kind: "other", scope, address: Addr(0) },
+        process: process.context.process,
+        label: "work for the CUDA driver".into(),
+        state: vec![(IDLE, 1)],
+    };
+    let evidence = vec!["the CUDA driver made this thread, and it waits in the driver's own code".to_owned()];
+    Some(Decoded { needs: Needs::Any, ..below.refined(resource, &["poll", "epoll", "pthread_", "sem_"], evidence) })
+}
+
+/// A lock of the driver's own has no name: the call that takes it says most.
+fn named_lock(entry: &Entry, below: &Decoded) -> Decoded {
+    let mut better = below.clone();
+    if !better.resource.label.contains('`') && better.resource.key.kind != "gil" {
+        better.resource.label = format!("{}, taken by {}", better.resource.label, entry.name);
+    }
+    better
+}
+
+/// A wait for the GPU: asleep in the driver on something without an owner, or spinning there.
+fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below: Option<&Decoded>) -> Option<Decoded> {
+    let call = calls::call(&entry.name);
+    // Where the driver has no device, a thread inside it works.
+    if !call.is_some_and(|call| call.only_waits) && !has_device(process) {
+        return None;
+    }
+    let asleep = below.filter(|below| below.call.is_none_or(|call| call.number != NR_SCHED_YIELD));
+    let spins = asleep.is_none();
+    let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
+    if spins && below.is_none() && !runs {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    match (asleep, below) {
+        (Some(below), _) => {
+            const WITHOUT_OWNER: [&str; 6] = ["futex", "semaphore", "pthread_cond", "timer", "eventfd", "other"];
+            if !WITHOUT_OWNER.contains(&below.resource.key.kind)
+                || below.also.iter().any(|one| one.resource.key.kind == "pipe")
+            {
+                return None;
+            }
+            evidence.push(format!("it sleeps in {} on {}", entry.name, below.resource.label));
+            evidence.extend(below.evidence.iter().cloned());
+        }
+        (None, Some(_)) => evidence.push(format!("it calls sched_yield again and again inside {}", entry.name)),
+        (None, None) => evidence.push(format!("it spins inside {}: on a CPU, in no system call", entry.name)),
+    }
+    evidence.extend(collective(process, thread, entry));
+    let on = call.map_or(On::Device, |call| call.on);
+    let resource = resource(process, thread, entry, on, &mut evidence);
+    let certainty = match call {
+        Some(call) if call.only_waits => Certainty::Exact,
+        _ if spins => {
+            evidence.push("the call works at times and waits at others: it was in the same place in each look".into());
+            Certainty::Inferred
+        }
+        _ => Certainty::Inferred,
+    };
+    let mut decoded = Decoded::of(resource, below, evidence);
+    decoded.certainty = certainty;
+    decoded.spinning = spins;
+    decoded.transient = false;
+    decoded.ownership = Ownership::Unknown;
+    // Where the driver sleeps with a time-out it looks again and again.
+    decoded.timed = false;
+    decoded.at = thread.merged(entry.native);
+    Some(decoded)
+}
+
+/// The collective of NCCL that made the call, with its communicator.
+fn collective(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry) -> Option<String> {
+    /// Where the communicator stands among the arguments (nccl.h 2.28).
+    const COLLECTIVES: [(&str, usize); 7] = [
+        ("ncclAllReduce", 5),
+        ("ncclBroadcast", 5),
+        ("ncclBcast", 4),
+        ("ncclAllGather", 4),
+        ("ncclReduceScatter", 5),
+        ("ncclSend", 4),
+        ("ncclRecv", 4),
+    ];
+    let calls = thread.names(usize::MAX).filter(|(native, _)| *native > entry.native);
+    let of_nccl = |name: &str| COLLECTIVES.iter().find(|(known, _)| known == &name);
+    let (native, (name, argument)) = calls.filter_map(|(native, name)| Some((native, of_nccl(name)?))).last()?;
+    let code = Code::new(process.context.image, process.context.symbols);
+    let communicator = code.parameter(&thread.thread?.native.frames, native, *argument);
+    let communicator = communicator.map(|at| format!(" with the communicator {}", Addr(at))).unwrap_or_default();
+    Some(format!("it was called by {name}{communicator}"))
+}
+
+/// Whether the driver was initialised with a device: its file is mapped, or the driver's event thread lives.
+fn has_device(process: &Process<'_>) -> bool {
+    let image = process.context.image;
+    has_device_file(&image.mappings) || image.threads.iter().any(|thread| thread.name == EVENT_THREAD)
+}
+
+/// The stream, event or device that a call waits for.
+fn resource(
+    process: &Process<'_>,
+    thread: &ThreadFacts<'_>,
+    entry: &Entry,
+    on: On,
+    evidence: &mut Vec<String>,
+) -> Resource {
+    let position = process.context.process;
+    let (kind, noun, argument) = match on {
+        On::Stream(argument) => ("cuda_stream", "CUDA stream", Some(argument)),
+        On::Event(argument) => ("cuda_event", "CUDA event", Some(argument)),
+        On::Device => ("cuda_device", "the GPU", None),
+    };
+    let code = Code::new(process.context.image, process.context.symbols);
+    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let handle = argument.and_then(|number| code.parameter(frames, entry.native, number)).map(Addr);
+    let (scope, label) = match (argument, handle) {
+        (None, _) => (Scope::Process(position), format!("{noun} (all work of the context)")),
+        (Some(_), None) => {
+            // Which one is not known: it is nobody else's.
+            let own = format!("{kind}:{position}:{}", thread.image.tid);
+            (Scope::System(own), format!("a {noun}"))
+        }
+        // The handles 0, 1 and 2 are the default streams (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
+        (Some(_), Some(Addr(0..=2))) if kind == "cuda_stream" => {
+            (Scope::Process(position), "the default CUDA stream".into())
+        }
+        (Some(number), Some(handle)) => {
+            evidence.push(format!("argument {} of {} is {handle}", number + 1, entry.name));
+            (Scope::Process(position), format!("{noun} {handle}"))
+        }
+    };
+    let address = handle.filter(|handle| handle.0 > 2).unwrap_or_default();
+    Resource { key: ResourceKey { kind, scope, address }, process: position, label, state: Vec::new() }
+}
+
+/// Threads that run a host function: the GPU goes on when it returns.
+fn host_functions(process: &Process<'_>, found: &Found, out: &mut Observations) {
+    let stacks = process.cuda.stacks(process);
+    let runs = |(position, stack): (usize, &Stack)| Some((position, stack.host_function?));
+    let running: Vec<_> = stacks.iter().enumerate().filter_map(runs).collect();
+    let resource = &found.decoded.resource;
+    let busy = process.context.gpu.is_some_and(|gpu| gpu.runs_kernels_of(process.context.image));
+    for (position, host_function) in &running {
+        let thread = &process.threads[*position];
+        let mut evidence = vec![format!(
+            "{} runs a host function: the CUDA driver made the thread and called the program's code in it",
+            thread.describe()
+        )];
+        let mut certainty = Certainty::Inferred;
+        if busy {
+            certainty = Certainty::Candidate;
+            evidence.push("a kernel runs on the GPU, which may be what is waited for: a candidate".into());
+        } else if running.len() > 1 && resource.key.kind != "cuda_device" {
+            certainty = Certainty::Candidate;
+            evidence.push(format!("{} threads run host functions, of one stream each: a candidate", running.len()));
+        } else {
+            evidence.push(match resource.key.kind {
+                "cuda_device" => "all work of the context includes host functions".to_owned(),
+                _ => "nothing says that it is of another stream".to_owned(),
+            });
+        }
+        let hold = exact_hold(&resource.key, Party::Thread(process.context.process, thread.image.tid), None, evidence);
+        out.holds.push(super::Hold { certainty, frame: called(thread, host_function.driver), ..hold });
+    }
+}
+
+/// The function of the program that the driver's frame called: of Python where there is one.
+fn called(thread: &ThreadFacts<'_>, driver: usize) -> Option<usize> {
+    let driver = thread.merged(driver)?;
+    let inner = &thread.thread?.frames[..driver];
+    inner.iter().rposition(|frame| frame.python.is_some()).or_else(|| driver.checked_sub(1))
+}
+
+/// A lock of the driver that readers have: those in calls that take it for reading.
+fn readers(process: &Process<'_>, found: &Found, out: &mut Observations) {
+    let stacks = process.cuda.stacks(process);
+    let is_drivers = stacks.get(found.thread).is_some_and(|stack| stack.entry.is_some());
+    if !is_drivers || !matches!(found.decoded.ownership, Ownership::Readers(..)) {
+        return;
+    }
+    let key = &found.decoded.resource.key;
+    for (position, stack) in stacks.iter().enumerate().filter(|(position, _)| *position != found.thread) {
+        let thread = &process.threads[position];
+        let Some(entry) = stack.entry.as_ref().filter(|entry| calls::mode(&entry.name) == Some(Mode::Read)) else {
+            continue;
+        };
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        if out.holds.iter().any(|hold| hold.resource == *key && hold.holder == holder) {
+            continue;
+        }
+        let evidence = vec![format!(
+            "{} is in {}, which takes the lock of its context for reading ({}): a candidate",
+            thread.describe(),
+            entry.name,
+            calls::MEASURED_ON
+        )];
+        // libc records no readers, and says so; here is more.
+        let known = format!("readers of {}", found.decoded.resource.label);
+        out.gaps.retain(|gap| gap.what != known);
+        let hold = exact_hold(key, holder, Some("read"), evidence);
+        out.holds.push(super::Hold { certainty: Certainty::Candidate, frame: thread.merged(entry.native), ..hold });
+    }
+}
