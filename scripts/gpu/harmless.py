@@ -2,6 +2,7 @@
 
 Parts of the training with ten looks each alternate with parts without any; all must give the same weights. Prints the
 ratio of the medians, pause and wall time of the looks, and the wall time of `cuda-gdb -p` on the same process."""
+import collections
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ LOOKS_A_PART = 10
 def main():
     lockscope = sys.argv[1]
     pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 10
-    steps = sys.argv[3] if len(sys.argv) > 3 else "12000"
+    steps = sys.argv[3] if len(sys.argv) > 3 else "6000"
     command = [sys.executable, os.path.join(HERE, "training.py"), steps]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as target:
         try:
@@ -29,7 +30,7 @@ def main():
 
 def measure(lockscope, pairs, target):
     pid = int(target.stdout.readline().split("=")[1])
-    alone, looked_at, pauses, walls, verdicts, results = [], [], [], [], set(), set()
+    alone, looked_at, pauses, walls, verdicts, results = [], [], [], [], collections.Counter(), set()
     expected = part(target, lambda: None, alone, results)
     before = len(os.listdir("/proc/%d/task" % pid))
     report = os.path.join(tempfile.mkdtemp(), "report.json")
@@ -40,11 +41,15 @@ def measure(lockscope, pairs, target):
         walls.append(time.perf_counter() - start)
         found = json.load(open(report))
         pauses.append(found["capture"]["pause_us"] / 1e3)
-        verdicts.add(found["verdict"])
+        verdicts[found["verdict"]] += 1
+        if found["verdict"] != "running":
+            shutil.copy(report, "last-%s.json" % found["verdict"])
 
     def looks():
-        for _ in range(LOOKS_A_PART):
-            time.sleep(expected / (LOOKS_A_PART + 1) * 0.8)
+        start = time.perf_counter()
+        for number in range(LOOKS_A_PART):
+            # All within the part: it ends a little later than one without looks.
+            time.sleep(max(0, start + expected * (0.1 + 0.08 * number) - time.perf_counter()))
             look()
 
     alone.clear()
@@ -55,7 +60,7 @@ def measure(lockscope, pairs, target):
     libraries = {line.split()[-1] for line in open("/proc/%d/maps" % pid) if ".so" in line}
     size = sum(os.path.getsize(path) for path in libraries if os.path.exists(path))
     print("%d threads (%d before), %d libraries of %d MB" % (threads, before, len(libraries), size >> 20))
-    print("%d looks, verdicts %s" % (len(walls), " ".join(sorted(verdicts))))
+    print("%d looks, verdicts %s" % (len(walls), dict(verdicts)))
     print("pause ms: median %.1f, most %.1f" % (statistics.median(pauses), max(pauses)))
     print("wall s: first %.2f, median %.2f, most %.2f" % (walls[0], statistics.median(walls), max(walls)))
     print("results: %s" % ("all the same" if len(results) == 1 else results))

@@ -25,7 +25,7 @@ def main():
     arguments.add_argument("folder")
     arguments.add_argument("cases", nargs="*")
     arguments.add_argument("--repeat", type=int, default=1)
-    options = arguments.parse_args()
+    options = arguments.parse_intermixed_args()
     os.makedirs(options.folder, exist_ok=True)
     devices, wrong = count_devices(), 0
     for number in range(options.repeat):

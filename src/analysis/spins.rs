@@ -21,19 +21,35 @@ const MOVING_FRAMES: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Spins {
     /// The part of a thread's stack that must stay, and in how many looks it did; 0 after one in which it did not.
-    seen: BTreeMap<Party, (Vec<(Addr, u64)>, u32)>,
+    seen: BTreeMap<Party, (Part, u32)>,
+}
+
+/// The part of a stack that a thread which waits keeps.
+#[derive(Debug, Clone)]
+struct Part {
+    /// From the call outwards, and the lines of Python.
+    outer: Vec<(Addr, u64)>,
+    /// Inside the call, the outermost first: as many as were there.
+    inner: Vec<(Addr, u64)>,
+}
+
+impl Part {
+    /// Whether both may be of one wait.
+    fn fits(&self, other: &Part) -> bool {
+        self.outer == other.outer && self.inner.iter().zip(&other.inner).all(|(here, there)| here == there)
+    }
 }
 
 impl Spins {
     /// Take in another look.
     pub(super) fn look(&mut self, observations: &Observations, threads: &[Vec<Thread>]) {
         let unsure = observations.waits.iter().filter(|wait| is_unsure(wait));
-        let now: BTreeMap<Party, Vec<(Addr, u64)>> =
+        let now: BTreeMap<Party, Part> =
             unsure.filter_map(|wait| Some((wait.waiter.clone(), steady_part(wait, threads)?))).collect();
         self.seen.retain(|waiter, _| now.contains_key(waiter));
         for (waiter, part) in now {
             let (known, count) = self.seen.entry(waiter).or_insert_with(|| (part.clone(), 0));
-            *count = if *known == part { *count + 1 } else { 0 };
+            *count = if known.fits(&part) { *count + 1 } else { 0 };
             *known = part;
         }
     }
@@ -52,15 +68,16 @@ impl Spins {
     }
 }
 
-/// The frames from a little inside the call outwards, and the lines of Python.
-fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Vec<(Addr, u64)>> {
+fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
     let Party::Thread(process, tid) = wait.waiter else { return None };
     let thread = threads.get(process)?.iter().find(|thread| thread.tid == tid)?;
     let call = thread.frames.get(wait.frame?)?.native?;
-    let from = call.saturating_sub(INNER_FRAMES).max(MOVING_FRAMES.min(call));
-    let native = thread.native.frames.iter().skip(from);
+    let native = |range: std::ops::Range<usize>| thread.native.frames.get(range).unwrap_or_default().iter();
     let python = thread.frames.iter().filter_map(|frame| Some((frame.python?, u64::from(frame.line.unwrap_or(0)))));
-    Some(native.map(|frame| (frame.pc, frame.sp.0)).chain(python).collect())
+    let outer = native(call..thread.native.frames.len()).map(|frame| (frame.pc, frame.sp.0)).chain(python).collect();
+    let from = call.saturating_sub(INNER_FRAMES).max(MOVING_FRAMES.min(call));
+    let inner = native(from..call).rev().map(|frame| (frame.pc, frame.sp.0)).collect();
+    Some(Part { outer, inner })
 }
 
 fn is_unsure(wait: &Wait) -> bool {

@@ -57,7 +57,8 @@ impl Code<'_> {
             match (branches.remove(&instruction.ip()), ended) {
                 (Some(there), true) => now = there,
                 (Some(there), false) => now.keep_common(&there),
-                (None, true) => now = Places::default(),
+                // Padding, or code that only branches from further down lead to.
+                (None, true) => continue,
                 (None, false) => {}
             }
             now.follow(&instruction, &mut information);

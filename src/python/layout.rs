@@ -494,8 +494,9 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         thread_frame: table[words.thread + 4],
         thread_cframe: None,
         cframe_frame: None,
-        // Behind the frame stand four words of tracing and the exception that is being raised (pystate.h of 3.13 to 3.15).
-        thread_exceptions: table[words.thread + 4].wrapping_add(48),
+        // Behind the words about frames, which are described before the thread's id, stand four of tracing and the
+        // exception that is being raised (Include/cpython/pystate.h of 3.13 to 3.15).
+        thread_exceptions: table[words.ident - 1].wrapping_add(48),
         thread_ident: table[words.ident],
         thread_native_id: Some(table[words.native_id]),
         frame_previous: table[words.frame + 1],

@@ -8,7 +8,7 @@ use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage,
 use crate::report::{Capture, Severity, Source};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
-use crate::waits::cuda::driver::CudaLibrary;
+use crate::waits::cuda::driver::{CudaLibrary, Fits};
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 #[derive(Debug)]
@@ -285,4 +285,103 @@ fn every_finding_is_explained() {
     codes.sort_unstable();
     codes.dedup();
     assert_eq!(codes.len(), explanations().count(), "each once");
+}
+
+/// What a process with this libcuda is told on a machine with that kernel driver.
+fn mismatch(library: &str, kernel: &str, branches: &[u64]) -> Vec<Finding> {
+    let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:1"])]);
+    scene.image.kernel.gpu_driver = Some(kernel.into());
+    scene.seen.cuda = vec![
+        CudaLibrary {
+            name: format!("libcuda.so.{library}"),
+            path: format!("/usr/local/cuda/compat/libcuda.so.{library}"),
+            version: Some(library.into()),
+            fits: Some(Fits { cuda: "12.9".into(), branches: branches.to_vec() }),
+            ..CudaLibrary::default()
+        },
+        CudaLibrary { name: "libcudart.so.12".into(), version: Some("12".into()), ..CudaLibrary::default() },
+    ];
+    let mut findings = scene.judge().findings;
+    findings.retain(|finding| finding.code == "driver-library-mismatch");
+    findings
+}
+
+#[test]
+fn libraries_of_another_driver_have_three_repairs() {
+    assert!(mismatch("580.65.06", "580.65.06", &[535]).is_empty());
+    for (library, kernel, branches, words) in [
+        ("580.65.06", "535.54.03", vec![535, 550], ["804", "LD_LIBRARY_PATH"]),
+        ("580.65.06", "470.82.01", vec![535, 550], ["does not name", "install driver 580"]),
+        ("535.54.03", "580.65.06", vec![], ["older", "nvidia-container-toolkit"]),
+        ("580.65.06", "580.159.04", vec![], ["one branch", "restart the container"]),
+    ] {
+        let findings = mismatch(library, kernel, &branches);
+        let [finding] = findings.as_slice() else { panic!("{library} on {kernel}: {findings:?}") };
+        let all = format!("{} {}", finding.message, finding.help.join(" "));
+        for word in words.iter().chain(&["CUDA 12.9", "/compat/", "libcudart 12"]) {
+            assert!(all.contains(word), "{word}: {all}");
+        }
+    }
+}
+
+#[test]
+fn forward_compatibility_that_works_is_no_mismatch() {
+    let mut scene = Scene::new(&[(1, "MainThread", &["poll"]), (2, "cuda-EvtHandlr", &["poll", "libcuda.so.1!"])]);
+    scene.image.kernel.gpu_driver = Some("535.54.03".into());
+    let fits = Some(Fits { cuda: "13.0".into(), branches: vec![535] });
+    let version = Some("580.65.06".into());
+    scene.seen.cuda =
+        vec![CudaLibrary { name: "libcuda.so.580.65.06".into(), version, fits, ..CudaLibrary::default() }];
+    assert!(scene.judge().findings.is_empty());
+}
+
+#[test]
+fn a_driver_lock_left_in_the_parent_is_cuda_after_fork() {
+    let mut scene =
+        Scene::new(&[(7, "python3", &["pthread_rwlock_wrlock", "libcuda.so.1!", "cuMemAlloc_v2", "load@worker.py:3"])]);
+    scene.wait(7, "pthread_rwlock", Some("write"));
+    scene.hold(Party::Absent(0, 3), "pthread_rwlock").gone = Some(Gone::LeftInParent);
+    let judgement = scene.judge();
+    let codes: Vec<&str> = judgement.findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!((judgement.verdict, codes[0]), (Verdict::OrphanedLock, "cuda-after-fork"));
+    // The same lock outside the driver is not CUDA's.
+    scene.threads[0][0].frames = vec![frame("pthread_rwlock_wrlock"), frame("load@worker.py:3")];
+    assert!(scene.judge().findings.iter().all(|finding| finding.code != "cuda-after-fork"));
+}
+
+#[test]
+fn a_thread_in_cuda_beside_one_that_ends_the_program_is_told() {
+    let mut scene = Scene::new(&[
+        (1, "main", &["pthread_join", "libjobs.so!", "__cxa_finalize", "exit", "main"]),
+        (2, "worker", &["libcuda.so.1!", "cuLaunchKernel", "work"]),
+    ]);
+    scene.wait(1, "thread", None);
+    let findings = scene.judge().findings;
+    let found = findings.iter().find(|finding| finding.code == "cuda-call-at-exit").expect("found");
+    assert!(found.message.contains("libjobs.so") && found.message.contains("cuLaunchKernel"), "{}", found.message);
+    assert_eq!(found.threads.len(), 2);
+    scene.threads[0].remove(1);
+    assert!(scene.judge().findings.iter().all(|finding| finding.code != "cuda-call-at-exit"));
+}
+
+#[test]
+fn the_command_for_a_core_of_the_gpu_is_exact() {
+    let mut scene = Scene::new(&[(5, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "m@t.py:1"])]);
+    scene.wait(5, "cuda_device", None).spinning = true;
+    let help = |scene: &Scene| {
+        let findings = scene.judge().findings;
+        let finding = findings.iter().find(|finding| finding.code == "waiting-for-gpu").expect("found");
+        finding.help.join(" ")
+    };
+    assert!(help(&scene).contains("next time start the program with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1"));
+    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    scene.image.processes[0].environment = vec![set("CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "1")];
+    assert!(help(&scene).contains("`echo 1 > /proc/5/cwd/corepipe_$(hostname)_5`"));
+    scene.image.processes[0].environment.push(set("CUDA_COREDUMP_PIPE", "/tmp/gpu-%p"));
+    assert!(help(&scene).contains("`echo 1 > /tmp/gpu-5`"));
+    let target = "/tmp/w/corepipe_vm_5".to_owned();
+    scene.image.processes[0].descriptors =
+        vec![crate::image::Descriptor { number: 35, target, reads: true, ..crate::image::Descriptor::default() }];
+    assert!(help(&scene).contains("`echo 1 > /proc/5/fd/35`"));
+    assert!(help(&scene).contains("cuda-gdb -p 5 "));
 }

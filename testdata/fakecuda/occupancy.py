@@ -26,8 +26,8 @@ def shared_memory_per_block(block):
 
 def query_occupancy():
     grid, block = ctypes.c_int(), ctypes.c_int()
-    releasing.cuOccupancyMaxPotentialBlockSize(
-        ctypes.byref(grid), ctypes.byref(block), None, shared_memory_per_block, ctypes.c_size_t(0), 0)
+    sizes = ctypes.byref(grid), ctypes.byref(block)
+    releasing.cuOccupancyMaxPotentialBlockSize(*sizes, None, shared_memory_per_block, ctypes.c_size_t(0), 0)
 
 
 def launch():

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod contract;
+mod cuda;
 mod harmless;
 mod harness;
 mod kernel_waits;

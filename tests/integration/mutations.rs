@@ -107,7 +107,7 @@ fn damaged_files_do_no_harm() {
     let library = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
     let mut python = Command::new("python3");
     python.arg(testdata("fakecuda/occupancy.py")).arg(library).arg("cuLaunchKernel");
-    let target = Target::start(&mut python).settle(4);
+    let target = Target::start(&mut python).settle(3);
     let file = folder.path().join("python.snapshot");
     snapshot(&target.pids, &file, &[]);
     seeds.push(("a snapshot of Python", std::fs::read(&file).expect("readable")));

@@ -104,7 +104,7 @@ fn frames_equal_those_of_gdb() {
         let mut command = python.command();
         command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg("cuLaunchKernel");
         println!("Python {version}");
-        targets.push((format!("Python {version}"), Target::start(&mut command).settle(4)));
+        targets.push((format!("Python {version}"), Target::start(&mut command).settle(3)));
     }
     for (name, target) in targets {
         let (equal, all) = compare(&name, target.pid());

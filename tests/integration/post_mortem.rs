@@ -121,7 +121,7 @@ fn the_deadlock_of_2019_is_named_after_the_end_on_every_python() {
     for (version, python) in pythons() {
         let (folder, mut command) = python.in_a_folder();
         command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg("cuLaunchKernel");
-        let target = Target::start(&mut command).settle(4);
+        let target = Target::start(&mut command).settle(3);
         let live = attach(&target.pids, &[]);
         assert_eq!((live.verdict(), live.cycles()), ("deadlock", vec![vec!["launcher".into(), "occupancy".into()]]));
         let file = folder.path().join("hang.snapshot");
@@ -287,39 +287,6 @@ fn a_core_without_lock_words_says_which_range_is_missing() {
             assert!(named, "{gaps:#?}");
         }
     }
-}
-
-/// Threads of a replayed snapshot, by name, with the functions of their frames.
-fn functions(look: &Look, name: &str) -> Vec<String> {
-    let threads = look.json["processes"][0]["threads"].as_array().expect("a list");
-    let thread = threads.iter().find(|thread| thread["name"] == name).unwrap_or_else(|| panic!("no thread {name}"));
-    let frames = thread["frames"].as_array().expect("a list").iter();
-    frames.filter_map(|frame| frame["function"].as_str().map(str::to_owned)).collect()
-}
-
-#[test]
-fn what_a_real_gpu_showed_is_still_seen() {
-    let look = core(&[testdata("gpu/cuLaunchKernel.snapshot.zst")], &[]);
-    assert_eq!((look.verdict(), look.code), ("deadlock", 1), "{}", look.text);
-    assert_eq!(look.findings(), ["gil-vs-driver-callback"]);
-    assert_eq!(look.cycles(), [["MainThread", "occupancy"]]);
-    assert_eq!(look.json["cycles"][0]["certainty"], "exact");
-    for word in ["__cur_writer", "cuOccupancyMaxPotentialBlockSize", "cuLaunchKernel", "shared_memory_per_block"] {
-        assert!(look.text.contains(word), "{word}: {}", look.text);
-    }
-    assert_eq!(look.json["processes"][0]["cuda"]["libcuda"], "580.159.04");
-
-    let look = core(&[testdata("gpu/hostfunc.snapshot.zst")], &[]);
-    assert!(functions(&look, "MainThread").contains(&"cuStreamSynchronize".into()), "{}", look.text);
-    let resources = look.json["resources"].as_array().expect("a list");
-    assert!(resources.iter().any(|resource| resource["kind"] == "gil"), "{}", look.text);
-    let holders = look.json["holds"].as_array().expect("a list");
-    assert!(holders.iter().any(|hold| hold["certainty"] == "exact"), "{}", look.text);
-
-    let look = core(&[testdata("gpu/spin.snapshot.zst")], &[]);
-    assert!(look.json["cycles"].as_array().is_some_and(Vec::is_empty), "{}", look.text);
-    assert!(functions(&look, "waits-for-stream").contains(&"cuStreamSynchronize".into()), "{}", look.text);
-    assert!(functions(&look, "waits-for-event").contains(&"cuEventSynchronize".into()), "{}", look.text);
 }
 
 #[test]

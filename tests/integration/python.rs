@@ -117,7 +117,7 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
         for call in ["cuLaunchKernel", "cuMemAlloc_v2", "cuStreamAddCallback", "cuEventRecord"] {
             let mut command = python.command();
             command.arg(python.sees(&testdata("fakecuda/occupancy.py"))).arg(python.sees(&library)).arg(call);
-            let target = Target::start(&mut command).settle(4);
+            let target = Target::start(&mut command).settle(3);
             let look = attach(&target.pids, &[]);
             let place = format!("Python {version}, {call}:\n{}", look.text);
             assert_eq!(look.verdict(), "deadlock", "{place}");
@@ -130,7 +130,7 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
                 "cuOccupancyMaxPotentialBlockSize",
                 call,
                 "query_occupancy",
-                "occupancy.py:31",
+                "occupancy.py:30",
                 "native callback",
             ] {
                 assert!(look.text.contains(word), "{word} is not in the report of {place}");

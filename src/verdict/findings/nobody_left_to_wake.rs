@@ -22,6 +22,21 @@ pub(super) const RULE: Rule = Rule {
     rule,
 };
 
+/// For queues, events, conditions and semaphores of Python.
+const PYTHON_HELP: [&str; 3] = [
+    "make sure that whoever is to call put(), set(), notify() or release() lives and comes there: look for an exception that \
+     ended it, and for a return before the call",
+    "put the call into a `finally`, or end a queue by a value that says that no more will come",
+    "wait with a time-out and look at what is left: get(timeout=...), wait(timeout=...)",
+];
+
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.dead_end_drafts(|kind| !super::pipe_without_writer::KINDS.contains(&kind))
+    let mut drafts = context.dead_end_drafts(|kind| !super::pipe_without_writer::KINDS.contains(&kind));
+    for draft in &mut drafts {
+        let of_python = draft.resources.first().is_some_and(|key| key.kind.starts_with("py_"));
+        if of_python {
+            draft.help = PYTHON_HELP.iter().map(|help| help.to_string()).collect();
+        }
+    }
+    drafts
 }

@@ -126,11 +126,21 @@ fn help(process: &ProcessImage) -> Vec<String> {
     let pid = process.pid;
     let mut help = Vec::new();
     if variable("CUDA_ENABLE_USER_TRIGGERED_COREDUMP").is_some_and(|value| value != "0" && !value.is_empty()) {
-        // Its default name is in the manual of cuda-gdb, section "GPU core dump support".
-        let pipe = variable("CUDA_COREDUMP_PIPE").filter(|pipe| !pipe.is_empty()).unwrap_or("corepipe.cuda.%h.%p");
-        let pipe = pipe.replace("%h", "$(hostname)").replace("%p", &pid.to_string());
+        // The driver has it open for reading; without CUDA_COREDUMP_PIPE it is corepipe_HOST_PID (seen with driver 580).
+        let named = variable("CUDA_COREDUMP_PIPE").filter(|pipe| !pipe.is_empty());
+        let is_it = |target: &str| target.contains("corepipe") || named.is_some_and(|pipe| target.ends_with(pipe));
+        let open = process.descriptors.iter().find(|descriptor| descriptor.reads && is_it(&descriptor.target));
+        let pipe = match open {
+            Some(descriptor) => format!("/proc/{pid}/fd/{}", descriptor.number),
+            None => {
+                let pipe =
+                    named.unwrap_or("corepipe_%h_%p").replace("%h", "$(hostname)").replace("%p", &pid.to_string());
+                if pipe.starts_with('/') { pipe } else { format!("/proc/{pid}/cwd/{pipe}") }
+            }
+        };
         help.push(format!(
-            "write a core of the GPU: `cd /proc/{pid}/cwd && echo 1 > {pipe}`, then `cuda-gdb -ex 'target cudacore FILE'`"
+            "write a core of the GPU: `echo 1 > {pipe}` (the program ends by it, unless CUDA_COREDUMP_GENERATION_FLAGS has \
+             skip_abort), then `cuda-gdb -ex 'target cudacore FILE' -ex 'info cuda kernels'`"
         ));
     } else {
         help.push(

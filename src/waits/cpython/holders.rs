@@ -125,7 +125,7 @@ fn by_ident(look: &Look<'_>, facts: &Facts<'_>, found: &Found, ident: u64, said:
         evidence.push("a thread that fork left behind may have had the same ident".into());
     }
     let frame = block.and_then(|block| thread.merged_python(block.frame));
-    evidence.extend(block.map(|block| block.how.clone()));
+    evidence.extend(block.map(|block| format!("{} {}", thread.describe(), block.how)));
     let holder = Party::Thread(process.context.process, thread.image.tid);
     out.holds.push(Hold { frame, certainty, ..exact_hold(key, holder, None, evidence) });
 }
@@ -154,8 +154,10 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
     let mut holds: Vec<Hold> = places
         .into_iter()
         .filter_map(|held| {
-            let evidence = vec!["the lock is locked".into(), held.how.clone()];
-            hold(process, facts, found, held.state, held.frame, evidence)
+            let tid = facts.inspector.python.threads.get(held.state).and_then(|state| state.tid);
+            let who = tid.and_then(|tid| process.position(tid)).map(|position| process.threads[position].describe());
+            let how = format!("{} {}", who.unwrap_or_else(|| "a thread".into()), held.how);
+            hold(process, facts, found, held.state, held.frame, vec!["the lock is locked".into(), how])
         })
         .map(|hold| Hold { certainty: Certainty::Inferred, binding: binding && alone, ..hold })
         .collect();
@@ -200,7 +202,7 @@ fn in_the_parent(look: &Look<'_>, process: &Process<'_>, found: &Found, lock: Ad
     let tid = facts.inspector.python.threads.get(held.state)?.tid?;
     let thread = &parent.threads[parent.position(tid)?];
     let why = format!(
-        "in process {}, which forked this one, thread {} has the lock at this address: {}; fork copied the lock but not the \
+        "in process {}, which forked this one, {} {}; fork copied the lock, which has this address there too, but not the \
          thread",
         parent.context.image.pid,
         thread.describe(),

@@ -44,7 +44,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
             add(
                 *lock,
                 true,
-                format!("it has entered the `with` block of {how}{place}, whose __exit__ is live on the value stack"),
+                format!("has entered the `with` block of {how}{place}, whose __exit__ is live on the value stack"),
             );
         }
         let objects = inspector.objects();
@@ -59,7 +59,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
                 add(
                     value,
                     false,
-                    format!("it is inside the `with` block of a {class}{place}, whose attribute {name} is the lock"),
+                    format!("is inside the `with` block of a {class}{place}, whose attribute {name} is the lock"),
                 );
             }
         }

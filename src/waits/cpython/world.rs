@@ -24,7 +24,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
     let asked = python.stops.iter().find(|stop| !stop.is_stopped && own().any(|state| state.tstate == stop.requester));
     if let Some(stop) = asked {
         let evidence = format!(
-            "stop-the-world at {} is requested by its thread state {}; {} threads have not paused",
+            "stop-the-world at {} is requested by its thread state {}; threads that have not paused: {}",
             stop.event, stop.requester, stop.countdown
         );
         let resource = Resource {

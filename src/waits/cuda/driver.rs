@@ -124,6 +124,63 @@ fn parse(text: &[u8]) -> Option<Fits> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::Fault;
+
+    #[derive(Debug)]
+    struct Image(Vec<u8>);
+
+    impl Memory for Image {
+        fn read(&self, address: Addr, into: &mut [u8]) -> Result<usize, Fault> {
+            let rest = (address.0 as usize).checked_sub(BASE).and_then(|at| self.0.get(at..));
+            let rest = rest.filter(|rest| !rest.is_empty()).ok_or(Fault::Unmapped(address))?;
+            let count = rest.len().min(into.len());
+            into[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
+        }
+    }
+
+    const BASE: usize = 0x7f00_0000_0000;
+
+    /// An ELF header, one program header for the notes, and two notes.
+    fn library(text: &[u8]) -> Image {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..4].copy_from_slice(b"\x7fELF");
+        bytes[32] = 64;
+        bytes[56] = 1;
+        bytes[64] = 4;
+        bytes[72] = 120;
+        let note = |owner: &[u8], text: &[u8]| {
+            let mut note = Vec::new();
+            for word in [owner.len() as u32, text.len() as u32, 1] {
+                note.extend(word.to_le_bytes());
+            }
+            for part in [owner, text] {
+                note.extend(part);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let notes = [note(b"GNU\0", &[7; 20]), note(b"NVIDIA Corporation\0", text)].concat();
+        bytes[96..104].copy_from_slice(&(notes.len() as u64).to_le_bytes());
+        bytes.extend(notes);
+        Image(bytes)
+    }
+
+    #[test]
+    fn the_note_is_found_in_memory() {
+        let text = br#"{"format":1,"CUDA version":"12.9","driver":[535,550],"device":[1]}"#;
+        let found = note(&library(text), Addr(BASE as u64)).expect("a note");
+        assert_eq!((found.cuda.as_str(), found.branches.as_slice()), ("12.9", [535, 550].as_slice()));
+        let whole = library(text).0;
+        for end in 0..whole.len() {
+            // What is cut off, or damaged, is no note and no panic.
+            let _ = note(&Image(whole[..end].to_vec()), Addr(BASE as u64));
+            let mut damaged = whole.clone();
+            damaged[end] ^= 0xff;
+            let _ = note(&Image(damaged), Addr(BASE as u64));
+        }
+        assert_eq!(note(&Image(vec![0; 64]), Addr(BASE as u64)), None);
+    }
 
     #[test]
     fn the_note_is_read_as_the_driver_has_it() {

@@ -122,8 +122,9 @@ fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) ->
 /// A lock of the driver's own has no name: the call that takes it says most.
 fn named_lock(entry: &Entry, below: &Decoded) -> Decoded {
     let mut better = below.clone();
-    if !better.resource.label.contains('`') && better.resource.key.kind != "gil" {
-        better.resource.label = format!("{}, taken by {}", better.resource.label, entry.name);
+    let named = better.resource.label.contains('`') || better.resource.key.kind == "gil";
+    if let Some((noun, rest)) = below.resource.label.split_once(' ').filter(|_| !named) {
+        better.resource.label = format!("{noun} of {} {rest}", entry.name);
     }
     better
 }

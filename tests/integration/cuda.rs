@@ -1,0 +1,133 @@
+//! CUDA: the programs of scripts/gpu on a stand-in for the driver, and what a real GPU showed of them.
+//!
+//! The truth of each program stands beside it, in scripts/gpu/workloads.py.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Look, Target, attach, compile, core, testdata};
+use crate::python::{Python, pythons};
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu")
+}
+
+/// The stand-in, under the name by which the loader looks for the driver.
+fn driver() -> PathBuf {
+    compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"])
+}
+
+fn text(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn programs_on_the_stand_in_are_told_right() {
+    // Each program runs under the oldest Python and the newest one that need no folder of their own to run in.
+    let own: Vec<(String, Python)> = pythons().into_iter().filter(|(_, python)| python.root().is_none()).collect();
+    let (Some(oldest), Some(newest)) = (own.first(), own.last()) else { panic!("no Python") };
+    for (version, python) in [oldest, newest] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut run = python.command();
+        run.arg(scripts().join("table.py")).arg(env!("CARGO_BIN_EXE_lockscope")).arg(folder.path());
+        run.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
+        println!("Python {version}\n{}", text(&mut run));
+    }
+}
+
+#[test]
+fn an_error_that_a_thread_handles_is_read_on_every_python() {
+    let driver = driver();
+    for (version, python) in pythons() {
+        let mut command = python.command();
+        command
+            .arg(python.sees(&scripts().join("workloads.py")))
+            .arg("failed-launch")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("LD_LIBRARY_PATH", python.sees(&driver).parent().expect("a folder"));
+        let target = Target::start(&mut command).settle(2);
+        let look = attach(&target.pids, &[]);
+        let place = format!("Python {version}:\n{}", look.text);
+        assert!(look.findings().contains(&"failed-launch"), "{place}");
+        assert!(look.text.contains("CudaError: cuStreamSynchronize: error 700"), "{place}");
+    }
+}
+
+/// Verdicts, findings and cycle of each program.
+fn truth() -> Value {
+    const PRINT: &str = "import json, workloads as w; print(json.dumps({n: [c.verdicts, c.findings, c.cycle] for n, c in w.CASES.items()}))";
+    let (_, python) = pythons().into_iter().find(|(_, python)| python.root().is_none()).expect("a Python");
+    let mut run = python.command();
+    run.args(["-c", PRINT]).current_dir(scripts()).env("PYTHONDONTWRITEBYTECODE", "1");
+    serde_json::from_str(&text(&mut run)).expect("JSON")
+}
+
+fn snapshot(name: &str) -> Look {
+    core(&[testdata(&format!("gpu/{name}.snapshot.zst"))], &[])
+}
+
+#[test]
+fn what_a_real_gpu_showed_is_still_seen() {
+    let truth = truth();
+    let mut count = 0;
+    for entry in std::fs::read_dir(testdata("gpu")).expect("a folder").flatten() {
+        let file = entry.file_name();
+        let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".snapshot.zst")) else { continue };
+        count += 1;
+        let look = snapshot(name);
+        let place = format!("{name}:\n{}", look.text);
+        let list = |position: usize| truth[name][position].as_array().cloned().unwrap_or_default();
+        assert!(list(0).iter().any(|verdict| verdict == look.verdict()), "{place}");
+        for finding in list(1) {
+            assert!(look.findings().contains(&finding.as_str().expect("a name")), "{finding} {place}");
+        }
+        if truth[name][2].is_array() {
+            assert_eq!(serde_json::json!(look.cycles()), serde_json::json!([truth[name][2]]), "{place}");
+        }
+        assert_eq!(look.json["processes"][0]["cuda"]["libcuda"], "580.159.04", "{place}");
+        assert_eq!(look.json["processes"][0]["cuda"]["kernel_driver"], "580.159.04", "{place}");
+        assert!(!look.findings().contains(&"driver-library-mismatch"), "{place}");
+    }
+    assert!(count >= 12, "{count} snapshots");
+}
+
+fn says(look: &Look, words: &[&str]) {
+    let all = format!("{}{}", look.text.split_whitespace().collect::<Vec<_>>().join(" "), look.json);
+    for word in words {
+        assert!(all.contains(word), "{word}: {}", look.text);
+    }
+}
+
+#[test]
+fn reports_of_a_real_gpu_name_handles_threads_and_the_gpu() {
+    says(
+        &snapshot("occupancy-launch"),
+        &["__cur_writer", "cuOccupancyMaxPotentialBlockSize", "rwlock of cuLaunchKernel 0x"],
+    );
+    // The handle comes from the code of the driver, which has no symbols.
+    says(
+        &snapshot("hostfunc-stream"),
+        &["waits for CUDA stream 0x", "argument 1 of cuStreamSynchronize is 0x", "report_progress"],
+    );
+    says(&snapshot("hostfunc-runtime"), &["argument 1 of cudaStreamSynchronize is 0x", "\"libcudart\":\"13\""]);
+    says(&snapshot("hostfunc-stream-yields"), &["inside cuStreamSynchronize"]);
+    says(&snapshot("hostfunc-event-sleeps"), &["it sleeps in cuEventSynchronize on semaphore", "CUDA event 0x"]);
+    says(
+        &snapshot("endless-kernel"),
+        &["GPU 0 is busy: a kernel ran in 100 %", "cuda-gdb -p", "event thread of the CUDA driver"],
+    );
+    says(&snapshot("queue-full"), &["takes the lock of its context for reading", "which launcher", "may have"]);
+    says(&snapshot("exit"), &["FlushesOnExit::~FlushesOnExit() in libat_exit.so"]);
+    says(&snapshot("fork"), &["was forked by a process that had initialised CUDA"]);
+    says(&snapshot("failed-launch-torch"), &["AcceleratorError: CUDA error: device-side assert triggered"]);
+    says(
+        &snapshot("nccl"),
+        &["Not there is rank 1", "watchdog of PyTorch's ProcessGroupNCCL", "proxy service of NCCL"],
+    );
+    says(&snapshot("nccl-launch-blocking"), &["it was called by ncclAllReduce with the communicator 0x"]);
+}
