@@ -38,6 +38,7 @@ pub mod image;
 pub mod python;
 pub mod render;
 pub mod report;
+pub mod run;
 pub(crate) mod snapshot;
 pub mod symbols;
 pub mod threads;

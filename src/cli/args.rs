@@ -1,9 +1,11 @@
 //! What the user typed, and nothing more: no file is opened, no process is looked at.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use nix::sys::signal::Signal;
 
 use crate::render::Format;
 
@@ -39,6 +41,18 @@ pub(super) enum Command {
     },
     /// Print the JSON schema of the report
     Schema,
+    /// Run a command, and end it with a report when it hangs
+    ///
+    /// Watches the command and all that descends from it by /proc. A deadlock that is proven ends it within seconds, with the
+    /// report on standard error and status 124; a suspected one is looked at three times first. A healthy command notices
+    /// nothing and its own exit status is passed on. As timeout(1): 125 when lockscope itself failed, 126 and 127 when the
+    /// command could not be run, 128+N when signal N ended it.
+    Run(RunArguments),
+    /// Watch running processes, and say when they hang
+    ///
+    /// The same looks as those of `lockscope run`, without owning the process: it is not ended. Ends with the first hang, or
+    /// with the process.
+    Watch(WatchArguments),
     /// Start a deadlock, look at it, print the report, end it
     Demo,
     /// The deadlock that `demo` looks at
@@ -109,6 +123,63 @@ pub struct SnapshotArguments {
     pub locals: bool,
 }
 
+/// When `run` and `watch` end what they watch.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LimitArguments {
+    /// Also take it for a hang when nothing has made progress for so long (30s, 5m, 1h; seconds without a unit)
+    #[arg(long, value_name = "DURATION", value_parser = period)]
+    pub hang_after: Option<Duration>,
+    /// Also end it after so long
+    #[arg(long, value_name = "DURATION", value_parser = period)]
+    pub timeout: Option<Duration>,
+    /// A folder for the reports and a snapshot; made if it is not there
+    #[arg(long, value_name = "DIR", env = "LOCKSCOPE_REPORT_DIR")]
+    pub report_dir: Option<PathBuf>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArguments {
+    /// When to end it, and where to write.
+    #[command(flatten)]
+    pub limits: LimitArguments,
+    /// How long the command may take to end before it is killed
+    #[arg(short = 'k', long, value_name = "DURATION", default_value = "5s", value_parser = period)]
+    pub kill_after: Duration,
+    /// The signal that ends it: a name or a number
+    #[arg(short = 's', long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+    pub signal: Signal,
+    /// As timeout's; lockscope always leaves the terminal to the command
+    #[arg(long)]
+    pub foreground: bool,
+    /// What to do about a hang
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
+    pub on_hang: OnHang,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What `run` does about a hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnHang {
+    /// Report it and end the command
+    Kill,
+    /// Report it once and let the command go on
+    Report,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Clone, Args)]
+pub struct WatchArguments {
+    /// The process to watch, with all its descendants
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+    /// When to end, and where to write.
+    #[command(flatten)]
+    pub limits: LimitArguments,
+}
+
 /// Where and how to write a report.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OutputArguments {
@@ -119,6 +190,30 @@ pub struct OutputArguments {
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+/// As timeout(1) takes them: `30`, `1.5m`, `2h`; and what [`duration`] takes.
+fn period(text: &str) -> Result<Duration, String> {
+    let seconds = |number: &str, unit: f64| {
+        let number: f64 =
+            number.trim().parse().map_err(|_| "not a number with a unit, as in 30s, 5m or 1h".to_string())?;
+        let given = Duration::try_from_secs_f64(number * unit).ok().filter(|given| !given.is_zero());
+        given.ok_or_else(|| "must be more than nothing and less than for ever".to_string())
+    };
+    match text.trim().char_indices().last() {
+        Some((at, 'h')) => seconds(&text.trim()[..at], 3600.0),
+        Some((at, 'd')) => seconds(&text.trim()[..at], 86_400.0),
+        Some((_, last)) if last.is_ascii_digit() => seconds(text, 1.0),
+        _ => duration(text),
+    }
+}
+
+/// `TERM`, `SIGTERM`, `15`.
+fn signal(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let named = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+    let numbered = || text.parse().ok().and_then(|number: i32| Signal::try_from(number).ok());
+    named.parse().ok().or_else(numbered).ok_or_else(|| "no signal has that name or number".to_string())
 }
 
 /// `50ms`, `2s`, `1.5s`, `800us`, `1m`.
@@ -159,6 +254,28 @@ mod tests {
         for wrong in ["", "50", "ms", "0s", "-1s", "1h", "1e9s", "1.2.3s", "99999999999999999999999999m"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn periods_are_those_of_timeout_and_signals_have_names() {
+        for (text, seconds) in [("30", 30.0), ("1.5m", 90.0), ("2h", 7200.0), ("1d", 86_400.0), ("500ms", 0.5)] {
+            assert_eq!(period(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for wrong in ["", "0", "h", "-1", "1y"] {
+            assert!(period(wrong).is_err(), "{wrong}");
+        }
+        for text in ["TERM", "sigterm", "15"] {
+            assert_eq!(signal(text), Ok(Signal::SIGTERM));
+        }
+        assert!(signal("NONE").is_err() && signal("0").is_err());
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_options() {
+        let line = ["lockscope", "run", "--timeout", "5", "make", "-k", "--timeout", "7"];
+        let Command::Run(arguments) = Arguments::try_parse_from(line).unwrap().command else { panic!("run") };
+        assert_eq!(arguments.command, ["make", "-k", "--timeout", "7"]);
+        assert_eq!(arguments.limits.timeout, Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -10,15 +10,20 @@ mod demo;
 mod demo_target;
 mod explain;
 mod output;
+mod run;
 mod schema;
 mod snapshot;
+mod watch;
 
 use std::fmt;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use args::{AttachArguments, CoreArguments, OutputArguments, SnapshotArguments};
+pub use args::{
+    AttachArguments, CoreArguments, LimitArguments, OnHang, OutputArguments, RunArguments, SnapshotArguments,
+    WatchArguments,
+};
 
 /// Could not look: usage, permission, no such process.
 const EXIT_FAILURE: u8 = 2;
@@ -72,6 +77,8 @@ pub fn run() -> ExitCode {
         args::Command::Attach(arguments) => attach::run(&arguments),
         args::Command::Core(arguments) => core::run(&arguments),
         args::Command::Snapshot(arguments) => snapshot::run(&arguments),
+        args::Command::Run(arguments) => return run::run(&arguments),
+        args::Command::Watch(arguments) => watch::run(&arguments),
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
         args::Command::Demo => demo::run(),

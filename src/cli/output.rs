@@ -70,7 +70,7 @@ pub(super) fn write(outcome: &Outcome, destinations: &[Destination]) -> Result<E
                 to_stdout(&rendered(report, *format, &Style::for_stdout())?)?;
             }
             Destination::File(path, format) => {
-                named(path, &rendered(report, *format, &Style::plain())?)?;
+                self::report(path, report, *format)?;
                 files.push(path.display().to_string());
             }
             Destination::Snapshot(path) => {
@@ -90,6 +90,11 @@ fn rendered(report: &Report, format: Format, style: &Style) -> Result<Vec<u8>, C
     render::render(report, format, style, &mut bytes)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
     Ok(bytes)
+}
+
+/// Write a report to a file that only its owner can read.
+pub(super) fn report(path: &Path, report: &Report, format: Format) -> Result<(), CliError> {
+    named(path, &rendered(report, format, &Style::plain())?)
 }
 
 /// One line on standard error: what was found, and what became of it.

@@ -13,3 +13,4 @@ mod peers;
 mod post_mortem;
 mod python;
 mod python_locks;
+mod run;

@@ -200,10 +200,12 @@ fn collective(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry) ->
     Some(format!("it was called by {name}{communicator}"))
 }
 
-/// Whether the driver was initialised with a device: its file is mapped, or the driver's event thread lives.
+/// Whether the driver was initialised with a device: its file is mapped, or a thread of the driver's lives.
 fn has_device(process: &Process<'_>) -> bool {
     let image = process.context.image;
-    has_device_file(&image.mappings) || image.threads.iter().any(|thread| thread.name == EVENT_THREAD)
+    has_device_file(&image.mappings)
+        || image.threads.iter().any(|thread| thread.name == EVENT_THREAD)
+        || process.cuda.stacks(process).iter().any(|stack| stack.is_drivers_own)
 }
 
 /// The stream, event or device that a call waits for.

@@ -1,0 +1,35 @@
+//! `lockscope watch PID`: looks at a process tree until it hangs or ends.
+//!
+//! In: its arguments. Out: the report of a hang on standard error and in the report directory; exit status 1 for a hang, 0
+//! when the process ended, 2 when it could not be watched. It ends nothing.
+
+use std::process::ExitCode;
+
+use super::run::{ReportDirectory, Told};
+use super::{CliError, WatchArguments};
+use crate::run::{Event, Limits, Watch};
+
+pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
+    let directory = arguments.limits.report_dir.as_deref().map(ReportDirectory::prepare).transpose()?;
+    let limits = Limits { hang_after: arguments.limits.hang_after, timeout: arguments.limits.timeout };
+    let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
+    if !is_there() {
+        return Err(CliError::new(format!("there is no process {}", arguments.pid)));
+    }
+    let told = Told { directory: directory.as_ref(), what: format!("process {}", arguments.pid) };
+    let mut watch = Watch::new(arguments.pid, true, limits);
+    loop {
+        match watch.step() {
+            Event::Nothing => {}
+            Event::Beside(report) => told.beside(&report),
+            Event::Over(reason, outcome) => {
+                told.over(reason, outcome.as_deref());
+                return Ok(ExitCode::from(1));
+            }
+        }
+        if !is_there() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(watch.rest());
+    }
+}

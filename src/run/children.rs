@@ -1,0 +1,128 @@
+//! A command as a child, with all that descends from it.
+//!
+//! In: a command line. Out: its exit status as a shell would give it, and signals to the whole tree. It starts and ends
+//! processes and watches nothing.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::sample::Sampler;
+
+/// Tells children that they are watched: a `lockscope run` among them steps back.
+pub const MARK: &str = "LOCKSCOPE";
+
+/// timeout(1): not executable, not found, killed by signal n is 128 + n.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+pub const NOT_FOUND: u8 = 127;
+
+/// A child and its descendants.
+#[derive(Debug)]
+pub struct Family {
+    child: i32,
+    status: Option<u8>,
+}
+
+/// The exit status for a command that could not be started.
+pub fn failure(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// Become the command; returns only if that fails.
+pub fn become_it(command: &[OsString]) -> io::Error {
+    prepared(command).map_or_else(|error| error, |mut command| command.exec())
+}
+
+fn prepared(command: &[OsString]) -> io::Result<Command> {
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let mut prepared = Command::new(program);
+    prepared.args(arguments);
+    Ok(prepared)
+}
+
+impl Family {
+    /// Start a command with these signals blocked. Whatever it leaves behind becomes a child of this process.
+    pub fn start(
+        command: &[OsString],
+        report_directory: Option<&std::path::Path>,
+        blocked: SigSet,
+    ) -> io::Result<Family> {
+        // Without it orphans go to init, and are not seen any more.
+        let _ = nix::sys::prctl::set_child_subreaper(true);
+        let mut command = prepared(command)?;
+        command.env(MARK, "1");
+        if let Some(directory) = report_directory {
+            command.env("LOCKSCOPE_REPORT_DIR", directory);
+        }
+        // A child has the mask of the thread that starts it.
+        let start = move || {
+            blocked.thread_set_mask()?;
+            command.spawn()
+        };
+        let child = std::thread::spawn(start).join().map_err(|_| io::Error::other("the starting thread failed"))??;
+        Ok(Family { child: child.id() as i32, status: None })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child
+    }
+
+    /// Collect what has ended; the command's own status once that has.
+    pub fn reap(&mut self) -> Option<u8> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return self.status,
+                Ok(WaitStatus::Exited(pid, status)) if pid.as_raw() == self.child => self.status = Some(status as u8),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() == self.child => {
+                    self.status = Some((128 + signal as i32) as u8);
+                }
+                Err(Errno::EINTR) | Ok(_) => {}
+                Err(_) => return self.status,
+            }
+        }
+    }
+
+    /// Send a signal to the command alone.
+    pub fn forward(&self, signal: Signal) {
+        if self.status.is_none() {
+            let _ = kill(Pid::from_raw(self.child), signal);
+        }
+    }
+
+    /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left.
+    pub fn end(&mut self, signal: Signal, grace: Duration) {
+        const STEP: Duration = Duration::from_millis(20);
+        const AFTER_KILL: Duration = Duration::from_secs(5);
+        let own = std::process::id() as i32;
+        let mut sampler = Sampler::default();
+        let mut tree = || sampler.take(own, false).pids;
+        let begin = Instant::now();
+        for pid in tree() {
+            let _ = kill(Pid::from_raw(pid), signal);
+            // A stopped process takes the signal when it goes on.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
+        while begin.elapsed() < grace + AFTER_KILL {
+            self.reap();
+            let left = tree();
+            if left.is_empty() {
+                return;
+            }
+            if begin.elapsed() >= grace {
+                for pid in left {
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                }
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+}

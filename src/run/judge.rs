@@ -1,0 +1,293 @@
+//! When to look, and what the looks prove: the rules of a watch, without a clock and without a process.
+//!
+//! In: samples and reports with the time at which they were taken. Out: whether to look, and a [`Decision`]. A hang is
+//! proven by looks that agree while nothing in the tree makes progress; what is not proven goes on.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::sample::Sample;
+use crate::report::{Certainty, Needs, Report, Severity, Verdict};
+
+/// A tree that used less than this share of one processor stands still, in permille. Waiters for a GIL wake every 5 ms and
+/// idle threads of drivers every 100 ms; that costs a few permille each.
+const STILL_PERMILLE: u64 = 30;
+/// A tree stands still after this long.
+const STILL_AFTER: Duration = Duration::from_millis(600);
+/// Between two looks at a tree that works: a hang may be among threads that spin.
+const WHILE_IT_WORKS: Duration = Duration::from_secs(3);
+/// Between two looks at a tree that stands still and where nothing was wrong: at first, and at most.
+const WHILE_STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Looks cost at most this share of one processor: a hundredth.
+const COST: u32 = 100;
+/// Between the looks that must agree: for what is proven, and for what is not.
+const PROVEN_AGAIN: Duration = Duration::from_millis(300);
+const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
+
+/// What follows from a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Go on.
+    GoOn,
+    /// Something is wrong, and others go on working: say it once.
+    Beside,
+    /// It hangs.
+    Over,
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+pub struct Judge {
+    /// Since when nothing makes progress.
+    still_since: Option<Instant>,
+    /// When the next look is due.
+    next: Instant,
+    /// The pause after a look at a still tree that found nothing.
+    pause: Duration,
+    /// What the last looks agreed on, and how many did.
+    agreed: Option<(Fingerprint, u32)>,
+    /// What was told already.
+    told: BTreeSet<Fingerprint>,
+}
+
+/// A hang, as it is compared between looks: its verdict and its links.
+pub type Fingerprint = (Verdict, Vec<String>);
+
+impl Judge {
+    /// Nothing seen.
+    pub fn new(now: Instant) -> Judge {
+        Judge { still_since: None, next: now + STILL_AFTER, pause: WHILE_STILL.0, agreed: None, told: BTreeSet::new() }
+    }
+
+    /// Take in a sample.
+    pub fn sampled(&mut self, now: Instant, sample: Sample) {
+        // The clock of CPU time ticks every 10 ms: one tick alone is no progress.
+        let works = sample.used_ms > 10 && sample.used_ms * 1000 > sample.elapsed_ms * STILL_PERMILLE;
+        if works || sample.changed || sample.elapsed_ms == 0 {
+            if self.still_since.take().is_some() {
+                self.pause = WHILE_STILL.0;
+            }
+        } else {
+            self.still_since.get_or_insert(now - Duration::from_millis(sample.elapsed_ms));
+        }
+    }
+
+    /// For how long nothing has made progress.
+    pub fn still_for(&self, now: Instant) -> Duration {
+        self.still_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Whether to look now.
+    pub fn wants_a_look(&self, now: Instant) -> bool {
+        now >= self.next && (self.is_still(now) || self.agreed.is_some() || now >= self.next + WHILE_IT_WORKS)
+    }
+
+    fn is_still(&self, now: Instant) -> bool {
+        self.still_for(now) >= STILL_AFTER
+    }
+
+    /// Take in a look that took `cost`; `None` if it failed.
+    pub fn looked(&mut self, now: Instant, cost: Duration, report: Option<&Report>) -> Decision {
+        let least = cost * COST;
+        let Some(found) = report.and_then(fingerprint) else {
+            self.agreed = None;
+            let pause = if self.is_still(now) { self.pause } else { Duration::ZERO };
+            self.next = now + pause.max(least);
+            self.pause = (self.pause * 2).min(WHILE_STILL.1);
+            return Decision::GoOn;
+        };
+        let count = match &mut self.agreed {
+            Some((known, count)) if *known == found => {
+                *count += 1;
+                *count
+            }
+            other => {
+                *other = Some((found.clone(), 1));
+                1
+            }
+        };
+        let (enough, again) = match found.0 {
+            Verdict::Deadlock | Verdict::OrphanedLock => (2, PROVEN_AGAIN),
+            _ => (3, SUSPECTED_AGAIN),
+        };
+        self.next = now + again;
+        if count < enough {
+            return Decision::GoOn;
+        }
+        if report.is_some_and(|report| others_work(report) && !main_is_stuck(report)) {
+            self.next = now + self.pause.max(least);
+            self.pause = (self.pause * 2).min(WHILE_STILL.1);
+            return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
+        }
+        Decision::Over
+    }
+}
+
+/// What is wrong, if anything is.
+fn fingerprint(report: &Report) -> Option<Fingerprint> {
+    if report.verdict.exit_code() == 0 {
+        return None;
+    }
+    // The ids of resources depend on what else is waited for: those who wait and hold say enough.
+    let cycles = report.cycles.iter().flat_map(|cycle| &cycle.edges);
+    let mut links: Vec<String> = cycles
+        .map(|edge| format!("{} {:?} {} {:?}", edge.process, edge.waiter, edge.holder_process, edge.holder))
+        .collect();
+    let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    links.extend(errors.map(|finding| format!("{} {:?}", finding.code, finding.threads)));
+    links.sort();
+    Some((report.verdict, links))
+}
+
+/// Whether a thread of the tree runs that no chain of waits leads away from.
+fn others_work(report: &Report) -> bool {
+    let waits =
+        |process: &str, tid: i32| report.waits.iter().any(|wait| wait.process == process && wait.tid == Some(tid));
+    report.processes.iter().any(|process| {
+        process.threads.iter().any(|thread| thread.state == "running" && !waits(&process.id, thread.tid))
+    })
+}
+
+/// Whether the first process's main thread is in the hang or waits because of it: then the command never ends, whatever else
+/// works in it.
+fn main_is_stuck(report: &Report) -> bool {
+    let Some(first) = report.processes.first() else { return false };
+    let main_of =
+        |process: &str| report.processes.iter().find(|one| one.id == process).map(|one| (one.id.as_str(), one.pid));
+    let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
+    let mut stuck: BTreeSet<(&str, i32)> =
+        edges.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
+    loop {
+        let before = stuck.len();
+        for wait in report.waits.iter().filter(|wait| wait.needs == Needs::All && !wait.timed) {
+            let Some(tid) = wait.tid else { continue };
+            let mut holds = report.holds.iter().filter(|hold| hold.resource == wait.resource);
+            let never = holds.any(|hold| {
+                let holder = match hold.tid {
+                    Some(tid) => Some((hold.process.as_str(), tid)),
+                    // A process ends when its main thread does.
+                    None => main_of(&hold.process),
+                };
+                hold.certainty > Certainty::Candidate
+                    && (hold.gone.is_some() || holder.is_some_and(|holder| stuck.contains(&holder)))
+            });
+            if never {
+                stuck.insert((wait.process.as_str(), tid));
+            }
+        }
+        if stuck.len() == before {
+            return stuck.contains(&(first.id.as_str(), first.pid));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Two threads in a cycle, and a third that runs or waits for the first.
+    fn report(verdict: &str, third: &str, main: i32) -> Report {
+        let thread = |tid: i32, state: &str| json!({"tid": tid, "ns_tid": tid, "name": "t", "os_name": "t", "state": state, "frames": []});
+        let wait = |tid: i32, resource: &str| {
+            json!({"process": "p0", "tid": tid, "resource": resource, "mode": null, "needs": "all",
+            "timed": false, "since_ms": null, "frame": null, "certainty": "exact", "evidence": []})
+        };
+        let hold = |tid: i32, resource: &str| {
+            json!({"process": "p0", "tid": tid, "gone": null, "resource": resource, "mode": null,
+            "frame": null, "certainty": "exact", "evidence": []})
+        };
+        let edge = |waiter: i32, holder: i32| json!({"process": "p0", "waiter": waiter, "resource": "r1", "holder_process": "p0", "holder": holder});
+        let cycles = if verdict == "blocked" {
+            json!([])
+        } else {
+            json!([{"certainty": "exact", "edges": [edge(1, 2), edge(2, 1)]}])
+        };
+        let mut waits = vec![wait(1, "r2"), wait(2, "r1")];
+        if third == "sleeping" {
+            waits.push(wait(3, "r1"));
+        }
+        serde_json::from_value(json!({
+            "schema": "lockscope.report", "version": "1.0", "lockscope": "0", "source": {"kind": "live", "path": null},
+            "verdict": verdict, "summary": "", "resources": [], "waits": waits, "holds": [hold(1, "r1"), hold(2, "r2")],
+            "cycles": cycles, "findings": [], "gaps": [],
+            "capture": {"threads": 3, "pause_us": 0, "total_us": 0, "looks": 1},
+            "processes": [{"id": "p0", "pid": main, "exe": null, "cmdline": [], "parent": null, "python": null, "cuda": null,
+                "threads": [thread(1, "sleeping"), thread(2, "sleeping"), thread(3, third)]}]
+        }))
+        .expect("a report")
+    }
+
+    fn still() -> Sample {
+        Sample { pids: vec![1], elapsed_ms: 200, ..Sample::default() }
+    }
+
+    fn busy() -> Sample {
+        Sample { used_ms: 190, ..still() }
+    }
+
+    const COST: Duration = Duration::from_millis(10);
+
+    /// The decisions of looks as they come due within some seconds, with the time of each in milliseconds.
+    fn decisions(report: &Report, sample: &Sample, seconds: u64) -> Vec<(u64, Decision)> {
+        let start = Instant::now();
+        let mut judge = Judge::new(start);
+        let mut all = Vec::new();
+        for step in 1..seconds * 5 {
+            let now = start + Duration::from_millis(step * 200);
+            judge.sampled(now, sample.clone());
+            if judge.wants_a_look(now) {
+                let decision = judge.looked(now, COST, Some(report));
+                all.push((step * 200, decision));
+                if decision == Decision::Over {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_proven_deadlock_needs_two_looks_and_a_suspected_one_three() {
+        let (at, decision) = *decisions(&report("deadlock", "sleeping", 1), &still(), 30).last().expect("a look");
+        assert!(decision == Decision::Over && at <= 2_000, "{at}");
+        let all = decisions(&report("suspected-deadlock", "sleeping", 1), &still(), 30);
+        let (at, decision) = *all.last().expect("a look");
+        assert!(decision == Decision::Over && all.len() == 3 && (4_000..8_000).contains(&at), "{all:?}");
+    }
+
+    #[test]
+    fn a_hang_beside_threads_that_work_is_told_once() {
+        let all = decisions(&report("deadlock", "running", 3), &busy(), 60);
+        let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
+        assert!(told == 1 && all.iter().all(|(_, decision)| *decision != Decision::Over), "{all:?}");
+        // The main thread is in it: the command never ends.
+        let all = decisions(&report("deadlock", "running", 1), &busy(), 60);
+        assert_eq!(all.last().map(|(_, decision)| *decision), Some(Decision::Over), "{all:?}");
+    }
+
+    #[test]
+    fn what_is_healthy_is_looked_at_more_and_more_rarely() {
+        let all = decisions(&report("blocked", "sleeping", 1), &still(), 600);
+        assert!(all.iter().all(|(_, decision)| *decision == Decision::GoOn));
+        assert!(all.len() < 20, "{}", all.len());
+        // At work, each look costs a hundredth at most.
+        let all = decisions(&report("running", "running", 1), &busy(), 600);
+        assert!(all.len() as u32 * COST <= Duration::from_secs(6), "{}", all.len());
+    }
+
+    #[test]
+    fn cpu_time_that_waiters_for_a_gil_use_is_no_progress() {
+        let start = Instant::now();
+        let mut judge = Judge::new(start);
+        for step in 1..50 {
+            judge.sampled(
+                start + Duration::from_millis(step * 200),
+                Sample { used_ms: 10 * (step % 4 == 0) as u64, ..still() },
+            );
+        }
+        assert!(judge.still_for(start + Duration::from_secs(10)) >= Duration::from_secs(9));
+        judge.sampled(start + Duration::from_secs(10), busy());
+        assert_eq!(judge.still_for(start + Duration::from_secs(10)), Duration::ZERO);
+    }
+}

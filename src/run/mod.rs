@@ -1,0 +1,123 @@
+//! Watching a command, or a process that runs already, until it ends or hangs.
+//!
+//! In: [`Limits`] and the root of a process tree. Out: why the watch ended, with the reports of the last look. Progress is
+//! read from /proc; the target is stopped for a look only when it stands still, and else rarely enough to cost a hundredth
+//! of a processor. It owns no process and prints nothing: `run` and `watch` of the command line do.
+
+pub mod children;
+pub mod judge;
+pub mod sample;
+
+use std::time::{Duration, Instant};
+
+use crate::analysis::{self, AttachOptions, Keep, Outcome};
+use crate::report::Report;
+use judge::{Decision, Judge};
+use sample::Sampler;
+
+/// Time between two samples of /proc.
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
+/// Longest pause of one process at a look.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// When a watch ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// No progress for so long.
+    pub hang_after: Option<Duration>,
+    /// So long in all.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a watch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A hang that the looks prove.
+    Hang,
+    /// No progress for [`Limits::hang_after`].
+    NoProgress,
+    /// [`Limits::timeout`] has passed.
+    Timeout,
+}
+
+/// What the watch has to say.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing yet.
+    Nothing,
+    /// A deadlock beside threads that go on: told once.
+    Beside(Box<Report>),
+    /// It is over. The last look with a snapshot, where one could be had.
+    Over(Reason, Option<Box<Outcome>>),
+}
+
+/// A watch over a process tree.
+#[derive(Debug)]
+pub struct Watch {
+    root: i32,
+    with_root: bool,
+    limits: Limits,
+    began: Instant,
+    sampler: Sampler,
+    judge: Judge,
+}
+
+impl Watch {
+    /// Watch the descendants of `root`; with itself or without.
+    pub fn new(root: i32, with_root: bool, limits: Limits) -> Watch {
+        Watch {
+            root,
+            with_root,
+            limits,
+            began: Instant::now(),
+            sampler: Sampler::default(),
+            judge: Judge::new(Instant::now()),
+        }
+    }
+
+    /// How long until the next [`Watch::step`].
+    pub fn rest(&self) -> Duration {
+        let left = self.limits.timeout.map(|limit| limit.saturating_sub(self.began.elapsed()));
+        left.map_or(BETWEEN_SAMPLES, |left| left.min(BETWEEN_SAMPLES))
+    }
+
+    /// Sample, and look where that is called for.
+    pub fn step(&mut self) -> Event {
+        let now = Instant::now();
+        let sample = self.sampler.take(self.root, self.with_root);
+        let pids = sample.pids.clone();
+        self.judge.sampled(now, sample);
+        if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
+            return Event::Over(Reason::Timeout, last_look(&pids).map(Box::new));
+        }
+        if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
+            return Event::Over(Reason::NoProgress, last_look(&pids).map(Box::new));
+        }
+        if !self.judge.wants_a_look(now) || pids.is_empty() {
+            return Event::Nothing;
+        }
+        let began = Instant::now();
+        let report = look(&pids, Keep::Nothing).map(|outcome| outcome.report);
+        let decision = self.judge.looked(Instant::now(), began.elapsed(), report.as_ref().ok());
+        match (decision, report) {
+            (Decision::Over, _) => Event::Over(Reason::Hang, last_look(&pids).map(Box::new)),
+            (Decision::Beside, Ok(report)) => Event::Beside(Box::new(report)),
+            _ => Event::Nothing,
+        }
+    }
+
+    /// A look at the whole tree as it is now, with a snapshot.
+    pub fn look_now(&mut self) -> Option<Outcome> {
+        let pids = self.sampler.take(self.root, self.with_root).pids;
+        last_look(&pids)
+    }
+}
+
+fn last_look(pids: &[i32]) -> Option<Outcome> {
+    look(pids, Keep::Snapshot { redact: false }).ok()
+}
+
+fn look(pids: &[i32], keep: Keep) -> Result<Outcome, analysis::Error> {
+    let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause: LONGEST_PAUSE, locals: false };
+    analysis::attach(&options, keep)
+}

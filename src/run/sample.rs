@@ -1,0 +1,86 @@
+//! Progress of a process tree, from /proc alone.
+//!
+//! In: the root of the tree. Out: a [`Sample`]: its processes, and how much CPU time they used since the sample before. It
+//! stops nothing and decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Instant;
+
+use procfs::FromRead;
+use procfs::process::Stat;
+
+/// Most processes that are followed: the first of a larger tree.
+const MOST_PROCESSES: usize = 2048;
+
+/// What one pass over the tree saw.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Its processes, the root's children first, without those that have ended.
+    pub pids: Vec<i32>,
+    /// CPU time used since the sample before, in milliseconds, by processes that were there then.
+    pub used_ms: u64,
+    /// Time since the sample before, in milliseconds; 0 for the first.
+    pub elapsed_ms: u64,
+    /// Processes came or went.
+    pub changed: bool,
+}
+
+/// Takes samples.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    before: BTreeMap<i32, Counters>,
+    at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counters {
+    started: u64,
+    ticks: u64,
+}
+
+impl Sampler {
+    /// Pass over the tree.
+    pub fn take(&mut self, root: i32, with_root: bool) -> Sample {
+        let now = Instant::now();
+        let mut sample = Sample::default();
+        let mut counters = BTreeMap::new();
+        let mut ahead = if with_root { vec![root] } else { children(root) };
+        ahead.reverse();
+        let mut seen = BTreeSet::new();
+        while let Some(pid) = ahead.pop() {
+            if seen.len() >= MOST_PROCESSES || !seen.insert(pid) {
+                continue;
+            }
+            ahead.extend(children(pid).into_iter().rev());
+            let Ok(stat) = fs::File::open(format!("/proc/{pid}/stat")).map(Stat::from_read) else { continue };
+            let Ok(stat) = stat else { continue };
+            if matches!(stat.state, 'Z' | 'X') {
+                continue;
+            }
+            sample.pids.push(pid);
+            counters.insert(pid, Counters { started: stat.starttime, ticks: stat.utime + stat.stime });
+        }
+        let tick_ms = 1000 / procfs::ticks_per_second().max(1);
+        for (pid, now) in &counters {
+            if let Some(before) = self.before.get(pid).filter(|before| before.started == now.started) {
+                sample.used_ms += now.ticks.saturating_sub(before.ticks) * tick_ms;
+            }
+        }
+        let same = |one: &BTreeMap<i32, Counters>, other: &BTreeMap<i32, Counters>| {
+            one.len() == other.len() && one.iter().zip(other).all(|((a, x), (b, y))| a == b && x.started == y.started)
+        };
+        sample.changed = !same(&self.before, &counters);
+        sample.elapsed_ms = self.at.map_or(0, |at| now.duration_since(at).as_millis() as u64);
+        self.before = counters;
+        self.at = Some(now);
+        sample
+    }
+}
+
+/// Direct children of a process, of all its threads.
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,147 @@
+//! `lockscope run` and `watch`: exit statuses, hangs that end by themselves, healthy commands that notice nothing.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::{Target, compile, lockscope, signal_process, status_field, threads, wait_until};
+
+fn run(options: &[&str], command: &[&str]) -> Output {
+    let mut run = lockscope();
+    run.arg("run").args(options).arg("--").args(command).env_remove("LOCKSCOPE").output().expect("it runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_status_of_a_command_is_passed_on() {
+    for (command, status) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 7"], 7),
+        (&["sh", "-c", "kill -KILL $$"], 137),
+        (&["sh", "-c", "kill -TERM $$"], 143),
+        (&["/nonexistent/command"], 127),
+        (&["/etc/passwd"], 126),
+    ] {
+        let output = run(&[], command);
+        assert_eq!(output.status.code(), Some(status), "{command:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+        assert_eq!(output.stderr.is_empty(), !matches!(status, 126 | 127), "{command:?}: {}", stderr(&output));
+    }
+    assert_eq!(
+        lockscope().args(["run", "--timeout", "x", "--", "true"]).output().expect("runs").status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn output_and_input_are_the_commands_own() {
+    let mut run = lockscope();
+    run.args(["run", "--", "sh", "-c", "cat; echo to stderr >&2"]).env_remove("LOCKSCOPE");
+    let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"through\n").expect("written");
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (b"through\n".as_slice(), b"to stderr\n".as_slice())
+    );
+}
+
+#[test]
+fn a_deadlock_is_ended_and_reported() {
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]);
+    let program = deadlocks.display().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let reports = folder.path().join("new/reports");
+    // Beneath a shell, as test suites are.
+    let script = format!("{program} abba; echo not reached");
+    let output = run(&["--report-dir", &reports.display().to_string()], &["sh", "-c", &script]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(124), "{text}");
+    for words in ["`sh` hangs", "error: deadlock", "lock-order-cycle", "hang-", "beside it"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("not reached"));
+    let mut endings: Vec<String> = std::fs::read_dir(&reports)
+        .expect("made")
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.split_once('.')?.1.to_owned()))
+        .collect();
+    endings.sort();
+    assert_eq!(endings, ["json", "snapshot.zst", "txt"]);
+}
+
+#[test]
+fn time_limits_end_what_is_no_deadlock() {
+    for (option, words) in [("--timeout", "--timeout"), ("--hang-after", "no progress")] {
+        let output = run(&[option, "1s"], &["sleep", "100"]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(124), "{text}");
+        assert!(text.contains(words) && text.contains("waits for a timer"), "{text}");
+    }
+    // Who works makes progress, however long.
+    let output = run(&["--hang-after", "1s"], &["timeout", "4", "sh", "-c", "while :; do :; done"]);
+    assert_eq!(output.status.code(), Some(124), "the status of timeout itself");
+    assert!(!stderr(&output).contains("lockscope"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_command_that_ignores_the_signal_is_killed_with_all_that_it_started() {
+    let script = "trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo $!; wait; sleep 1000";
+    let output = run(&["--timeout", "1s", "--kill-after", "1s"], &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(!pid.is_empty() && !Path::new(&format!("/proc/{pid}")).exists(), "{pid} lives");
+}
+
+#[test]
+fn signals_reach_the_command_and_the_last_look_is_taken() {
+    let mut run = lockscope();
+    run.args(["run", "--", "sh", "-c", "trap 'exit 5' TERM; echo READY; while :; do sleep 0.1; done"]);
+    run.env_remove("LOCKSCOPE").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = run.spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    signal_process(child.id() as i32, "TERM");
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ended from outside"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_run_inside_a_run_steps_back() {
+    let own = env!("CARGO_BIN_EXE_lockscope");
+    let output = run(&[], &[own, "run", "--timeout", "1ms", "--", "sh", "-c", "echo $PPID; sleep 0.5; exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}
+
+#[test]
+fn a_report_directory_that_cannot_be_is_said_at_once() {
+    let output = run(&["--report-dir", "/proc/no/such"], &["sh", "-c", "echo started"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(output.stdout.is_empty() && stderr(&output).contains("cannot write to"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_running_process_is_watched_and_left_alone() {
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]);
+    let target = Target::start(Command::new(&deadlocks).arg("abba")).settle(3);
+    let output = lockscope().args(["watch", &target.pid().to_string()]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("error: deadlock"), "{}", stderr(&output));
+    assert_eq!(status_field(target.pid(), target.pid(), "TracerPid").as_deref(), Some("0"));
+    assert!(!threads(target.pid()).is_empty());
+
+    let mut short = Command::new("sleep").arg("1").spawn().expect("starts");
+    let mut watch = lockscope();
+    watch.args(["watch", &short.id().to_string()]).stderr(Stdio::piped());
+    let watched = watch.spawn().expect("runs");
+    short.wait().expect("ends");
+    let output = watched.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    wait_until("it is gone", || !Path::new(&format!("/proc/{}", short.id())).exists());
+    let output = lockscope().args(["watch", "999999999"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+}
