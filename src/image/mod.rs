@@ -257,6 +257,11 @@ impl ThreadImage {
 }
 
 impl ProcessImage {
+    /// A variable of its environment that concerns CUDA.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// The mapping that holds `address`.
     pub fn mapping(&self, address: Addr) -> Option<&Mapping> {
         Mapping::of(&self.mappings, address)

@@ -10,6 +10,8 @@ use std::time::Instant;
 use procfs::FromRead;
 use procfs::process::Stat;
 
+use crate::image::live::children;
+
 /// Most processes that are followed: the first of a larger tree.
 const MOST_PROCESSES: usize = 2048;
 
@@ -76,11 +78,4 @@ impl Sampler {
         self.at = Some(now);
         sample
     }
-}
-
-/// Direct children of a process, of all its threads.
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
 }

@@ -311,6 +311,11 @@ impl LiveTarget {
     }
 }
 
+/// Direct children of a process, of all its threads.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    ProcFs::new("/proc").children(pid)
+}
+
 /// Errors that mean that the process is not there any more.
 fn is_gone(error: &AttachError) -> bool {
     matches!(error, AttachError::NoSuchProcess { .. } | AttachError::Exited { .. } | AttachError::Ended { .. })

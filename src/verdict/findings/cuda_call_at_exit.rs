@@ -2,11 +2,10 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Explanation, Rule, is_libc};
 use crate::report::Severity;
 use crate::symbols::plain_name;
 use crate::threads::{Frame, FrameKind};
-use crate::waits::facts::C_LIBRARY;
 use crate::waits::{Party, Wait, cuda};
 
 /// The finding's texts and its rule.
@@ -89,9 +88,6 @@ fn is_idle(context: &Context<'_>, party: &Party) -> bool {
 
 /// The outermost frame that the end called: a destructor, or a function of atexit, with its library.
 fn destructor(inner: &[Frame]) -> Option<String> {
-    let is_libc = |frame: &Frame| {
-        frame.module.as_deref().is_some_and(|module| C_LIBRARY.iter().any(|prefix| module.starts_with(prefix)))
-    };
     let called = inner.iter().rfind(|frame| frame.kind != FrameKind::Boundary && !is_libc(frame))?;
     let module = called.module.as_deref().map(|module| format!(" in {module}")).unwrap_or_default();
     match called.function.as_deref() {

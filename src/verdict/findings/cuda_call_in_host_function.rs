@@ -2,12 +2,10 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Explanation, Rule, is_libc};
 use crate::graph::CycleEdge;
 use crate::report::Severity;
-use crate::threads::Frame;
 use crate::waits::Party;
-use crate::waits::facts::C_LIBRARY;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -51,9 +49,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Whether the wait is the driver's own: the first frame out from it that is not the C library's is the driver's.
 fn waits_in_driver(context: &Context<'_>, edge: &CycleEdge) -> bool {
-    let is_libc = |frame: &&Frame| {
-        frame.module.as_deref().is_some_and(|module| C_LIBRARY.iter().any(|prefix| module.starts_with(prefix)))
-    };
-    let mut frames = context.names.frames(&edge.waiter).iter().skip(context.frame_of(edge)).skip_while(is_libc);
+    let mut frames =
+        context.names.frames(&edge.waiter).iter().skip(context.frame_of(edge)).skip_while(|frame| is_libc(frame));
     edge.resource.kind != "gil" && frames.next().is_some_and(|frame| context.names.is_driver(frame))
 }

@@ -28,10 +28,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     for wait in seen.waits.iter().filter(|wait| cuda::KINDS.contains(&wait.resource.kind)) {
         let Party::Thread(process, _) = wait.waiter else { continue };
         let Some(image) = context.look.image.processes.get(process) else { continue };
-        let blocking = image
-            .environment
-            .iter()
-            .any(|(name, value)| name == "CUDA_LAUNCH_BLOCKING" && !matches!(value.as_str(), "" | "0"));
+        let blocking = image.variable("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !matches!(value, "" | "0"));
         if !blocking || !context.names.frames(&wait.waiter).iter().any(is_nccl) {
             continue;
         }

@@ -34,11 +34,8 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         if !call.api.as_deref().is_some_and(cuda::calls::loads_code) {
             continue;
         }
-        let environment = context.look.image.processes.get(process).map(|image| image.environment.as_slice());
-        let eager = environment
-            .unwrap_or_default()
-            .iter()
-            .any(|(name, value)| name == "CUDA_MODULE_LOADING" && value == "EAGER");
+        let image = context.look.image.processes.get(process);
+        let eager = image.and_then(|image| image.variable("CUDA_MODULE_LOADING")) == Some("EAGER");
         let note = if eager { " It was started with CUDA_MODULE_LOADING=EAGER: this code came later." } else { "" };
         drafts.push(Draft {
             message: format!(

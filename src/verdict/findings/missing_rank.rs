@@ -73,8 +73,8 @@ fn gathered(there: &[String]) -> String {
 
 /// "rank 1 (process 565)", or the process.
 fn rank(process: &ProcessImage) -> String {
-    match process.environment.iter().find(|(name, _)| name == "RANK") {
-        Some((_, rank)) => format!("rank {rank} (process {})", process.pid),
+    match process.variable("RANK") {
+        Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
     }
 }

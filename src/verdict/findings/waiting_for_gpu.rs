@@ -121,13 +121,11 @@ fn duration(milliseconds: u64) -> String {
 
 /// How to see the GPU's side.
 fn help(process: &ProcessImage) -> Vec<String> {
-    let variable =
-        |name: &str| process.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     let pid = process.pid;
     let mut help = Vec::new();
-    if variable("CUDA_ENABLE_USER_TRIGGERED_COREDUMP").is_some_and(|value| value != "0" && !value.is_empty()) {
+    if process.variable("CUDA_ENABLE_USER_TRIGGERED_COREDUMP").is_some_and(|value| value != "0" && !value.is_empty()) {
         // The driver has it open for reading; without CUDA_COREDUMP_PIPE it is corepipe_HOST_PID (seen with driver 580).
-        let named = variable("CUDA_COREDUMP_PIPE").filter(|pipe| !pipe.is_empty());
+        let named = process.variable("CUDA_COREDUMP_PIPE").filter(|pipe| !pipe.is_empty());
         let is_it = |target: &str| target.contains("corepipe") || named.is_some_and(|pipe| target.ends_with(pipe));
         let open = process.descriptors.iter().find(|descriptor| descriptor.reads && is_it(&descriptor.target));
         let pipe = match open {
