@@ -19,7 +19,7 @@ const WHILE_IT_WORKS: Duration = Duration::from_secs(3);
 /// Between two looks at a tree that stands still and where nothing was wrong: at first, and at most.
 const WHILE_STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Looks cost at most this share of one processor: a hundredth.
-const COST: u32 = 100;
+pub(super) const COST: u32 = 100;
 /// Between the looks that must agree: for what is proven, and for what is not.
 const PROVEN_AGAIN: Duration = Duration::from_millis(300);
 const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
@@ -226,7 +226,7 @@ mod tests {
         Sample { used_ms: 190, ..still() }
     }
 
-    const COST: Duration = Duration::from_millis(10);
+    const LOOK: Duration = Duration::from_millis(10);
 
     /// The decisions of looks as they come due within some seconds, with the time of each in milliseconds.
     fn decisions(report: &Report, sample: &Sample, seconds: u64) -> Vec<(u64, Decision)> {
@@ -237,7 +237,7 @@ mod tests {
             let now = start + Duration::from_millis(step * 200);
             judge.sampled(now, sample.clone());
             if judge.wants_a_look(now) {
-                let decision = judge.looked(now, COST, Some(report));
+                let decision = judge.looked(now, LOOK, Some(report));
                 all.push((step * 200, decision));
                 if decision == Decision::Over {
                     break;
@@ -273,7 +273,7 @@ mod tests {
         assert!(all.len() < 20, "{}", all.len());
         // At work, each look costs a hundredth at most.
         let all = decisions(&report("running", "running", 1), &busy(), 600);
-        assert!(all.len() as u32 * COST <= Duration::from_secs(6), "{}", all.len());
+        assert!(all.len() as u32 * LOOK <= Duration::from_secs(6), "{}", all.len());
     }
 
     #[test]

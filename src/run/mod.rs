@@ -60,6 +60,8 @@ pub struct Watch {
     began: Instant,
     sampler: Sampler,
     judge: Judge,
+    /// How long the last sample took.
+    cost: Duration,
 }
 
 impl Watch {
@@ -72,19 +74,23 @@ impl Watch {
             began: Instant::now(),
             sampler: Sampler::default(),
             judge: Judge::new(Instant::now()),
+            cost: Duration::ZERO,
         }
     }
 
     /// How long until the next [`Watch::step`].
     pub fn rest(&self) -> Duration {
         let left = self.limits.timeout.map(|limit| limit.saturating_sub(self.began.elapsed()));
-        left.map_or(BETWEEN_SAMPLES, |left| left.min(BETWEEN_SAMPLES))
+        // A tree of thousands of processes takes long to pass over: that costs a hundredth of a processor too.
+        let rest = BETWEEN_SAMPLES.max(self.cost * judge::COST);
+        left.map_or(rest, |left| left.min(rest))
     }
 
     /// Sample, and look where that is called for.
     pub fn step(&mut self) -> Event {
         let now = Instant::now();
         let sample = self.sampler.take(self.root, self.with_root);
+        self.cost = now.elapsed();
         let pids = sample.pids.clone();
         self.judge.sampled(now, sample);
         if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
