@@ -40,7 +40,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             if inner.iter().any(|frame| context.names.is_driver(frame)) {
                 let by = destructor(inner).map(|by| format!(" It was called by {by}.")).unwrap_or_default();
                 drafts.push(Draft {
-                    message: format!("{who} ends the program and calls CUDA while it does{call}.{by}"),
+                    message: format!("{who} ends the program and is{call} meanwhile.{by}"),
                     parties: vec![party],
                     ..Draft::default()
                 });

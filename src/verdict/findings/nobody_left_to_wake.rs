@@ -30,13 +30,22 @@ const PYTHON_HELP: [&str; 3] = [
     "wait with a time-out and look at what is left: get(timeout=...), wait(timeout=...)",
 ];
 
+/// For conditions and semaphores.
+const NATIVE_HELP: [&str; 2] = [
+    "make sure that whoever is to signal or post lives and comes there: look for a thread that ended early or was never started",
+    "look for a wake-up that was sent before the wait began: change the predicate and signal under the mutex, and test it before \
+     each wait",
+];
+
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.dead_end_drafts(|kind| !super::pipe_without_writer::KINDS.contains(&kind));
     for draft in &mut drafts {
-        let of_python = draft.resources.first().is_some_and(|key| key.kind.starts_with("py_"));
-        if of_python {
-            draft.help = PYTHON_HELP.iter().map(|help| help.to_string()).collect();
-        }
+        let help: &[&str] = match draft.resources.first().map(|key| key.kind) {
+            Some(kind) if kind.starts_with("py_") => &PYTHON_HELP,
+            Some("pthread_cond" | "semaphore" | "futex") => &NATIVE_HELP,
+            _ => &[],
+        };
+        draft.help = help.iter().map(|help| help.to_string()).collect();
     }
     drafts
 }
