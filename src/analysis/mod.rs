@@ -184,10 +184,16 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
         let calm = now.is_empty() && !spins.are_open(looks);
         let settled = calm || confirmed || !subject.has_more();
         if settled && report.is_none() {
+            let in_several_looks = !subject.is_frozen();
+            let settle = |observations: &mut Observations| {
+                if in_several_looks {
+                    spins.drop_unconfirmed(observations, looks, confirmed);
+                }
+            };
+            // Also before: for a thread that was caught at work nobody asks how busy the GPU is.
+            settle(&mut analysis.observations);
             helped = name_frames(&image, &symbols, &mut analysis, subject);
-            if !subject.is_frozen() {
-                spins.drop_unconfirmed(&mut analysis.observations, looks, confirmed);
-            }
+            settle(&mut analysis.observations);
             let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
             let judgement = judge(&image, &analysis, verdict);
             let capture = Capture {

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use nix::sys::signal::Signal;
 
 use crate::render::Format;
+use crate::run::Limits;
+use crate::run::children::REPORT_DIRECTORY;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
@@ -133,8 +135,15 @@ pub struct LimitArguments {
     #[arg(long, value_name = "DURATION", value_parser = period)]
     pub timeout: Option<Duration>,
     /// A folder for the reports and a snapshot; made if it is not there
-    #[arg(long, value_name = "DIR", env = "LOCKSCOPE_REPORT_DIR")]
+    #[arg(long, value_name = "DIR", env = REPORT_DIRECTORY)]
     pub report_dir: Option<PathBuf>,
+}
+
+impl LimitArguments {
+    /// Those that end a watch.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { hang_after: self.hang_after, timeout: self.timeout }
+    }
 }
 
 /// Arguments of `run`.
@@ -194,15 +203,10 @@ pub struct OutputArguments {
 
 /// As timeout(1) takes them: `30`, `1.5m`, `2h`; and what [`duration`] takes.
 fn period(text: &str) -> Result<Duration, String> {
-    let seconds = |number: &str, unit: f64| {
-        let number: f64 =
-            number.trim().parse().map_err(|_| "not a number with a unit, as in 30s, 5m or 1h".to_string())?;
-        let given = Duration::try_from_secs_f64(number * unit).ok().filter(|given| !given.is_zero());
-        given.ok_or_else(|| "must be more than nothing and less than for ever".to_string())
-    };
-    match text.trim().char_indices().last() {
-        Some((at, 'h')) => seconds(&text.trim()[..at], 3600.0),
-        Some((at, 'd')) => seconds(&text.trim()[..at], 86_400.0),
+    let text = text.trim();
+    match text.char_indices().last() {
+        Some((at, 'h')) => seconds(text[..at].trim(), 3600.0),
+        Some((at, 'd')) => seconds(text[..at].trim(), 86_400.0),
         Some((_, last)) if last.is_ascii_digit() => seconds(text, 1.0),
         _ => duration(text),
     }
@@ -228,6 +232,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" => return Err("needs a unit, as in 50ms or 2s".to_string()),
         other => return Err(format!("unknown unit `{other}`; known are us, ms, s and m")),
     };
+    seconds(number, unit)
+}
+
+/// So many times `unit` seconds.
+fn seconds(number: &str, unit: f64) -> Result<Duration, String> {
     let number: f64 = number.parse().map_err(|_| "not a number with a unit, as in 50ms or 2s".to_string())?;
     match Duration::try_from_secs_f64(number * unit) {
         Ok(duration) if !duration.is_zero() => Ok(duration),

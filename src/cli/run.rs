@@ -18,7 +18,7 @@ use crate::analysis::Outcome;
 use crate::render::{self, Format, Style};
 use crate::report::Report;
 use crate::run::children::{self, Family};
-use crate::run::{Event, Limits, Reason, Watch};
+use crate::run::{Event, Reason, Watch};
 
 /// timeout(1): it was ended; lockscope itself failed.
 const ENDED: u8 = 124;
@@ -58,10 +58,8 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
-    let command = arguments.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let told = Told { directory: directory.as_ref(), what: format!("`{command}`") };
-    let limits = Limits { hang_after: arguments.limits.hang_after, timeout: arguments.limits.timeout };
-    let mut watch = Watch::new(std::process::id() as i32, false, limits);
+    let told = Told { directory: directory.as_ref(), what: named(arguments) };
+    let mut watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
     loop {
         if let Some(status) = family.reap() {
             return Ok(status);
@@ -96,9 +94,13 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
 }
 
 fn not_started(arguments: &RunArguments, error: &std::io::Error) -> u8 {
-    let command = arguments.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    output::say(&CliError::new(format!("cannot run `{command}`: {error}")).to_string());
+    output::say(&CliError::new(format!("cannot run {}: {error}", named(arguments))).to_string());
     children::failure(error)
+}
+
+/// "`make`".
+fn named(arguments: &RunArguments) -> String {
+    format!("`{}`", arguments.command.first().map(|word| word.to_string_lossy()).unwrap_or_default())
 }
 
 fn until_it_ends(family: &mut Family, signals: &SignalFd) -> u8 {

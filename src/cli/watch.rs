@@ -7,17 +7,16 @@ use std::process::ExitCode;
 
 use super::run::{ReportDirectory, Told};
 use super::{CliError, WatchArguments};
-use crate::run::{Event, Limits, Watch};
+use crate::run::{Event, Watch};
 
 pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
     let directory = arguments.limits.report_dir.as_deref().map(ReportDirectory::prepare).transpose()?;
-    let limits = Limits { hang_after: arguments.limits.hang_after, timeout: arguments.limits.timeout };
     let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
     if !is_there() {
         return Err(CliError::new(format!("there is no process {}", arguments.pid)));
     }
     let told = Told { directory: directory.as_ref(), what: format!("process {}", arguments.pid) };
-    let mut watch = Watch::new(arguments.pid, true, limits);
+    let mut watch = Watch::new(arguments.pid, true, arguments.limits.limits());
     loop {
         match watch.step() {
             Event::Nothing => {}

@@ -19,6 +19,9 @@ use super::sample::Sampler;
 /// Tells children that they are watched: a `lockscope run` among them steps back.
 pub const MARK: &str = "LOCKSCOPE";
 
+/// Tells children where reports go.
+pub const REPORT_DIRECTORY: &str = "LOCKSCOPE_REPORT_DIR";
+
 /// timeout(1): not executable, not found, killed by signal n is 128 + n.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
@@ -60,7 +63,7 @@ impl Family {
         let mut command = prepared(command)?;
         command.env(MARK, "1");
         if let Some(directory) = report_directory {
-            command.env("LOCKSCOPE_REPORT_DIR", directory);
+            command.env(REPORT_DIRECTORY, directory);
         }
         // A child has the mask of the thread that starts it.
         let start = move || {

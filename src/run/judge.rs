@@ -60,7 +60,7 @@ impl Judge {
     }
 
     /// Take in a sample.
-    pub fn sampled(&mut self, now: Instant, sample: Sample) {
+    pub fn sampled(&mut self, now: Instant, sample: &Sample) {
         // The clock of CPU time ticks every 10 ms: one tick alone is no progress.
         let works = sample.used_ms > 10 && sample.used_ms * 1000 > sample.elapsed_ms * STILL_PERMILLE;
         if works || sample.changed || sample.elapsed_ms == 0 {
@@ -235,7 +235,7 @@ mod tests {
         let mut all = Vec::new();
         for step in 1..seconds * 5 {
             let now = start + Duration::from_millis(step * 200);
-            judge.sampled(now, sample.clone());
+            judge.sampled(now, sample);
             if judge.wants_a_look(now) {
                 let decision = judge.looked(now, LOOK, Some(report));
                 all.push((step * 200, decision));
@@ -283,11 +283,11 @@ mod tests {
         for step in 1..50 {
             judge.sampled(
                 start + Duration::from_millis(step * 200),
-                Sample { used_ms: 10 * (step % 4 == 0) as u64, ..still() },
+                &Sample { used_ms: 10 * (step % 4 == 0) as u64, ..still() },
             );
         }
         assert!(judge.still_for(start + Duration::from_secs(10)) >= Duration::from_secs(9));
-        judge.sampled(start + Duration::from_secs(10), busy());
+        judge.sampled(start + Duration::from_secs(10), &busy());
         assert_eq!(judge.still_for(start + Duration::from_secs(10)), Duration::ZERO);
     }
 }

@@ -91,8 +91,8 @@ impl Watch {
         let now = Instant::now();
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = now.elapsed();
-        let pids = sample.pids.clone();
-        self.judge.sampled(now, sample);
+        self.judge.sampled(now, &sample);
+        let pids = sample.pids;
         if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
             return Event::Over(Reason::Timeout, last_look(&pids).map(Box::new));
         }

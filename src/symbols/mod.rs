@@ -111,11 +111,7 @@ impl<'a> Symbols<'a> {
 
     /// Whether a module exports a function or object of exactly this name; what it has for itself alone does not count.
     pub fn exports(&self, module: usize, name: &str) -> bool {
-        let find = || {
-            let module = self.modules.list.get(module)?;
-            let (address, size) = table::find_dynamic(module.file.as_ref()?, name)?;
-            Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size })
-        };
+        let find = || exported(self.modules.list.get(module)?, name);
         self.once(|answers| answers.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
     }
 
@@ -146,12 +142,8 @@ impl<'a> Symbols<'a> {
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
         let module = self.modules.list.get(module)?;
         // Most names that are asked for are exported: no table is made for them.
-        if module.symbols.get().is_none()
-            && let Some((address, size)) = module.file.as_ref().and_then(|f| table::find_dynamic(f, name))
-        {
-            return Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size });
-        }
-        self.table(module).find(name).map(|s| in_process(s, module))
+        let quickly = if module.symbols.get().is_none() { exported(module, name) } else { None };
+        quickly.or_else(|| self.table(module).find(name).map(|s| in_process(s, module)))
     }
 
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
@@ -186,6 +178,12 @@ impl<'a> Symbols<'a> {
             ElfFile64::<LittleEndian>::parse(&*found).ok()?.build_id().ok().flatten() == module.build_id.as_deref();
         same.then_some(found)
     }
+}
+
+/// A symbol that a module exports, without making a table of its names.
+fn exported(module: &Module, name: &str) -> Option<Symbol> {
+    let (address, size) = table::find_dynamic(module.file.as_ref()?, name)?;
+    Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size })
 }
 
 fn in_process(symbol: Symbol, module: &Module) -> Symbol {

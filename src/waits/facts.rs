@@ -20,7 +20,12 @@ const FRAME_LIMIT: u64 = 256 << 10;
 /// Most frames of one stack that are searched.
 const FRAMES_LIMIT: usize = 512;
 /// How the names of the C library's modules begin.
-pub const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
+const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
+/// Whether a module of this name is the C library's.
+pub fn is_c_library(module: &str) -> bool {
+    C_LIBRARY.iter().any(|prefix| module.starts_with(prefix))
+}
+
 /// Bytes above the stack pointer that are searched where no frames are known.
 const TOP_OF_STACK: u64 = 1024;
 

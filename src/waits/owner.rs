@@ -3,6 +3,7 @@
 //! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`]. The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
+use super::cuda::calls::is_api;
 use super::facts::{Process, ThreadFacts};
 use super::family::{Found, Look, exact_hold, waits_for};
 use super::kernel::OtherEnd;
@@ -174,11 +175,7 @@ fn live(process: &Process<'_>, position: usize, found: &Found, owner: &Owner) ->
 
 /// The outermost call of the CUDA driver or runtime on a thread's stack.
 fn driver_call<'t>(thread: &'t ThreadFacts<'_>) -> Option<(usize, &'t str)> {
-    let exported = |name: &str| {
-        let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
-        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
-    };
-    thread.names(usize::MAX).filter(|(_, name)| exported(name)).last()
+    thread.names(usize::MAX).filter(|(_, name)| is_api(name)).last()
 }
 
 /// A hold by a thread of another captured process that maps the same file.

@@ -10,7 +10,7 @@ mod parties;
 #[cfg(test)]
 pub(in crate::render) mod tests;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use self::page::{Color, Page};
@@ -292,6 +292,7 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
     others.sort_by_key(|&(process, thread)| !victims.contains(&(process, thread.tid)));
     page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
     let mut rows: Vec<Row> = Vec::new();
+    let mut row_of: HashMap<String, usize> = HashMap::new();
     for &(process, thread) in &others {
         let name = view.thread_name(process, thread.tid);
         let (doing, call) = match view.waits_of(process, thread.tid) {
@@ -305,9 +306,11 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
         let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
         let role = thread.role.as_deref().map(|role| format!(", {role},")).unwrap_or_default();
         let alike = format!("{role}{}{call}", without_address(&doing));
-        match rows.iter_mut().filter(|_| !members.contains(&(process, thread.tid))).find(|row| row.alike == alike) {
-            Some(row) => row.more.push(format!("  {name}{role}  {doing}{call}")),
-            None => rows.push(Row { text: format!("  {name}{role}  {doing}{call}"), alike, more: Vec::new() }),
+        let text = format!("  {name}{role}  {doing}{call}");
+        let row = *row_of.entry(alike).or_insert(rows.len());
+        match rows.get_mut(row) {
+            Some(row) => row.more.push(text),
+            None => rows.push(Row { text, more: Vec::new() }),
         }
     }
     let mut left = OTHER_THREADS;
@@ -340,8 +343,6 @@ const FEW_ALIKE: usize = 4;
 /// A thread's line, and those of threads that do the same.
 struct Row {
     text: String,
-    /// What must be the same.
-    alike: String,
     more: Vec<String>,
 }
 

@@ -45,7 +45,7 @@ use super::{DeadEnd, Look, Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
-use crate::waits::facts::C_LIBRARY;
+use crate::waits::facts::is_c_library;
 use crate::waits::{Gone, Party, ResourceKey};
 
 /// The texts of a finding.
@@ -212,7 +212,7 @@ fn called_by(frames: &[Frame], callers: &[&str]) -> Option<(usize, String)> {
 
 /// Whether a frame is the C library's.
 fn is_libc(frame: &Frame) -> bool {
-    frame.module.as_deref().is_some_and(|module| C_LIBRARY.iter().any(|prefix| module.starts_with(prefix)))
+    frame.module.as_deref().is_some_and(is_c_library)
 }
 
 /// Kinds that one thread holds and another waits for.

@@ -48,11 +48,6 @@ impl Libraries {
         self.modules.is_empty()
     }
 
-    /// Whether a frame lies in one.
-    pub(super) fn has(&self, context: &Context<'_>, frame: &NativeFrame) -> bool {
-        context.symbols.modules().at(frame.pc).is_some_and(|module| self.modules.contains(&module))
-    }
-
     /// Their names.
     pub(super) fn names<'a>(&'a self, context: &'a Context<'_>) -> impl Iterator<Item = &'a str> {
         let list = &context.symbols.modules().list;
@@ -61,6 +56,8 @@ impl Libraries {
 
     /// For each native frame of a thread, from the innermost: whether it lies in one.
     pub(super) fn marks(&self, context: &Context<'_>, thread: &Thread) -> Vec<bool> {
-        thread.native.frames.iter().map(|frame| self.has(context, frame)).collect()
+        let modules = context.symbols.modules();
+        let is_cuda = |frame: &NativeFrame| modules.at(frame.pc).is_some_and(|module| self.modules.contains(&module));
+        thread.native.frames.iter().map(is_cuda).collect()
     }
 }

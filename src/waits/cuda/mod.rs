@@ -168,15 +168,15 @@ fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below
         }
         _ => Certainty::Inferred,
     };
-    let mut decoded = Decoded::of(resource, below, evidence);
-    decoded.certainty = certainty;
-    decoded.spinning = spins;
-    decoded.transient = false;
-    decoded.ownership = Ownership::Unknown;
-    // Where the driver sleeps with a time-out it looks again and again.
-    decoded.timed = false;
-    decoded.at = thread.merged(entry.native);
-    Some(decoded)
+    Some(Decoded {
+        certainty,
+        spinning: spins,
+        transient: false,
+        // Where the driver sleeps with a time-out it looks again and again.
+        timed: false,
+        at: thread.merged(entry.native),
+        ..Decoded::of(resource, below, evidence)
+    })
 }
 
 /// The collective of NCCL that made the call, with its communicator.

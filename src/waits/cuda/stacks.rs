@@ -6,7 +6,7 @@
 use super::calls::is_api;
 use super::libraries::Libraries;
 use crate::symbols::plain_name;
-use crate::waits::facts::{C_LIBRARY, Process, ThreadFacts};
+use crate::waits::facts::{Process, ThreadFacts, is_c_library};
 
 /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
 const STARTS_THREADS: usize = 3;
@@ -48,9 +48,7 @@ pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &Thread
     let modules = process.context.symbols.modules();
     let is_libc = |native: usize| {
         let module = merged.native.frames.get(native).and_then(|frame| modules.list.get(modules.at(frame.pc)?));
-        module.is_some_and(|module| {
-            module.name == "[vdso]" || C_LIBRARY.iter().any(|prefix| module.name.starts_with(prefix))
-        })
+        module.is_some_and(|module| module.name == "[vdso]" || is_c_library(&module.name))
     };
     // Innermost: what CUDA called in the C library, then CUDA.
     let inner = (0..marks.len()).find(|native| !is_libc(*native)).filter(|native| marks[*native]);

@@ -3,7 +3,7 @@
 //! In: a [`Case`]. Out: the mutex and its owner: from `__owner`, or for priority-inheriting and robust ones from the
 //! lock word, because their `__owner` lags and is special after an owner's death.
 
-use super::super::facts::{C_LIBRARY, Process, ThreadFacts};
+use super::super::facts::{Process, ThreadFacts, is_c_library};
 use super::super::family::{Decoded, plain_name};
 use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
 use super::super::owner::{Owner, Ownership};
@@ -194,10 +194,10 @@ fn by_libc(case: &Case<'_, '_>) -> bool {
         return false;
     }
     let modules = case.process.context.symbols.modules();
-    let is_libc = |name: &str| C_LIBRARY.iter().any(|prefix| name.starts_with(prefix));
-    let has_libc = modules.list.iter().any(|module| is_libc(&module.name));
+    let has_libc = modules.list.iter().any(|module| is_c_library(&module.name));
     // A program that is linked statically has its own.
-    !has_libc || modules.at(frame.pc).and_then(|at| modules.list.get(at)).is_none_or(|module| is_libc(&module.name))
+    !has_libc
+        || modules.at(frame.pc).and_then(|at| modules.list.get(at)).is_none_or(|module| is_c_library(&module.name))
 }
 
 /// A mutex with `__owner`.
