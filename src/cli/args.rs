@@ -55,6 +55,9 @@ pub(super) enum Command {
     /// The same looks as those of `lockscope run`, without owning the process: it is not ended. Ends with the first hang, or
     /// with the process.
     Watch(WatchArguments),
+    /// Watch a process that runs tests, and is told by it which; for plugins of test runners
+    #[command(hide = true)]
+    Monitor(MonitorArguments),
     /// Start a deadlock, look at it, print the report, end it
     Demo,
     /// The deadlock that `demo` looks at
@@ -134,9 +137,17 @@ pub struct LimitArguments {
     /// Also end it after so long
     #[arg(long, value_name = "DURATION", value_parser = period)]
     pub timeout: Option<Duration>,
-    /// A folder for the reports and a snapshot; made if it is not there
+}
+
+/// Where the report of a hang goes, beside standard error.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReportArguments {
+    /// A folder for the reports (text, JSON, Markdown, JUnit) and a snapshot; made if it is not there
     #[arg(long, value_name = "DIR", env = REPORT_DIRECTORY)]
     pub report_dir: Option<PathBuf>,
+    /// Write JUnit's XML with the hang as a failed test; only after a hang, and what was there before is removed
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
 }
 
 impl LimitArguments {
@@ -149,9 +160,12 @@ impl LimitArguments {
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArguments {
-    /// When to end it, and where to write.
+    /// When to end it.
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// Where to write.
+    #[command(flatten)]
+    pub reports: ReportArguments,
     /// How long the command may take to end before it is killed
     #[arg(short = 'k', long, value_name = "DURATION", default_value = "5s", value_parser = period)]
     pub kill_after: Duration,
@@ -184,9 +198,26 @@ pub struct WatchArguments {
     /// The process to watch, with all its descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
-    /// When to end, and where to write.
+    /// When to end.
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// Where to write.
+    #[command(flatten)]
+    pub reports: ReportArguments,
+}
+
+/// Arguments of `monitor`.
+#[derive(Debug, Clone, Args)]
+pub struct MonitorArguments {
+    /// The process that runs the tests
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub of: i32,
+    /// Where to write.
+    #[command(flatten)]
+    pub reports: ReportArguments,
+    /// What to do about a hang
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
+    pub on_hang: OnHang,
 }
 
 /// Where and how to write a report.
@@ -195,7 +226,7 @@ pub struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Write to FILE, in the format of its ending (.txt, .json, .dot, .gv, or .snapshot and .snapshot.zst for
+    /// Write to FILE, in the format of its ending (.txt, .md, .json, .dot, .gv, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,

@@ -9,10 +9,12 @@ mod core;
 mod demo;
 mod demo_target;
 mod explain;
+mod monitor;
 mod output;
 mod run;
 mod schema;
 mod snapshot;
+mod telling;
 mod watch;
 
 use std::fmt;
@@ -21,8 +23,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 pub use args::{
-    AttachArguments, CoreArguments, LimitArguments, OnHang, OutputArguments, RunArguments, SnapshotArguments,
-    WatchArguments,
+    AttachArguments, CoreArguments, LimitArguments, MonitorArguments, OnHang, OutputArguments, ReportArguments,
+    RunArguments, SnapshotArguments, WatchArguments,
 };
 
 /// Could not look: usage, permission, no such process.
@@ -79,6 +81,7 @@ pub fn run() -> ExitCode {
         args::Command::Snapshot(arguments) => snapshot::run(&arguments),
         args::Command::Run(arguments) => return run::run(&arguments),
         args::Command::Watch(arguments) => watch::run(&arguments),
+        args::Command::Monitor(arguments) => monitor::run(&arguments),
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
         args::Command::Demo => demo::run(),

@@ -40,7 +40,7 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         match Format::from_path(path).or(arguments.format) {
             Some(format) => Ok(Destination::File(path.clone(), format)),
             None => Err(CliError::new(format!("the ending of `{}` names no format", path.display()))
-                .hint("use .txt, .json, .dot, .gv or .snapshot, or say --format")),
+                .hint("use .txt, .md, .json, .dot, .gv, .mmd or .snapshot, or say --format")),
         }
     };
     arguments.files.iter().map(file).collect()
@@ -113,7 +113,8 @@ pub(super) fn snapshot(path: &Path, outcome: &Outcome) -> Result<usize, CliError
     Ok(bytes.len())
 }
 
-fn named(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+/// Write a file that only its owner can read, or say which could not be written.
+pub(super) fn named(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     to_file(path, bytes).map_err(|error| CliError::new(format!("cannot write `{}`: {error}", path.display())))
 }
 
@@ -140,7 +141,10 @@ fn to_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
-    file.write_all(bytes)
+    // Half a report is none: a reader would take it for a damaged one, and it takes up room on a full disk.
+    file.write_all(bytes).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
 }
 
 #[cfg(test)]

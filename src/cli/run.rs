@@ -1,11 +1,9 @@
 //! `lockscope run -- COMMAND`: runs it, and ends it with a report when it hangs.
 //!
-//! In: its arguments. Out: the command's own exit status, or 124 after a hang, with the report on standard error and in the
-//! report directory. Signals to lockscope go on to the command.
+//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::telling`] tells of. Signals to
+//! lockscope go on to the command.
 
-use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,10 +11,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::telling::{Teller, Watched};
 use super::{CliError, OnHang, RunArguments, output};
-use crate::analysis::Outcome;
-use crate::render::{self, Format, Style};
-use crate::report::Report;
+use crate::image::live;
 use crate::run::children::{self, Family};
 use crate::run::{Event, Reason, Watch};
 
@@ -51,14 +48,19 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
-    let directory = arguments.limits.report_dir.as_deref().map(ReportDirectory::prepare).transpose()?;
+    let teller = Teller::prepare(&arguments.reports, std::process::id() as i32)?;
+    teller.forget_the_last_run();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let folder = directory.as_ref().map(|directory| directory.0.as_path());
-    let mut family = match Family::start(&arguments.command, folder, before) {
+    let mut family = match Family::start(&arguments.command, teller.directory(), before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
-    let told = Told { directory: directory.as_ref(), what: named(arguments) };
+    if let Err(error) = live::may_attach(family.pid()) {
+        output::say(&format!(
+            "lockscope: a hang can be ended by --timeout or --hang-after only, without a report: {error}"
+        ));
+    }
+    let watched = Watched::command(named(arguments));
     let mut watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
     loop {
         if let Some(status) = family.reap() {
@@ -66,13 +68,13 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         }
         match watch.step() {
             Event::Nothing => {}
-            Event::Beside(report) => told.beside(&report),
+            Event::Beside(report) => teller.beside(&watched, &report),
             Event::Over(reason, outcome) => {
                 // It may have ended by itself while it was looked at.
                 if let Some(status) = family.reap() {
                     return Ok(status);
                 }
-                told.over(reason, outcome.as_deref());
+                teller.over(&watched, reason, &outcome);
                 if arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                     return Ok(until_it_ends(&mut family, &signals));
                 }
@@ -83,7 +85,7 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         for (signal, by_terminal) in arrived(&signals, watch.rest()) {
             if signal == Signal::SIGTERM {
                 // Whoever runs the tests gives up: this is the last time to look.
-                told.ended_from_outside(watch.look_now().as_ref());
+                teller.ended_from_outside(&watched, &watch.look_now());
             }
             // The terminal has sent it to the command as well.
             if !by_terminal {
@@ -141,83 +143,4 @@ fn arrived(signals: &SignalFd, within: Duration) -> Vec<(Signal, bool)> {
         }
     }
     all
-}
-
-/// Where reports go, if the user said so.
-#[derive(Debug)]
-pub(super) struct ReportDirectory(PathBuf);
-
-impl ReportDirectory {
-    /// Make it, and see that it can be written to.
-    pub(super) fn prepare(path: &Path) -> Result<ReportDirectory, CliError> {
-        let refused = |error: std::io::Error| CliError::new(format!("cannot write to `{}`: {error}", path.display()));
-        std::fs::create_dir_all(path).map_err(refused)?;
-        let path = path.canonicalize().map_err(refused)?;
-        let probe = path.join(format!(".lockscope-{}", std::process::id()));
-        std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(refused)?;
-        Ok(ReportDirectory(path))
-    }
-
-    /// Report, JSON and snapshot of a look; the names tell processes and machines apart.
-    fn keep(&self, outcome: &Outcome) -> Result<PathBuf, CliError> {
-        let host = nix::unistd::gethostname().ok().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = format!("hang-{host}-{}", std::process::id());
-        for format in [Format::Text, Format::Json] {
-            let ending = if format == Format::Text { "txt" } else { "json" };
-            output::report(&self.0.join(format!("{name}.{ending}")), &outcome.report, format)?;
-        }
-        output::snapshot(&self.0.join(format!("{name}.snapshot.zst")), outcome)?;
-        Ok(self.0.join(format!("{name}.txt")))
-    }
-}
-
-/// What is told of a hang, and to whom.
-pub(super) struct Told<'a> {
-    pub(super) directory: Option<&'a ReportDirectory>,
-    /// What is watched.
-    pub(super) what: String,
-}
-
-impl Told<'_> {
-    /// It hangs.
-    pub(super) fn over(&self, reason: Reason, outcome: Option<&Outcome>) {
-        let why = match reason {
-            Reason::Hang => "hangs",
-            Reason::NoProgress => "has made no progress for the time given by --hang-after",
-            Reason::Timeout => "has run for the time given by --timeout",
-        };
-        output::say(&format!("lockscope: {} {why}", self.what));
-        self.tell(outcome);
-    }
-
-    /// Somebody else ends it.
-    fn ended_from_outside(&self, outcome: Option<&Outcome>) {
-        output::say(&format!("lockscope: {} is being ended from outside (SIGTERM); this is where it stood", self.what));
-        self.tell(outcome);
-    }
-
-    /// Something in it hangs, and the rest goes on.
-    pub(super) fn beside(&self, report: &Report) {
-        output::say(&format!("lockscope: a part of {} hangs, and the rest goes on", self.what));
-        text(report);
-    }
-
-    fn tell(&self, outcome: Option<&Outcome>) {
-        let Some(outcome) = outcome else {
-            return output::say("lockscope: it could not be looked at any more");
-        };
-        text(&outcome.report);
-        match self.directory.map(|directory| directory.keep(outcome)) {
-            Some(Ok(path)) => output::say(&format!("lockscope: written to {} and beside it", path.display())),
-            Some(Err(error)) => output::say(&error.to_string()),
-            None => {}
-        }
-    }
-}
-
-fn text(report: &Report) {
-    let mut bytes = Vec::new();
-    if render::render(report, Format::Text, &Style::plain(), &mut bytes).is_ok() {
-        let _ = std::io::stderr().lock().write_all(&bytes);
-    }
 }

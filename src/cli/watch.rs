@@ -5,24 +5,27 @@
 
 use std::process::ExitCode;
 
-use super::run::{ReportDirectory, Told};
+use super::telling::{Teller, Watched};
 use super::{CliError, WatchArguments};
+use crate::image::live;
 use crate::run::{Event, Watch};
 
 pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
-    let directory = arguments.limits.report_dir.as_deref().map(ReportDirectory::prepare).transpose()?;
+    let teller = Teller::prepare(&arguments.reports, arguments.pid)?;
+    teller.forget_the_last_run();
     let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
     if !is_there() {
         return Err(CliError::new(format!("there is no process {}", arguments.pid)));
     }
-    let told = Told { directory: directory.as_ref(), what: format!("process {}", arguments.pid) };
+    live::may_attach(arguments.pid).map_err(|error| CliError::new(error.to_string()))?;
+    let watched = Watched::command(format!("process {}", arguments.pid));
     let mut watch = Watch::new(arguments.pid, true, arguments.limits.limits());
     loop {
         match watch.step() {
             Event::Nothing => {}
-            Event::Beside(report) => told.beside(&report),
+            Event::Beside(report) => teller.beside(&watched, &report),
             Event::Over(reason, outcome) => {
-                told.over(reason, outcome.as_deref());
+                teller.over(&watched, reason, &outcome);
                 return Ok(ExitCode::from(1));
             }
         }

@@ -1,17 +1,23 @@
 //! Renderers: a [`Report`] in, bytes out.
 //!
-//! [`text`] is for people, [`json`] for programs, [`dot`] for pictures. A renderer sees the report and a [`Style`];
+//! [`text`] is for people, [`json`] for programs, [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
+//! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
 pub mod dot;
+pub mod github;
 pub mod json;
+pub mod junit;
+pub mod markdown;
+pub mod mermaid;
+mod picture;
 pub mod text;
 mod view;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use crate::report::Report;
+use crate::report::{Report, Verdict};
 
 /// What a report can be written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -22,15 +28,21 @@ pub enum Format {
     Json,
     /// Graphviz, the cycle in red.
     Dot,
+    /// The same graph for Mermaid.
+    Mermaid,
+    /// For tickets and pull requests: GitHub's Markdown.
+    Markdown,
 }
 
 impl Format {
-    /// The format that a file's ending asks for: `.txt`, `.json`, `.dot` or `.gv`.
+    /// The format that a file's ending asks for: `.txt`, `.json`, `.dot` or `.gv`, `.mmd`, `.md`.
     pub fn from_path(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "txt" => Some(Format::Text),
             "json" => Some(Format::Json),
             "dot" | "gv" => Some(Format::Dot),
+            "mmd" | "mermaid" => Some(Format::Mermaid),
+            "md" | "markdown" => Some(Format::Markdown),
             _ => None,
         }
     }
@@ -96,6 +108,23 @@ pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::
         Format::Text => text::render(report, style, out),
         Format::Json => json::render(report, out),
         Format::Dot => dot::render(report, out),
+        Format::Mermaid => mermaid::render(report, out),
+        Format::Markdown => markdown::render(report, out),
+    }
+}
+
+/// The title of the first finding, else the summary, else words for the verdict.
+pub fn headline(report: &Report) -> &str {
+    match report.findings.first() {
+        Some(finding) if !finding.title.is_empty() => &finding.title,
+        _ if !report.summary.is_empty() => &report.summary,
+        _ => match report.verdict {
+            Verdict::Running => "the process is running",
+            Verdict::Blocked => "every thread waits, for something outside of what was captured",
+            Verdict::Deadlock | Verdict::SuspectedDeadlock => "threads wait for each other",
+            Verdict::OrphanedLock => "the owner of a lock is gone",
+            Verdict::Stuck => "nobody can end a wait",
+        },
     }
 }
 

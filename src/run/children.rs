@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::sample::Sampler;
+use super::sample::{Sampler, start_time};
 
 /// Tells children that they are watched: a `lockscope run` among them steps back.
 pub const MARK: &str = "LOCKSCOPE";
@@ -103,29 +103,61 @@ impl Family {
 
     /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left.
     pub fn end(&mut self, signal: Signal, grace: Duration) {
-        const STEP: Duration = Duration::from_millis(20);
-        const AFTER_KILL: Duration = Duration::from_secs(5);
-        let own = std::process::id() as i32;
-        let mut sampler = Sampler::default();
-        let mut tree = || sampler.take(own, false).pids;
-        let begin = Instant::now();
-        for pid in tree() {
-            let _ = kill(Pid::from_raw(pid), signal);
-            // A stopped process takes the signal when it goes on.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-        }
-        while begin.elapsed() < grace + AFTER_KILL {
+        end_tree(std::process::id() as i32, false, signal, grace, || {
             self.reap();
-            let left = tree();
-            if left.is_empty() {
-                return;
-            }
-            if begin.elapsed() >= grace {
-                for pid in left {
-                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-                }
-            }
-            std::thread::sleep(STEP);
+        });
+    }
+}
+
+/// End the descendants of a process, and where wished itself: `signal`, then after `grace` SIGKILL to what is left. `meanwhile`
+/// is called again and again.
+pub fn end_tree(root: i32, with_root: bool, signal: Signal, grace: Duration, mut meanwhile: impl FnMut()) {
+    const STEP: Duration = Duration::from_millis(20);
+    const AFTER_KILL: Duration = Duration::from_secs(5);
+    let begin = Instant::now();
+    let mut tree = living(root, with_root);
+    for process in &tree {
+        process.signal(signal);
+        // A stopped process takes the signal when it goes on.
+        process.signal(Signal::SIGCONT);
+    }
+    while begin.elapsed() < grace + AFTER_KILL {
+        meanwhile();
+        // What lost its parent has left the tree, and must end all the same.
+        tree.retain(Process::lives);
+        let new = living(root, with_root).into_iter().filter(|one| !tree.contains(one)).collect::<Vec<_>>();
+        tree.extend(new);
+        if tree.is_empty() {
+            return;
+        }
+        if begin.elapsed() >= grace {
+            tree.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// A process, told from a later one of the same id by its start.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    started: u64,
+}
+
+impl Process {
+    fn lives(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.lives() {
+            let _ = kill(Pid::from_raw(self.pid), signal);
         }
     }
+}
+
+fn living(root: i32, with_root: bool) -> Vec<Process> {
+    let pids = Sampler::default().take(root, with_root).pids;
+    let process = |pid| start_time(pid).map(|started| Process { pid, started });
+    pids.into_iter().filter_map(process).collect()
 }

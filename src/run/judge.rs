@@ -20,6 +20,8 @@ const WHILE_IT_WORKS: Duration = Duration::from_secs(3);
 const WHILE_STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Looks cost at most this share of one processor: a hundredth.
 pub(super) const COST: u32 = 100;
+/// A monitor of tests knows more, and comes first: it ends the test and not the whole suite.
+const AFTER_A_MONITOR: Duration = Duration::from_secs(15);
 /// Between the looks that must agree: for what is proven, and for what is not.
 const PROVEN_AGAIN: Duration = Duration::from_millis(300);
 const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
@@ -44,8 +46,10 @@ pub struct Judge {
     next: Instant,
     /// The pause after a look at a still tree that found nothing.
     pause: Duration,
-    /// What the last looks agreed on, and how many did.
-    agreed: Option<(Fingerprint, u32)>,
+    /// What the last looks agreed on, how many did, and since when.
+    agreed: Option<(Fingerprint, u32, Instant)>,
+    /// A monitor of tests is in the tree.
+    monitored: bool,
     /// What was told already.
     told: BTreeSet<Fingerprint>,
 }
@@ -56,11 +60,19 @@ pub type Fingerprint = (Verdict, Vec<String>);
 impl Judge {
     /// Nothing seen.
     pub fn new(now: Instant) -> Judge {
-        Judge { still_since: None, next: now + STILL_AFTER, pause: WHILE_STILL.0, agreed: None, told: BTreeSet::new() }
+        Judge {
+            still_since: None,
+            next: now + STILL_AFTER,
+            pause: WHILE_STILL.0,
+            agreed: None,
+            monitored: false,
+            told: BTreeSet::new(),
+        }
     }
 
     /// Take in a sample.
     pub fn sampled(&mut self, now: Instant, sample: &Sample) {
+        self.monitored = sample.monitored;
         // The clock of CPU time ticks every 10 ms: one tick alone is no progress.
         let works = sample.used_ms > 10 && sample.used_ms * 1000 > sample.elapsed_ms * STILL_PERMILLE;
         if works || sample.changed || sample.elapsed_ms == 0 {
@@ -96,14 +108,14 @@ impl Judge {
             self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return Decision::GoOn;
         };
-        let count = match &mut self.agreed {
-            Some((known, count)) if *known == found => {
+        let (count, since) = match &mut self.agreed {
+            Some((known, count, since)) if *known == found => {
                 *count += 1;
-                *count
+                (*count, *since)
             }
             other => {
-                *other = Some((found.clone(), 1));
-                1
+                *other = Some((found.clone(), 1, now));
+                (1, now)
             }
         };
         let (enough, again) = match found.0 {
@@ -112,6 +124,10 @@ impl Judge {
         };
         self.next = now + again;
         if count < enough {
+            return Decision::GoOn;
+        }
+        if self.monitored && now < since + AFTER_A_MONITOR {
+            self.next = now + WHILE_IT_WORKS;
             return Decision::GoOn;
         }
         if report.is_some_and(|report| others_work(report) && !main_is_stuck(report)) {
@@ -264,6 +280,13 @@ mod tests {
         // The main thread is in it: the command never ends.
         let all = decisions(&report("deadlock", "running", 1), &busy(), 60);
         assert_eq!(all.last().map(|(_, decision)| *decision), Some(Decision::Over), "{all:?}");
+    }
+
+    #[test]
+    fn a_monitor_of_tests_comes_first() {
+        let sample = Sample { monitored: true, ..still() };
+        let (at, decision) = *decisions(&report("deadlock", "sleeping", 1), &sample, 60).last().expect("a look");
+        assert!(decision == Decision::Over && (15_000..25_000).contains(&at), "{at}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub mod children;
 pub mod judge;
 pub mod sample;
+pub mod suite;
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,12 @@ use sample::Sampler;
 
 /// Time between two samples of /proc.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
-/// Longest pause of one process at a look.
+/// Longest pause of one process at a look; and at the last, at what ends anyway: on a busy machine threads take long to come
+/// to their stop.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+/// The last look tells what those before it have proven, or is taken again so often.
+const LAST_LOOKS: usize = 3;
 
 /// When a watch ends.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +43,12 @@ pub enum Reason {
     NoProgress,
     /// [`Limits::timeout`] has passed.
     Timeout,
+    /// A test has run for longer than it may.
+    TestTimeout,
 }
+
+/// A look with a snapshot, or why there is none.
+pub type LastLook = Result<Box<Outcome>, analysis::Error>;
 
 /// What the watch has to say.
 #[derive(Debug)]
@@ -47,8 +57,8 @@ pub enum Event {
     Nothing,
     /// A deadlock beside threads that go on: told once.
     Beside(Box<Report>),
-    /// It is over. The last look with a snapshot, where one could be had.
-    Over(Reason, Option<Box<Outcome>>),
+    /// It is over. The last look, with a snapshot.
+    Over(Reason, LastLook),
 }
 
 /// A watch over a process tree.
@@ -94,36 +104,47 @@ impl Watch {
         self.judge.sampled(now, &sample);
         let pids = sample.pids;
         if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
-            return Event::Over(Reason::Timeout, last_look(&pids).map(Box::new));
+            return Event::Over(Reason::Timeout, last_look(&pids));
         }
         if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
-            return Event::Over(Reason::NoProgress, last_look(&pids).map(Box::new));
+            return Event::Over(Reason::NoProgress, last_look(&pids));
         }
         if !self.judge.wants_a_look(now) || pids.is_empty() {
             return Event::Nothing;
         }
         let began = Instant::now();
-        let report = look(&pids, Keep::Nothing).map(|outcome| outcome.report);
+        let report = look(&pids, Keep::Nothing, LONGEST_PAUSE).map(|outcome| outcome.report);
         let decision = self.judge.looked(Instant::now(), began.elapsed(), report.as_ref().ok());
         match (decision, report) {
-            (Decision::Over, _) => Event::Over(Reason::Hang, last_look(&pids).map(Box::new)),
+            (Decision::Over, _) => Event::Over(Reason::Hang, proven_look(&pids)),
             (Decision::Beside, Ok(report)) => Event::Beside(Box::new(report)),
             _ => Event::Nothing,
         }
     }
 
     /// A look at the whole tree as it is now, with a snapshot.
-    pub fn look_now(&mut self) -> Option<Outcome> {
+    pub fn look_now(&mut self) -> LastLook {
         let pids = self.sampler.take(self.root, self.with_root).pids;
         last_look(&pids)
     }
 }
 
-fn last_look(pids: &[i32]) -> Option<Outcome> {
-    look(pids, Keep::Snapshot { redact: false }).ok()
+fn last_look(pids: &[i32]) -> LastLook {
+    look(pids, Keep::Snapshot { redact: false }, LAST_PAUSE).map(Box::new)
 }
 
-fn look(pids: &[i32], keep: Keep) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause: LONGEST_PAUSE, locals: false };
+fn proven_look(pids: &[i32]) -> LastLook {
+    let mut last = last_look(pids);
+    for _ in 1..LAST_LOOKS {
+        if last.as_ref().is_ok_and(|outcome| outcome.report.verdict.exit_code() != 0) {
+            break;
+        }
+        last = last_look(pids);
+    }
+    last
+}
+
+fn look(pids: &[i32], keep: Keep, max_pause: Duration) -> Result<Outcome, analysis::Error> {
+    let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause, locals: false };
     analysis::attach(&options, keep)
 }

@@ -12,6 +12,9 @@ use procfs::process::Stat;
 
 use crate::image::live::children;
 
+/// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
+pub const MONITOR: &str = "lockscope-tests";
+
 /// Most processes that are followed: the first of a larger tree.
 const MOST_PROCESSES: usize = 2048;
 
@@ -26,6 +29,19 @@ pub struct Sample {
     pub elapsed_ms: u64,
     /// Processes came or went.
     pub changed: bool,
+    /// A monitor of tests is among them.
+    pub monitored: bool,
+}
+
+/// A process's counters, unless it has ended.
+fn stat(pid: i32) -> Option<Stat> {
+    let stat = fs::File::open(format!("/proc/{pid}/stat")).map(Stat::from_read).ok()?.ok()?;
+    (!matches!(stat.state, 'Z' | 'X')).then_some(stat)
+}
+
+/// When a process started, in ticks since boot; `None` once it has ended.
+pub fn start_time(pid: i32) -> Option<u64> {
+    stat(pid).map(|stat| stat.starttime)
 }
 
 /// Takes samples.
@@ -50,14 +66,15 @@ impl Sampler {
         let mut ahead = if with_root { vec![root] } else { children(root) };
         ahead.reverse();
         let mut seen = BTreeSet::new();
+        let own = std::process::id() as i32;
         while let Some(pid) = ahead.pop() {
             if seen.len() >= MOST_PROCESSES || !seen.insert(pid) {
                 continue;
             }
             ahead.extend(children(pid).into_iter().rev());
-            let Ok(stat) = fs::File::open(format!("/proc/{pid}/stat")).map(Stat::from_read) else { continue };
-            let Ok(stat) = stat else { continue };
-            if matches!(stat.state, 'Z' | 'X') {
+            let Some(stat) = stat(pid) else { continue };
+            if pid == own || stat.comm == MONITOR {
+                sample.monitored |= pid != own;
                 continue;
             }
             sample.pids.push(pid);

@@ -14,3 +14,4 @@ mod post_mortem;
 mod python;
 mod python_locks;
 mod run;
+mod run_reports;

@@ -70,7 +70,7 @@ fn a_deadlock_is_ended_and_reported() {
         .filter_map(|entry| Some(entry.file_name().to_str()?.split_once('.')?.1.to_owned()))
         .collect();
     endings.sort();
-    assert_eq!(endings, ["json", "snapshot.zst", "txt"]);
+    assert_eq!(endings, ["json", "md", "snapshot.zst", "txt", "xml"]);
 }
 
 #[test]
@@ -144,4 +144,38 @@ fn a_running_process_is_watched_and_left_alone() {
     wait_until("it is gone", || !Path::new(&format!("/proc/{}", short.id())).exists());
     let output = lockscope().args(["watch", "999999999"]).output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// What a command does to its own place in the world hides no hang.
+#[test]
+fn output_closed_groups_changed_and_parents_gone_hide_nothing() {
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
+    for script in [
+        format!("exec >&- 2>&-; exec {deadlocks} abba"),
+        format!("setsid {deadlocks} abba"),
+        // Its parent ends at once, so that it is nobody's child but lockscope's.
+        format!("(setsid {deadlocks} abba >/dev/null 2>&1 &); exec sleep 1000"),
+    ] {
+        let output = run(&[], &["sh", "-c", &script]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(124), "{script}: {text}");
+        assert!(text.contains("error: deadlock") && text.contains("lock-order-cycle"), "{script}: {text}");
+    }
+}
+
+#[test]
+fn a_process_with_a_debugger_is_the_debuggers() {
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
+    let output = run(&["--timeout", "4s"], &["gdb", "-q", "-batch", "-nx", "-ex", "run", "--args", &deadlocks, "abba"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(124), "{text}");
+    assert!(text.contains("given by --timeout") && text.contains("already traced by gdb"), "{text}");
+}
+
+#[test]
+fn thousands_of_processes_pass_through() {
+    let program = compile("native/many_processes.c", "many_processes", &[]);
+    let output = run(&[], &[&program.display().to_string(), "4000"]);
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("lockscope"), "{}", stderr(&output));
 }

@@ -119,8 +119,9 @@ pub enum AttachError {
 pub(super) struct DenialFacts {
     /// Effective user of the target.
     pub(super) target_uid: Option<u32>,
-    /// Owner of the target's directory in /proc: not its user if it is not dumpable.
-    pub(super) directory_uid: Option<u32>,
+    /// Owner of the target's memory in /proc: not its user if it is not dumpable. The directory is always its user's
+    /// (task_dump_owner in the kernel's fs/proc/base.c).
+    pub(super) memory_uid: Option<u32>,
     /// lockscope's effective user.
     pub(super) own_uid: Option<u32>,
     /// Whether lockscope has CAP_SYS_PTRACE.
@@ -139,7 +140,7 @@ impl DenialFacts {
         let directory = proc_fs.process(pid);
         DenialFacts {
             target_uid: proc_fs::status(&directory).and_then(|status| status.effective_uid),
-            directory_uid: std::fs::metadata(&directory).ok().map(|metadata| metadata.uid()),
+            memory_uid: std::fs::metadata(directory.join("mem")).ok().map(|metadata| metadata.uid()),
             own_uid: own.effective_uid,
             capable: own.effective_capabilities.is_some_and(|set| set & CAP_SYS_PTRACE != 0),
             yama_scope: proc_fs.yama_scope(),
@@ -151,7 +152,7 @@ impl DenialFacts {
 /// The rule that was met, the strongest first, and the next step.
 pub(super) fn explain_denied(facts: &DenialFacts) -> String {
     let other_user = matches!((facts.target_uid, facts.own_uid), (Some(target), Some(own)) if target != own);
-    let not_dumpable = matches!((facts.target_uid, facts.directory_uid), (Some(user), Some(owner)) if user != owner);
+    let not_dumpable = matches!((facts.target_uid, facts.memory_uid), (Some(user), Some(owner)) if user != owner);
     if facts.yama_scope == Some(3) {
         return "Yama's scope is 3 (kernel.yama.ptrace_scope), so that no process may attach to another until the next \
                 boot, not even as root; have a core file written instead (kill -ABRT) and look at that"
@@ -216,7 +217,7 @@ mod tests {
         }
         let mut facts = DenialFacts::read(&ProcFs::new(root.path()), 12);
         // The temporary directory belongs to whoever runs the test.
-        facts.directory_uid = facts.target_uid;
+        facts.memory_uid = facts.target_uid;
         facts
     }
 
@@ -239,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_root_means_not_dumpable() {
-        let facts = DenialFacts { directory_uid: Some(0), ..facts(USER, USER, Some("1")) };
+    fn memory_of_root_means_not_dumpable() {
+        let facts = DenialFacts { memory_uid: Some(0), ..facts(USER, USER, Some("1")) };
         assert!(explain_denied(&facts).contains("not dumpable"));
     }
 }

@@ -44,7 +44,7 @@ pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Re
         page.blank();
         parties.edges(style, &mut page);
     }
-    if report.cycles.is_empty() && report.summary != headline_sentence(report) {
+    if report.cycles.is_empty() && report.summary != super::headline(report) {
         page.blank();
         page.paragraph("", &report.summary);
     }
@@ -68,23 +68,8 @@ pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Re
     page.write(out)
 }
 
-/// The title of the first finding, else the summary, else words for the verdict.
-fn headline_sentence(report: &Report) -> &str {
-    match report.findings.first() {
-        Some(finding) if !finding.title.is_empty() => &finding.title,
-        _ if !report.summary.is_empty() => &report.summary,
-        _ => match report.verdict {
-            Verdict::Running => "the process is running",
-            Verdict::Blocked => "every thread waits, for something outside of what was captured",
-            Verdict::Deadlock | Verdict::SuspectedDeadlock => "threads wait for each other",
-            Verdict::OrphanedLock => "the owner of a lock is gone",
-            Verdict::Stuck => "nobody can end a wait",
-        },
-    }
-}
-
 fn headline(report: &Report, page: &mut Page) {
-    let sentence = headline_sentence(report);
+    let sentence = super::headline(report);
     let code = report.findings.first().map(|finding| finding.code.as_str());
     match report.verdict.exit_code() {
         0 => page.headline("ok:", Color::Green, &format!("no deadlock found: {sentence}"), code),

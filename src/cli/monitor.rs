@@ -1,0 +1,162 @@
+//! `lockscope monitor`: watches a process that runs tests, which tells it what it runs. For plugins of test runners.
+//!
+//! In: lines on standard input, as [`crate::run::suite`] reads them. Out: two lines of JSON on standard output, then reports;
+//! a test that hangs or runs out of time ends with its process. It stands outside of the process's family: a test that waits
+//! for its children, or counts them, sees none more.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use super::telling::{Teller, Watched};
+use super::{CliError, MonitorArguments, OnHang, output};
+use crate::image::live;
+use crate::render::junit::TestOutcome;
+use crate::run::children::end_tree;
+use crate::run::sample::{MONITOR, start_time};
+use crate::run::suite::TestLog;
+use crate::run::{Event, LastLook, Limits, Reason, Watch};
+
+/// How long a test runner has to end by itself.
+const GRACE: Duration = Duration::from_secs(3);
+/// Lines are read together: each time the pipe is looked at costs the tests a little.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
+
+pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
+    let teller = Teller::prepare(&arguments.reports, arguments.of)?;
+    let failed = |what: &str, error: io::Error| CliError::new(format!("cannot {what}: {error}"));
+    nix::unistd::daemon(true, true).map_err(|errno| failed("leave the family", errno.into()))?;
+    // The tree of a `lockscope run` knows it by this name.
+    let name = std::ffi::CString::new(MONITOR).unwrap_or_default();
+    let _ = nix::sys::prctl::set_name(&name);
+    let answer = |line: serde_json::Value| {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| failed("answer", error))
+    };
+    answer(serde_json::json!({"pid": std::process::id()}))?;
+    let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
+    let mut monitor = Monitor { arguments, teller, log: TestLog::default(), told: None };
+    let mut answered = false;
+    let mut watch = Watch::new(arguments.of, true, Limits::default());
+    let mut due = Instant::now();
+    loop {
+        if !monitor.read_until(monitor.or_deadline(due)) || start_time(arguments.of) != Some(started) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if monitor.log.ready && !answered {
+            answered = true;
+            let answered = match live::may_attach(arguments.of) {
+                Ok(()) => answer(serde_json::json!({"may_look": true})),
+                Err(error) => answer(serde_json::json!({"may_look": false, "why": error.to_string()})),
+            };
+            answered?;
+            // Whoever reads the answers comes to their end.
+            let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
+            let _ = nowhere.map(nix::unistd::dup2_stdout);
+        }
+        let left = monitor.or_deadline(due).saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            std::thread::sleep(BETWEEN_READS.min(left));
+            continue;
+        }
+        if let Some(ended) = monitor.step(&mut watch) {
+            return Ok(ended);
+        }
+        due = Instant::now() + watch.rest();
+    }
+}
+
+struct Monitor<'a> {
+    arguments: &'a MonitorArguments,
+    teller: Teller,
+    log: TestLog,
+    /// The test of which was told already.
+    told: Option<String>,
+}
+
+impl Monitor<'_> {
+    /// Read what comes until a time, or once; false at the end of the pipe.
+    fn read_until(&mut self, due: Instant) -> bool {
+        let stdin = io::stdin();
+        let wait = due.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
+        let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        if !matches!(poll(&mut polled, timeout), Ok(count) if count > 0) {
+            return true;
+        }
+        let mut bytes = vec![0; 64 << 10];
+        match nix::unistd::read(stdin.as_fd(), &mut bytes) {
+            Ok(0) => return false,
+            Ok(length) => self.log.read(&bytes[..length], Instant::now()),
+            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => {}
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// A time, or when the running test's is over.
+    fn or_deadline(&self, due: Instant) -> Instant {
+        self.log.deadline().filter(|_| !self.was_told()).map_or(due, |deadline| deadline.min(due))
+    }
+
+    /// Whether the test that runs was told of, and goes on by the user's wish.
+    fn was_told(&self) -> bool {
+        self.told.as_deref() == Some(self.name())
+    }
+
+    fn name(&self) -> &str {
+        self.log.running.as_ref().map_or("the test run, outside of its tests,", |running| &running.name)
+    }
+
+    /// Look, if it is time; the exit status at the end.
+    fn step(&mut self, watch: &mut Watch) -> Option<ExitCode> {
+        if self.log.paused || self.was_told() {
+            return None;
+        }
+        if self.log.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
+            return self.over(Reason::TestTimeout, &watch.look_now());
+        }
+        match watch.step() {
+            Event::Nothing => None,
+            Event::Beside(report) => {
+                self.teller.beside(&self.watched(), &report);
+                None
+            }
+            Event::Over(reason, look) => self.over(reason, &look),
+        }
+    }
+
+    fn watched(&self) -> Watched {
+        let running = self.log.running.as_ref();
+        Watched {
+            name: self.name().to_owned(),
+            is_test: true,
+            since: running.map_or_else(Instant::now, |running| running.since),
+            ended: self.log.ended.clone(),
+        }
+    }
+
+    fn over(&mut self, reason: Reason, look: &LastLook) -> Option<ExitCode> {
+        // The line that the runner has begun.
+        output::say("");
+        self.teller.over(&self.watched(), reason, look);
+        if self.arguments.on_hang == OnHang::Report {
+            self.told = Some(self.name().to_owned());
+            return None;
+        }
+        let count = |outcome| self.log.ended.iter().filter(|result| result.outcome == outcome).count();
+        output::say(&format!(
+            "lockscope: process {} is ended; before this test {} passed, {} failed, {} were skipped",
+            self.arguments.of,
+            count(TestOutcome::Passed),
+            count(TestOutcome::Failed) + count(TestOutcome::Error),
+            count(TestOutcome::Skipped),
+        ));
+        end_tree(self.arguments.of, true, Signal::SIGTERM, GRACE, || ());
+        Some(ExitCode::from(1))
+    }
+}

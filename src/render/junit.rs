@@ -1,0 +1,180 @@
+//! JUnit's XML, which every CI system shows: the tests that ended before, and the one that hangs, as a failure with the report.
+//!
+//! In: results of tests and a [`HungTest`]. Out: one test suite. Names are split as pytest splits them, so that a CI system
+//! finds the history of a test. Files are named in the form that Jenkins and Azure make attachments of.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use serde::Deserialize;
+
+use super::markdown::cut;
+
+/// Most bytes of one text: GitLab takes files of 30 MB, and a suite can have thousands of failures.
+const MOST_TEXT: usize = 256 << 10;
+const MOST_MESSAGE: usize = 4 << 10;
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TestOutcome {
+    /// It passed.
+    Passed,
+    /// Its own code failed.
+    Failed,
+    /// It was not run.
+    Skipped,
+    /// What it needs failed.
+    Error,
+}
+
+/// A test that ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestResult {
+    /// Its node id.
+    pub name: String,
+    /// How it ended.
+    pub outcome: TestOutcome,
+    /// How long it took.
+    pub time: Duration,
+    /// Why it failed or was skipped.
+    pub text: String,
+}
+
+/// A test, or a whole command, that hangs.
+#[derive(Debug, Clone)]
+pub struct HungTest {
+    /// A node id, or the command.
+    pub name: String,
+    /// How long it ran.
+    pub time: Duration,
+    /// `deadlock`, `timeout`: one word.
+    pub kind: String,
+    /// One sentence.
+    pub message: String,
+    /// The report as text.
+    pub text: String,
+    /// Reports and snapshots, by absolute paths.
+    pub attachments: Vec<PathBuf>,
+}
+
+/// Write the file.
+pub fn render(suite_name: &str, ended: &[TestResult], hung: &HungTest, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut suite = TestSuite::new(suite_name);
+    suite.add_test_cases(ended.iter().map(case_of));
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+    status
+        .set_type(hung.kind.as_str())
+        .set_message(cut(&hung.message, MOST_MESSAGE))
+        .set_description(cut(&hung.text, MOST_TEXT));
+    let mut case = named(&hung.name, hung.time, status);
+    if !hung.attachments.is_empty() {
+        let lines = hung.attachments.iter().map(|path| format!("[[ATTACHMENT|{}]]\n", path.display()));
+        case.set_system_out(lines.collect::<String>());
+    }
+    suite.add_test_case(case);
+    suite.set_time(ended.iter().map(|result| result.time).sum::<Duration>() + hung.time);
+    let mut report = Report::new("lockscope");
+    report.add_test_suite(suite);
+    report.serialize(out).map_err(io::Error::other)
+}
+
+fn case_of(result: &TestResult) -> TestCase {
+    let failed = |kind| {
+        let mut status = TestCaseStatus::non_success(kind);
+        let first_line = result.text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        status.set_message(cut(first_line, MOST_MESSAGE)).set_description(cut(&result.text, MOST_TEXT));
+        status
+    };
+    let status = match result.outcome {
+        TestOutcome::Passed => TestCaseStatus::success(),
+        TestOutcome::Failed => failed(NonSuccessKind::Failure),
+        TestOutcome::Error => failed(NonSuccessKind::Error),
+        TestOutcome::Skipped => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(cut(&result.text, MOST_MESSAGE));
+            status
+        }
+    };
+    named(&result.name, result.time, status)
+}
+
+fn named(name: &str, time: Duration, status: TestCaseStatus) -> TestCase {
+    let (class, name) = split(name);
+    let mut case = TestCase::new(name, status);
+    case.set_time(time);
+    if !class.is_empty() {
+        case.set_classname(class);
+    }
+    case
+}
+
+/// `tests/test_a.py::TestB::test_c[x::y]` is test `test_c[x::y]` of class `tests.test_a.TestB`.
+fn split(node_id: &str) -> (String, String) {
+    let bracket = node_id.find('[').unwrap_or(node_id.len());
+    let (path, parameters) = node_id.split_at(bracket);
+    let Some((class, name)) = path.rsplit_once("::") else { return (String::new(), node_id.to_string()) };
+    let (file, rest) = class.split_once("::").map_or((class, None), |(file, rest)| (file, Some(rest)));
+    let mut parts = vec![file.strip_suffix(".py").unwrap_or(file).replace('/', ".")];
+    parts.extend(rest.into_iter().flat_map(|rest| rest.split("::")).map(str::to_string));
+    (parts.join("."), format!("{name}{parameters}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hung() -> HungTest {
+        HungTest {
+            name: "tests/test_a.py::TestB::test_c[x::y]".into(),
+            time: Duration::from_millis(1500),
+            kind: "deadlock".into(),
+            message: "MainThread <-> worker \u{1}\u{1b}[31m]]>".into(),
+            text: "the \u{0}report ]]> & <more>".into(),
+            attachments: vec!["/reports/hang-a-1.json".into()],
+        }
+    }
+
+    fn rendered(ended: &[TestResult], hung: &HungTest) -> String {
+        let mut bytes = Vec::new();
+        render("pytest", ended, hung, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_hung_test_stands_among_those_that_ended() {
+        let result = |name: &str, outcome| TestResult {
+            name: name.into(),
+            outcome,
+            time: Duration::from_millis(20),
+            text: "def f():\nE   assert 0".into(),
+        };
+        let ended = [
+            result("test_a.py::test_1", TestOutcome::Passed),
+            result("test_a.py::test_2", TestOutcome::Failed),
+            result("test_a.py::test_3", TestOutcome::Skipped),
+            result("test_a.py::test_4", TestOutcome::Error),
+        ];
+        let text = rendered(&ended, &hung());
+        let report = Report::deserialize_from_str(&text).expect("it is JUnit");
+        let suite = &report.test_suites[0];
+        assert_eq!((suite.tests, suite.failures, suite.errors, suite.skipped), (5, 2, 1, 1), "{text}");
+        let last = suite.test_cases.last().expect("a test");
+        assert_eq!(
+            (last.classname.as_ref().unwrap().as_str(), last.name.as_str()),
+            ("tests.test_a.TestB", "test_c[x::y]")
+        );
+        assert!(text.contains("[[ATTACHMENT|/reports/hang-a-1.json]]"), "{text}");
+    }
+
+    #[test]
+    fn hostile_text_leaves_it_xml_and_sizes_are_bounded() {
+        let text = rendered(&[], &hung());
+        assert!(!text.chars().any(|letter| letter.is_control() && letter != '\n'), "{text:?}");
+        Report::deserialize_from_str(&text).expect("it is XML");
+        let long = HungTest { text: "x".repeat(10 << 20), ..hung() };
+        assert!(rendered(&[], &long).len() < MOST_TEXT + 4096);
+    }
+}

@@ -1,0 +1,150 @@
+//! The wait-for graph as nodes and links, for the renderers that draw it.
+//!
+//! In: a [`Report`]. Out: a [`Picture`]: what there is, what it is called, what is red. Threads that neither wait nor hold
+//! are left out. Neither escapes nor lays out anything.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::view::{NO_BREAK, View};
+use crate::report::{Certainty, Gone, Report};
+
+/// The graph of a report.
+#[derive(Debug)]
+pub(super) struct Picture {
+    /// One for each process.
+    pub(super) clusters: Vec<Cluster>,
+    /// Waits and holds.
+    pub(super) links: Vec<Link>,
+}
+
+/// A process with its threads and what is waited for in it.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) id: String,
+    pub(super) label: String,
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A thread, a whole process, or a resource.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: String,
+    pub(super) label: String,
+    pub(super) is_resource: bool,
+    /// Part of a cycle.
+    pub(super) red: bool,
+}
+
+/// From a waiter to a resource, or from a resource to its holder.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// `read`, `write`; often empty.
+    pub(super) label: String,
+    pub(super) certainty: Certainty,
+    pub(super) evidence: String,
+    /// Part of a cycle.
+    pub(super) red: bool,
+}
+
+impl Picture {
+    /// Draw up the graph of `report`.
+    pub(super) fn of(report: &Report) -> Picture {
+        let view = View::new(report, "<-");
+        let red = Red::of(report);
+        let mut nodes: BTreeMap<&str, BTreeSet<(String, String)>> = BTreeMap::new();
+        let mut links = Vec::new();
+        let mut link = |from: &str, to: &str, certainty: Certainty, mode: Option<&str>, evidence: &[String]| {
+            let pair = (from.to_string(), to.to_string());
+            let red = red.links.contains(&pair);
+            let label = mode.unwrap_or_default().to_string();
+            links.push(Link { from: pair.0, to: pair.1, label, certainty, evidence: evidence.join("; "), red });
+        };
+        for wait in &report.waits {
+            let waiter = node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
+            if wait.waiter_resource.is_none() {
+                let label = thread_label(&view, &wait.process, wait.tid, None);
+                nodes.entry(&wait.process).or_default().insert((waiter.clone(), label));
+            }
+            link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence);
+        }
+        for hold in &report.holds {
+            let holder = node(&hold.process, hold.tid, None);
+            let label = thread_label(&view, &hold.process, hold.tid, hold.gone);
+            nodes.entry(&hold.process).or_default().insert((holder.clone(), label));
+            link(&hold.resource, &holder, hold.certainty, hold.mode.as_deref(), &hold.evidence);
+        }
+        let mut processes: BTreeSet<&str> = nodes.keys().copied().collect();
+        processes.extend(report.resources.iter().map(|resource| resource.process.as_str()));
+        let clusters = processes.into_iter().map(|process| {
+            let threads = nodes.remove(process).unwrap_or_default().into_iter().map(|(id, label)| (id, label, false));
+            let resources = report.resources.iter().filter(|resource| resource.process == process);
+            let resources = resources.map(|resource| (resource.id.clone(), view.resource_name(&resource.id), true));
+            let nodes = threads.chain(resources).map(|(id, label, is_resource)| Node {
+                red: red.nodes.contains(&id),
+                label: spaced(&label),
+                id,
+                is_resource,
+            });
+            Cluster { id: process.to_string(), label: spaced(&view.process_name(process)), nodes: nodes.collect() }
+        });
+        Picture { clusters: clusters.collect(), links }
+    }
+
+    /// The cycles, and as much of the rest as `most` links allow; how many links are left out.
+    pub(super) fn reduced(mut self, most: usize) -> (Picture, usize) {
+        let before = self.links.len();
+        self.links.sort_by_key(|link| !link.red);
+        self.links.truncate(most);
+        let shown: HashSet<&str> = self.links.iter().flat_map(|link| [link.from.as_str(), link.to.as_str()]).collect();
+        for cluster in &mut self.clusters {
+            cluster.nodes.retain(|node| shown.contains(node.id.as_str()));
+        }
+        self.clusters.retain(|cluster| !cluster.nodes.is_empty());
+        let left_out = before - self.links.len();
+        (self, left_out)
+    }
+}
+
+/// Nodes and links of all cycles.
+#[derive(Default)]
+struct Red {
+    nodes: HashSet<String>,
+    links: HashSet<(String, String)>,
+}
+
+impl Red {
+    fn of(report: &Report) -> Red {
+        let mut red = Red::default();
+        for edge in report.cycles.iter().flat_map(|cycle| &cycle.edges) {
+            let waiter = node(&edge.process, edge.waiter, edge.waiter_resource.as_deref());
+            let holder = node(&edge.holder_process, edge.holder, edge.holder_resource.as_deref());
+            red.links.insert((waiter.clone(), edge.resource.clone()));
+            red.links.insert((edge.resource.clone(), holder.clone()));
+            red.nodes.extend([waiter, edge.resource.clone(), holder]);
+        }
+        red
+    }
+}
+
+/// The name of a node: a thread's, a resource's or a whole process's.
+fn node(process: &str, tid: Option<i32>, resource: Option<&str>) -> String {
+    match (tid, resource) {
+        (Some(tid), _) => format!("{process}_{tid}"),
+        (None, Some(resource)) => resource.to_string(),
+        (None, None) => format!("{process}_any"),
+    }
+}
+
+fn thread_label(view: &View, process: &str, tid: Option<i32>, gone: Option<Gone>) -> String {
+    let name = match tid {
+        Some(tid) => view.thread_name(process, tid),
+        None => format!("any thread of {}", view.process_name(process)),
+    };
+    if gone.is_some() { format!("{name}, gone") } else { name }
+}
+
+fn spaced(text: &str) -> String {
+    text.replace(NO_BREAK, " ")
+}

@@ -1,0 +1,214 @@
+//! What a test runner tells of its tests, and which test a report shows.
+//!
+//! In: the lines of a runner's plugin, or a [`Report`]. Out: the test that runs now with its time limit, the results of those
+//! that ended; or a name found in the frames. It reads no pipe and has no clock.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::render::junit::{TestOutcome, TestResult};
+use crate::report::{Frame, Report};
+
+/// Longest line of a runner; what is longer is passed over.
+const LONGEST_LINE: usize = 64 << 10;
+/// Most results that are kept: a file with more is shown by no CI system.
+const MOST_RESULTS: usize = 200_000;
+
+/// A line of a runner, as JSON.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Line {
+    /// The runner has allowed the looks, and waits for the answer.
+    Ready,
+    Start {
+        test: String,
+        timeout: Option<f64>,
+    },
+    Finish {
+        test: String,
+        outcome: TestOutcome,
+        seconds: f64,
+        #[serde(default)]
+        text: Option<String>,
+    },
+    /// A debugger has the word.
+    Pause,
+    Resume,
+}
+
+/// A test that runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunningTest {
+    /// Its node id.
+    pub name: String,
+    /// Since when.
+    pub since: Instant,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+}
+
+/// What a runner has told so far.
+#[derive(Debug, Default)]
+pub struct TestLog {
+    rest: Vec<u8>,
+    overlong: bool,
+    /// The runner waits for the answer to its `ready`.
+    pub ready: bool,
+    /// A debugger has the word: nothing is a hang.
+    pub paused: bool,
+    /// The test that runs.
+    pub running: Option<RunningTest>,
+    /// Those that ended.
+    pub ended: Vec<TestResult>,
+}
+
+impl TestLog {
+    /// Take in bytes as they come.
+    pub fn read(&mut self, bytes: &[u8], now: Instant) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.rest.len() + piece.len() > LONGEST_LINE {
+                self.overlong = true;
+                self.rest.clear();
+            }
+            if !self.overlong {
+                self.rest.extend_from_slice(piece);
+            }
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.rest);
+                // A line of a newer plugin, or half a line, is nobody's harm.
+                if !std::mem::take(&mut self.overlong)
+                    && let Ok(line) = serde_json::from_slice(&line)
+                {
+                    self.take(line, now);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, line: Line, now: Instant) {
+        match line {
+            Line::Ready => self.ready = true,
+            Line::Pause => self.paused = true,
+            Line::Resume => {
+                self.paused = false;
+                // The time in the debugger is not the test's.
+                if let Some(running) = &mut self.running {
+                    running.since = now;
+                }
+            }
+            Line::Start { test, timeout } => {
+                let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                self.running = Some(RunningTest { name: test, since: now, timeout: timeout.filter(|t| !t.is_zero()) });
+            }
+            Line::Finish { test, outcome, seconds, text } => {
+                self.running = None;
+                if self.ended.len() < MOST_RESULTS {
+                    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                    self.ended.push(TestResult { name: test, outcome, time, text: text.unwrap_or_default() });
+                }
+            }
+        }
+    }
+
+    /// When the running test's time is over.
+    pub fn deadline(&self) -> Option<Instant> {
+        let running = self.running.as_ref().filter(|_| !self.paused)?;
+        running.since.checked_add(running.timeout?)
+    }
+}
+
+/// The test that a report shows at work: the function that pytest or unittest has called, as `file:line function`.
+pub fn shown_in(report: &Report) -> Option<String> {
+    let threads = report.processes.iter().flat_map(|process| &process.threads);
+    threads.into_iter().find_map(|thread| {
+        let python: Vec<&Frame> = thread.frames.iter().filter(|frame| frame.kind == "python").collect();
+        // A fixture, or a test that unittest runs for pytest, lies further in than pytest's own call.
+        python.windows(2).find(|pair| calls_tests(pair[1]) && !calls_tests(pair[0])).and_then(|pair| named(pair[0]))
+    })
+}
+
+fn calls_tests(frame: &Frame) -> bool {
+    /// File and function of the runners, from their sources: pytest 6 to 9, CPython 3.7 to 3.15. Whatever unittest's file
+    /// calls outside of itself is a test, or what surrounds one.
+    const CALLERS: [(&str, &str); 3] = [
+        ("_pytest/python.py", "pytest_pyfunc_call"),
+        ("_pytest/fixtures.py", "call_fixture_func"),
+        ("unittest/case.py", ""),
+    ];
+    let (Some(file), Some(function)) = (frame.file.as_deref(), frame.function.as_deref()) else { return false };
+    CALLERS.iter().any(|(path, name)| file.ends_with(path) && function.ends_with(name))
+}
+
+fn named(frame: &Frame) -> Option<String> {
+    let file = frame.file.as_deref()?;
+    let name = file.rsplit('/').next().unwrap_or(file);
+    Some(format!("{name}::{}", frame.function.as_deref()?.replace('.', "::")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_in_pieces_and_bad_ones_are_passed_over() {
+        let mut log = TestLog::default();
+        let start = Instant::now();
+        log.read(b"{\"event\":\"ready\"}\n{\"event\":\"sta", start);
+        assert!(log.ready && log.running.is_none());
+        log.read(b"rt\",\"test\":\"a.py::t\",\"timeout\":2.5}\nnonsense\n{\"event\":\"new\"}\n", start);
+        assert_eq!(log.deadline(), Some(start + Duration::from_millis(2500)));
+        log.read(&vec![b'x'; 3 * LONGEST_LINE], start);
+        log.read(b"\n{\"event\":\"pause\"}\n", start);
+        assert_eq!(log.deadline(), None);
+        log.read(b"{\"event\":\"resume\"}\n", start + Duration::from_secs(9));
+        assert_eq!(log.deadline(), Some(start + Duration::from_millis(11_500)));
+        log.read(
+            b"{\"event\":\"finish\",\"test\":\"a.py::t\",\"outcome\":\"failed\",\"seconds\":1e99,\"text\":\"E\"}\n",
+            start,
+        );
+        assert!(log.running.is_none() && log.deadline().is_none());
+        assert_eq!((log.ended.len(), log.ended[0].outcome), (1, TestOutcome::Failed));
+        for timeout in ["null", "0", "-1", "1e400"] {
+            log.read(format!("{{\"event\":\"start\",\"test\":\"t\",\"timeout\":{timeout}}}\n").as_bytes(), start);
+            assert_eq!(log.deadline(), None, "{timeout}");
+        }
+    }
+
+    fn shown(frames: &[(&str, &str)]) -> Option<String> {
+        let frames: Vec<serde_json::Value> = frames
+            .iter()
+            .map(|(file, function)| {
+                serde_json::json!({"kind": "python", "function": function, "module": null, "file": file, "line": 1,
+                "pc": null, "trust": null})
+            })
+            .collect();
+        let report = serde_json::json!({"schema": "", "version": "", "lockscope": "", "source": {"kind": "live", "path": null},
+            "verdict": "blocked", "summary": "", "resources": [], "waits": [], "holds": [], "cycles": [], "findings": [],
+            "gaps": [], "capture": {"threads": 1, "pause_us": 0, "total_us": 0, "looks": 1},
+            "processes": [{"id": "p0", "pid": 1, "exe": null, "cmdline": [], "parent": null, "python": null, "cuda": null,
+                "threads": [{"tid": 1, "ns_tid": 1, "name": "", "os_name": "", "state": "sleeping", "frames": frames}]}]});
+        shown_in(&serde_json::from_value(report).expect("a report"))
+    }
+
+    #[test]
+    fn the_test_is_what_the_runner_called() {
+        let pytest = ("/v/_pytest/python.py", "pytest_pyfunc_call");
+        assert_eq!(
+            shown(&[
+                ("/t/lib.py", "take"),
+                ("/t/test_a.py", "TestB.test_c"),
+                pytest,
+                ("/v/pluggy/_callers.py", "_multicall")
+            ]),
+            Some("test_a.py::TestB::test_c".into())
+        );
+        let case = ("/usr/lib/python3.11/unittest/case.py", "TestCase.run");
+        let inner = ("/usr/lib/python3.11/unittest/case.py", "TestCase._callTestMethod");
+        assert_eq!(
+            shown(&[("/t/lib.py", "take"), ("/t/test_u.py", "test_d"), inner, case]),
+            Some("test_u.py::test_d".into())
+        );
+        assert_eq!(shown(&[("/t/main.py", "run"), ("/t/main.py", "<module>")]), None);
+    }
+}
