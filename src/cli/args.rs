@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use crate::render::Format;
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
+use crate::run::guard::COMMAND;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
@@ -58,6 +59,9 @@ pub(super) enum Command {
     /// Watch a process that runs tests, and is told by it which; for plugins of test runners
     #[command(hide = true)]
     Monitor(MonitorArguments),
+    /// End a process group with lockscope
+    #[command(hide = true, name = COMMAND)]
+    Guard,
     /// Start a deadlock, look at it, print the report, end it
     Demo,
     /// The deadlock that `demo` looks at
@@ -166,9 +170,9 @@ pub struct RunArguments {
     /// Where to write.
     #[command(flatten)]
     pub reports: ReportArguments,
-    /// How long the command may take to end before it is killed
-    #[arg(short = 'k', long, value_name = "DURATION", default_value = "5s", value_parser = period)]
-    pub kill_after: Duration,
+    /// How long the command may take to end before it is killed [default after a hang: 5s; after SIGTERM from outside: for ever]
+    #[arg(short = 'k', long, value_name = "DURATION", value_parser = period)]
+    pub kill_after: Option<Duration>,
     /// The signal that ends it: a name or a number
     #[arg(short = 's', long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
     pub signal: Signal,

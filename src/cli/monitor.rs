@@ -23,6 +23,8 @@ use crate::run::{Event, LastLook, Limits, Reason, Watch};
 
 /// How long a test runner has to end by itself.
 const GRACE: Duration = Duration::from_secs(3);
+/// What hangs while no test runs: the collection, or the end of the run.
+const OUTSIDE: &str = "the test run outside of its tests";
 /// Lines are read together: each time the pipe is looked at costs the tests a little.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
@@ -109,7 +111,7 @@ impl Monitor<'_> {
     }
 
     fn name(&self) -> &str {
-        self.log.running.as_ref().map_or("the test run, outside of its tests,", |running| &running.name)
+        self.log.running.as_ref().map_or(OUTSIDE, |running| &running.name)
     }
 
     /// Look, if it is time; the exit status at the end.

@@ -5,7 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -22,7 +22,7 @@ const ENDED: u8 = 124;
 const FAILED: u8 = 125;
 
 /// Signals that are passed on.
-const PASSED_ON: [Signal; 7] = [
+const PASSED_ON: [Signal; 9] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGHUP,
@@ -30,7 +30,12 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
 ];
+
+/// How long a command that hangs may take to end, unless the user says otherwise.
+const KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: &RunArguments) -> ExitCode {
     match watched(arguments) {
@@ -61,6 +66,7 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         ));
     }
     let watched = Watched::command(named(arguments));
+    let mut kill_at = None;
     let mut watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
     loop {
         if let Some(status) = family.reap() {
@@ -78,19 +84,21 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
                 if arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                     return Ok(until_it_ends(&mut family, &signals));
                 }
-                family.end(arguments.signal, arguments.kill_after);
+                family.end(arguments.signal, arguments.kill_after.unwrap_or(KILL_AFTER));
                 return Ok(ENDED);
             }
+        }
+        if kill_at.is_some_and(|time| Instant::now() >= time) {
+            family.end(Signal::SIGKILL, Duration::ZERO);
+            return Ok(family.reap().unwrap_or(ENDED));
         }
         for (signal, by_terminal) in arrived(&signals, watch.rest()) {
             if signal == Signal::SIGTERM {
                 // Whoever runs the tests gives up: this is the last time to look.
                 teller.ended_from_outside(&watched, &watch.look_now());
+                kill_at = kill_at.or(arguments.kill_after.map(|time| Instant::now() + time));
             }
-            // The terminal has sent it to the command as well.
-            if !by_terminal {
-                family.forward(signal);
-            }
+            pass_on(&family, signal, by_terminal);
         }
     }
 }
@@ -112,10 +120,16 @@ fn until_it_ends(family: &mut Family, signals: &SignalFd) -> u8 {
             return status;
         }
         for (signal, by_terminal) in arrived(signals, STEP) {
-            if !by_terminal {
-                family.forward(signal);
-            }
+            pass_on(family, signal, by_terminal);
         }
+    }
+}
+
+/// Send a signal on, and stop with the command where it is to stop: a shell waits for that.
+fn pass_on(family: &Family, signal: Signal, by_terminal: bool) {
+    family.forward(signal, by_terminal);
+    if signal == Signal::SIGTSTP {
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
     }
 }
 

@@ -10,10 +10,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::guard::Guard;
 use super::sample::{Sampler, start_time};
 
 /// Tells children that they are watched: a `lockscope run` among them steps back.
@@ -32,6 +33,8 @@ pub const NOT_FOUND: u8 = 127;
 pub struct Family {
     child: i32,
     status: Option<u8>,
+    /// The child leads a process group of its own, which ends with lockscope.
+    guard: Option<Guard>,
 }
 
 /// The exit status for a command that could not be started.
@@ -52,7 +55,9 @@ fn prepared(command: &[OsString]) -> io::Result<Command> {
 }
 
 impl Family {
-    /// Start a command with these signals blocked. Whatever it leaves behind becomes a child of this process.
+    /// Start a command with these signals blocked. Whatever it leaves behind becomes a child of this process. Without a terminal
+    /// it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else end the
+    /// command before it can be looked at. With a terminal that would take the terminal away from it.
     pub fn start(
         command: &[OsString],
         report_directory: Option<&std::path::Path>,
@@ -65,13 +70,21 @@ impl Family {
         if let Some(directory) = report_directory {
             command.env(REPORT_DIRECTORY, directory);
         }
+        let mut guard = if has_terminal() { None } else { Guard::start().ok() };
+        if guard.is_some() {
+            command.process_group(0);
+        }
         // A child has the mask of the thread that starts it.
         let start = move || {
             blocked.thread_set_mask()?;
             command.spawn()
         };
         let child = std::thread::spawn(start).join().map_err(|_| io::Error::other("the starting thread failed"))??;
-        Ok(Family { child: child.id() as i32, status: None })
+        let child = child.id() as i32;
+        if let Some(guard) = &mut guard {
+            guard.watch(child);
+        }
+        Ok(Family { child, status: None, guard })
     }
 
     /// Its process id.
@@ -94,11 +107,15 @@ impl Family {
         }
     }
 
-    /// Send a signal to the command alone.
-    pub fn forward(&self, signal: Signal) {
-        if self.status.is_none() {
-            let _ = kill(Pid::from_raw(self.child), signal);
-        }
+    /// Send a signal on to the command, or to its group; what the terminal sent has come to a command without a group already.
+    pub fn forward(&self, signal: Signal, by_terminal: bool) {
+        let child = Pid::from_raw(self.child);
+        let _ = match (self.status, &self.guard) {
+            (Some(_), _) => return,
+            (None, Some(_)) => killpg(child, signal),
+            (None, None) if by_terminal => return,
+            (None, None) => kill(child, signal),
+        };
     }
 
     /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left.
@@ -107,6 +124,11 @@ impl Family {
             self.reap();
         });
     }
+}
+
+/// Whether there is a terminal that a command could ask: as for a password, even if its standard files are others.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// End the descendants of a process, and where wished itself: `signal`, then after `grace` SIGKILL to what is left. `meanwhile`

@@ -5,6 +5,7 @@
 //! of a processor. It owns no process and prints nothing: `run` and `watch` of the command line do.
 
 pub mod children;
+pub mod guard;
 pub mod judge;
 pub mod sample;
 pub mod suite;

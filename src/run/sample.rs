@@ -10,6 +10,7 @@ use std::time::Instant;
 use procfs::FromRead;
 use procfs::process::Stat;
 
+use super::guard;
 use crate::image::live::children;
 
 /// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
@@ -73,8 +74,8 @@ impl Sampler {
             }
             ahead.extend(children(pid).into_iter().rev());
             let Some(stat) = stat(pid) else { continue };
-            if pid == own || stat.comm == MONITOR {
-                sample.monitored |= pid != own;
+            if pid == own || [MONITOR, guard::NAME].contains(&stat.comm.as_str()) {
+                sample.monitored |= stat.comm == MONITOR;
                 continue;
             }
             sample.pids.push(pid);

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::Signal;
+
 use crate::harness::{Target, compile, lockscope, signal_process, status_field, threads, wait_until};
 
 fn run(options: &[&str], command: &[&str]) -> Output {
@@ -178,4 +180,65 @@ fn thousands_of_processes_pass_through() {
     let output = run(&[], &[&program.display().to_string(), "4000"]);
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
     assert!(!stderr(&output).contains("lockscope"), "{}", stderr(&output));
+}
+
+/// Runs what leads a group, and has said "READY" and a process id.
+fn in_a_group(words: &[&str]) -> (std::process::Child, BufReader<std::process::ChildStdout>, i32) {
+    use std::os::unix::process::CommandExt;
+    let mut run = lockscope();
+    run.arg("run").args(words).env_remove("LOCKSCOPE").process_group(0);
+    let mut child = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    let pid = line.trim().strip_prefix("READY ").and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+    (child, output, pid)
+}
+
+fn signal_group(leader: u32, signal: Signal) {
+    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader as i32), signal).expect("it is there");
+}
+
+#[test]
+fn who_ends_the_whole_group_gets_the_last_look_first() {
+    let (child, _output, pid) = in_a_group(&["--", "sh", "-c", "echo READY $$; exec sleep 1000"]);
+    // As cargo-nextest, Slurm and torchrun do.
+    signal_group(child.id(), Signal::SIGTERM);
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("ended from outside") && text.contains("waits for a timer"), "{text}");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn what_ignores_a_signal_from_outside_is_killed_where_the_user_says_so() {
+    let script = "trap '' TERM; echo READY $$; while :; do sleep 0.1; done";
+    let (child, _output, _) = in_a_group(&["--kill-after", "300ms", "--", "sh", "-c", script]);
+    signal_process(child.id() as i32, "TERM");
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
+}
+
+#[test]
+fn a_killed_lockscope_takes_the_command_along() {
+    let (mut child, _output, pid) = in_a_group(&["--", "sh", "-c", "sleep 1000 & echo READY $!; wait"]);
+    signal_process(child.id() as i32, "KILL");
+    child.wait().expect("ends");
+    let state = || status_field(pid, pid, "State").unwrap_or_default();
+    wait_until("the command ends too", || state().is_empty() || state().starts_with('Z'));
+}
+
+#[test]
+fn what_is_stopped_stops_and_goes_on() {
+    let (child, _output, pid) = in_a_group(&["--", "sh", "-c", "echo READY $$; while :; do sleep 0.05; done"]);
+    let own = child.id() as i32;
+    let stopped = |pid| status_field(pid, pid, "State").is_some_and(|state| state.starts_with('T'));
+    signal_group(child.id(), Signal::SIGTSTP);
+    wait_until("both stop", || stopped(own) && stopped(pid));
+    signal_group(child.id(), Signal::SIGCONT);
+    wait_until("both go on", || !stopped(own) && !stopped(pid));
+    signal_group(child.id(), Signal::SIGTERM);
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
 }
