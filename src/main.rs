@@ -1,5 +1,10 @@
 //! The command line tool; everything it does is in the library.
 
+/// musl's allocator takes most of the time of a look; the static program of the Python package is built with musl.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> std::process::ExitCode {
     lockscope::cli::run()
 }
