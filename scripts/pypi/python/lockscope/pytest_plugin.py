@@ -1,0 +1,33 @@
+"""The pytest plugin: a test that deadlocks is ended, with a report, instead of holding up the suite for ever.
+
+Inert unless `--lockscope`, `--lockscope-timeout`, their ini values or the marker ask for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _settings
+from ._controller import Controller
+from ._watcher import Watcher
+
+if TYPE_CHECKING:
+    from pytest import Config, Parser
+
+MARKER_HELP = "lockscope(timeout=None): have lockscope watch this test for deadlocks, and end it after so many seconds."
+
+
+def pytest_addoption(parser: Parser) -> None:
+    """The options of the plugin."""
+    _settings.add_options(parser)
+
+
+def pytest_configure(config: Config) -> None:
+    """Chooses the part that this process plays."""
+    config.addinivalue_line("markers", MARKER_HELP)
+    settings = _settings.read(config)
+    # pytest-xdist has decided by now whether it distributes the tests; its workers never do.
+    if getattr(config.option, "dist", "no") == "no":
+        config.pluginmanager.register(Watcher(config, settings), "lockscope_watcher")
+    else:
+        config.pluginmanager.register(Controller(config, settings), "lockscope_controller")

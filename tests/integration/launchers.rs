@@ -1,0 +1,199 @@
+//! The recipes of scripts/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in the
+//! folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
+
+use std::fmt::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use crate::harness::{compile, signal_process, wait_until};
+use crate::recipes::{DEADLOCK, PYTHON_TESTS, Project, fails, outcome, passes, recipe, tools};
+
+/// One rank deadlocks, and the others wait for it at a barrier.
+const MPI_PROGRAM: &str = "#include <mpi.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    int rank;
+    MPI_Init(&count, &arguments);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    alarm(120);
+    if (count > 1 && rank == 0) execv(arguments[1], (char *[]){arguments[1], \"abba\", 0});
+    MPI_Barrier(MPI_COMM_WORLD);
+    return MPI_Finalize();
+}
+";
+
+#[test]
+fn mpirun() {
+    let project = Project::new(&[("barrier.c", MPI_PROGRAM)]);
+    passes(project.command("mpicc").args(["-o", "barrier", "barrier.c"]));
+    let run = |arguments: &[&str]| {
+        let mut run = project.command(recipe("mpirun.sh"));
+        run.args(["2", "./barrier"]).args(arguments);
+        outcome(&mut run)
+    };
+    let (code, text) = run(&[]);
+    assert!(code == Some(0) && !text.contains("lockscope: "), "{code:?}: {text}");
+    // The status is that of the rank, or of the others, which are killed.
+    let (code, text) = run(&[&compile("native/deadlocks.c", "deadlocks", &[]).display().to_string()]);
+    assert!(code != Some(0) && text.contains(DEADLOCK), "{code:?}: {text}");
+    assert!(project.reports("hangs") >= 1);
+}
+
+#[test]
+fn torchrun() {
+    if !tools().join("torchrun").exists() {
+        return println!("not tried: torchrun, scripts/test-tools FOLDER torch installs it");
+    }
+    let script = "import os, sys, time, unittest\nif os.environ['RANK'] == '0':\n    unittest.main('test_locks', argv=sys.argv)\n\
+                  time.sleep(100 if 'hang' in sys.argv else 0)\n";
+    let project = Project::new(&[("test_locks.py", PYTHON_TESTS), ("train.py", script)]);
+    let run = |arguments: &[&str]| {
+        let mut run = project.command(recipe("torchrun.sh"));
+        run.args(["2", "train.py"]).args(arguments).env("PYTHON", tools().join("python"));
+        run
+    };
+    passes(&mut run(&["Locks.test_healthy"]));
+    fails(&mut run(&["Locks.test_hangs", "hang"]), 1, &[DEADLOCK, "exitcode", "124"]);
+    assert!(project.reports("hangs") >= 1);
+}
+
+/// A daemon of these tests, ended by its id.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        signal_process(self.0.id() as i32, "TERM");
+        let _ = self.0.wait();
+    }
+}
+
+/// A controller and a node of Slurm in a folder; they trust each other.
+fn slurm(project: &Project) -> Option<[Daemon; 2]> {
+    let port = || Some(std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port());
+    let host = nix::unistd::gethostname().ok()?.into_string().ok()?;
+    let folder = project.0.path().display();
+    let mut text = format!("ClusterName=one\nSlurmctldHost={host}(127.0.0.1)\n");
+    for (name, value) in [("SlurmctldPort", port()?), ("SlurmdPort", port()?)] {
+        writeln!(text, "{name}={value}").ok()?;
+    }
+    for (name, file) in [
+        ("StateSaveLocation", "state"),
+        ("SlurmdSpoolDir", "spool"),
+        ("SlurmctldPidFile", "slurmctld.pid"),
+        ("SlurmdPidFile", "slurmd.pid"),
+    ] {
+        writeln!(text, "{name}={folder}/{file}").ok()?;
+    }
+    text += "SlurmUser=root\nSlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\nMailProg=/bin/true\nMpiDefault=none\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\nReturnToService=2\n";
+    let processors = std::thread::available_parallelism().ok()?;
+    writeln!(text, "NodeName={host} NodeAddr=127.0.0.1 CPUs={processors}").ok()?;
+    writeln!(text, "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:8").ok()?;
+    std::fs::write(project.path("slurm.conf"), text).ok()?;
+    std::fs::create_dir(project.path("state")).ok()?;
+    let daemon = |name: &str| {
+        let log = std::fs::File::create(project.path(name)).ok()?;
+        let mut daemon = Command::new(name);
+        daemon.arg("-D").env("SLURM_CONF", project.path("slurm.conf")).env_remove("LOCKSCOPE");
+        Some(Daemon(daemon.stdout(log.try_clone().ok()?).stderr(log).spawn().ok()?))
+    };
+    Some([daemon("slurmctld")?, daemon("slurmd")?])
+}
+
+/// A rank that deadlocks and others that wait.
+const RANK: &str = "#!/bin/sh
+[ \"$SLURM_PROCID\" = 0 ] && exec \"$1\" abba
+exec sleep 100
+";
+
+#[test]
+fn slurm_jobs() {
+    let project = Project::new(&[("rank.sh", RANK)]);
+    std::fs::set_permissions(project.path("rank.sh"), PermissionsExt::from_mode(0o755)).expect("allowed");
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
+    if !nix::unistd::geteuid().is_root() {
+        return println!("not tried: Slurm, whose daemons need root");
+    }
+    let Some(daemons) = slurm(&project) else { return println!("not tried: Slurm, which is not on this machine") };
+    let ask = |words: &[&str]| {
+        let mut ask = project.command(words[0]);
+        ask.args(&words[1..]).env("SLURM_CONF", project.path("slurm.conf"));
+        outcome(&mut ask)
+    };
+    wait_until("the node is there", || ask(&["sinfo", "-h", "-o", "%T"]).1.trim() == "idle");
+    // Submits a job and gives its output once it is over.
+    let job = |command: &[&str]| {
+        let script = recipe("slurm.sh").display().to_string();
+        let (code, id) = ask(&[&["sbatch", "--parsable", "--ntasks=2", "--output=%j.out", &script], command].concat());
+        assert_eq!(code, Some(0), "{id}");
+        let id = id.trim().to_owned();
+        wait_until("the job ends", || ask(&["squeue", "-h", "-t", "all", "-o", "%T", "-j", &id]).1.contains("ED"));
+        let state = ask(&["squeue", "-h", "-t", "all", "-o", "%T", "-j", &id]).1.trim().to_owned();
+        (state, std::fs::read_to_string(project.path(&format!("{id}.out"))).unwrap_or_default(), id)
+    };
+    let (state, text, _) = job(&["true"]);
+    assert!(state == "COMPLETED" && text.is_empty(), "{state}: {text}");
+    let (state, text, id) = job(&["./rank.sh", &deadlocks]);
+    assert!(state == "FAILED" && text.contains(DEADLOCK) && text.contains("exit code 124"), "{state}: {text}");
+    assert!(project.reports(&format!("hangs-{id}")) >= 1);
+    drop(daemons);
+}
+
+#[test]
+fn docker() {
+    let project = Project::new(&[]);
+    if !outcome(project.command("docker").arg("info")).1.contains("Server Version") {
+        return println!("not tried: Docker, no engine answers");
+    }
+    // An image of nothing but the two programs and their libraries.
+    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
+    let files = "ldd \"$@\" | grep -o '/[^ :]*' | sort -u |
+        tar --create --dereference --absolute-names --files-from - | docker import -";
+    let (code, text) =
+        outcome(project.command("sh").args(["-ec", files, "-", env!("CARGO_BIN_EXE_lockscope"), &deadlocks]));
+    let image = text.lines().find(|line| line.starts_with("sha256:")).unwrap_or_else(|| panic!("{code:?}: {text}"));
+    let run = |words: &[&str]| {
+        let mut run = project.command(recipe("docker.sh"));
+        run.arg(image).args(words);
+        run
+    };
+    passes(&mut run(&["lockscope", "--version"]));
+    fails(&mut run(&[&deadlocks, "abba"]), 124, &[DEADLOCK]);
+    assert_eq!(project.reports("hangs"), 1);
+    passes(project.command("docker").args(["image", "rm", image]));
+}
+
+/// What a container takes away: the first process, no capability, another user.
+#[test]
+fn no_privilege_is_needed() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("not tried: without privilege, which this test has not anyway");
+    }
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    for (name, from) in [
+        ("lockscope", PathBuf::from(env!("CARGO_BIN_EXE_lockscope"))),
+        ("deadlocks", compile("native/deadlocks.c", "deadlocks", &[])),
+    ] {
+        std::fs::copy(from, folder.path().join(name)).expect("copied");
+    }
+    std::fs::create_dir(folder.path().join("hangs")).expect("made");
+    for name in ["", "hangs"] {
+        std::fs::set_permissions(folder.path().join(name), PermissionsExt::from_mode(0o777)).expect("allowed");
+    }
+    let project = Project(folder);
+    let mut run = project.command("unshare");
+    run.args(["--pid", "--fork", "--mount-proc", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    run.args([
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--no-new-privs",
+        "./lockscope",
+        "run",
+        "--report-dir",
+        "hangs",
+        "--",
+    ]);
+    fails(run.args(["./deadlocks", "abba"]), 124, &[DEADLOCK]);
+    assert_eq!(project.reports("hangs"), 1);
+}

@@ -1,0 +1,292 @@
+//! The Python package: a wheel in fresh environments, and its plugin with pytest alone, with xdist and below `lockscope run`.
+//!
+//! LOCKSCOPE_WHEEL is what scripts/wheel has built, LOCKSCOPE_TEST_TOOLS the folder of pytest and its like.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::harness::lockscope;
+use crate::python::pythons;
+
+/// One test of each kind, with a deadlock of the GIL: no Python can run in the process any more.
+const SUITE: &str = "import ctypes, os, signal, subprocess, threading
+import pytest
+
+signal.alarm(120)
+
+
+@pytest.mark.parametrize('number', range(20))
+def test_good(number):
+    pass
+
+
+def test_bad():
+    assert 1 == 2, 'as it should be'
+
+
+@pytest.mark.skip(reason='not today')
+def test_skipped():
+    pass
+
+
+def test_has_no_children_but_its_own():
+    with pytest.raises(ChildProcessError):
+        os.wait()
+    subprocess.run(['true'], check=True)
+
+
+def hold_the_gil_and_wait():
+    mutex, locked = (ctypes.c_ulonglong * 16)(), threading.Event()
+    releases, keeps = ctypes.CDLL(None), ctypes.PyDLL(None)
+    releases.pthread_mutex_init(mutex, None)
+
+    def work():
+        releases.pthread_mutex_lock(mutex)
+        locked.set()
+        while True:
+            releases.sched_yield()
+
+    threading.Thread(target=work, name='native-lock', daemon=True).start()
+    locked.wait()
+    keeps.pthread_mutex_lock(mutex)
+
+
+@pytest.mark.skipif('HANG' not in os.environ, reason='not asked for')
+def test_hangs():
+    hold_the_gil_and_wait()
+
+
+@pytest.mark.skipif('SLOW' not in os.environ, reason='not asked for')
+@pytest.mark.lockscope(timeout=1)
+def test_slow():
+    signal.pause()
+
+
+def test_last():
+    pass
+";
+
+fn variable(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name}: scripts/test sets it")))
+}
+
+/// The package, installed into a folder of its own, once.
+fn package() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
+        let _ = std::fs::remove_dir_all(&folder);
+        let mut pip = Command::new(variable("LOCKSCOPE_TEST_TOOLS").join("python3"));
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--disable-pip-version-check",
+            "--target",
+        ]);
+        assert!(pip.arg(&folder).arg(variable("LOCKSCOPE_WHEEL")).status().expect("pip runs").success());
+        folder
+    })
+}
+
+struct Suite(TempDir);
+
+impl Suite {
+    fn new() -> Suite {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("tests")).expect("made");
+        std::fs::write(folder.path().join("tests/test_locks.py"), SUITE).expect("written");
+        std::fs::write(folder.path().join("pytest.ini"), "[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
+            .expect("written");
+        Suite(folder)
+    }
+
+    /// `before` and then pytest with these arguments.
+    fn pytest(&self, before: &[&str], arguments: &[&str], variables: &[&str]) -> Run {
+        let python = variable("LOCKSCOPE_TEST_TOOLS").join("python3").display().to_string();
+        let words = before.iter().copied().chain([python.as_str(), "-m", "pytest"]).chain(arguments.iter().copied());
+        let words: Vec<&str> = words.collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(self.0.path()).env("PYTHONPATH", package()).env_remove("LOCKSCOPE");
+        let output = command.envs(variables.iter().map(|name| (name, "1"))).output().expect("it runs");
+        Run { junit: std::fs::read_to_string(self.0.path().join("junit.xml")).unwrap_or_default(), output }
+    }
+
+    fn reports(&self) -> Vec<String> {
+        fn walk(folder: &Path, all: &mut Vec<String>) {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() { walk(&path, all) } else { all.push(path.display().to_string()) }
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.0.path().join("reports"), &mut all);
+        all
+    }
+}
+
+struct Run {
+    output: Output,
+    junit: String,
+}
+
+impl Run {
+    fn text(&self) -> String {
+        let parts = [&self.output.stdout, &self.output.stderr];
+        parts.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    }
+
+    fn says(&self, words: &[&str]) {
+        for words in words {
+            assert!(self.text().contains(words), "{words}: {}", self.text());
+        }
+    }
+
+    /// The failures that the JUnit file has, by name.
+    fn failures(&self) -> Vec<String> {
+        let report = quick_junit::Report::deserialize_from_str(&self.junit)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.junit));
+        let cases = report.test_suites.iter().flat_map(|suite| &suite.test_cases);
+        let failed = cases.filter(|case| matches!(case.status, quick_junit::TestCaseStatus::NonSuccess { .. }));
+        failed
+            .map(|case| format!("{}::{}", case.classname.as_deref().unwrap_or_default(), case.name.as_str()))
+            .collect()
+    }
+}
+
+const WITH_REPORTS: [&str; 3] = ["--lockscope", "--lockscope-report-dir=reports", "--junitxml=junit.xml"];
+
+#[test]
+fn a_healthy_suite_notices_nothing() {
+    let suite = Suite::new();
+    let without = suite.pytest(&[], &["-q", "-p", "no:lockscope", "-o", "markers=lockscope", "tests"], &[]);
+    without.says(&["1 failed, 22 passed, 3 skipped"]);
+    for arguments in [
+        &["-q"][..],
+        &["-q", "--lockscope"],
+        &["-q", "--lockscope-timeout=60", "--capture=sys"],
+        &["-q", "-n2", "--lockscope"],
+    ] {
+        let with = suite.pytest(&[], arguments, &[]);
+        assert_eq!(with.output.status.code(), Some(1), "{}", with.text());
+        with.says(&["1 failed, 22 passed, 3 skipped"]);
+        assert!(!with.text().contains("warning"), "{}", with.text());
+    }
+    assert!(suite.reports().is_empty());
+}
+
+#[test]
+fn a_hang_ends_pytest_with_the_test_in_the_junit_file() {
+    let suite = Suite::new();
+    let run = suite.pytest(&[], &WITH_REPORTS, &["HANG"]);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.output.status), Some(15), "{}", run.text());
+    run.says(&[
+        "lockscope: tests/test_locks.py::test_hangs hangs",
+        "error: deadlock",
+        "native-lock",
+        "21 passed, 1 failed, 1 were skipped",
+    ]);
+    assert_eq!(run.failures(), ["tests.test_locks::test_bad", "tests.test_locks::test_hangs"], "{}", run.junit);
+    assert!(run.junit.contains("type=\"deadlock\"") && run.junit.contains("[[ATTACHMENT|"), "{}", run.junit);
+    assert_eq!(suite.reports().len(), 5, "{:?}", suite.reports());
+}
+
+#[test]
+fn with_xdist_the_suite_goes_on() {
+    let suite = Suite::new();
+    // Also below `lockscope run`, which leaves the tests to the monitors.
+    let own = env!("CARGO_BIN_EXE_lockscope");
+    for before in [&[][..], &[own, "run", "--"]] {
+        let run = suite.pytest(before, &[&WITH_REPORTS[..], &["-n2"]].concat(), &["HANG"]);
+        assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
+        run.says(&["2 failed, 22 passed, 2 skipped", "ended by lockscope: deadlock: ", "- lockscope -", "native-lock"]);
+        let mut failures = run.failures();
+        failures.sort();
+        assert!(failures[0].ends_with("test_bad") && failures[1].ends_with("test_hangs"), "{}", run.junit);
+        assert!(run.junit.contains("ended by lockscope: deadlock: "), "{}", run.junit);
+    }
+}
+
+#[test]
+fn a_marker_gives_one_test_a_time_limit() {
+    let suite = Suite::new();
+    let run = suite.pytest(&[], &["-n1", "--junitxml=junit.xml"], &["SLOW"]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
+    run.says(&["2 failed, 22 passed, 2 skipped", "over its time limit"]);
+    // And a limit for all, of which the user only wants to know.
+    let arguments =
+        ["-x", "-q", "--lockscope-timeout=1", "--lockscope-on-hang=report", "tests/test_locks.py::test_slow"];
+    let run = suite.pytest(&["timeout", "--preserve-status", "6"], &arguments, &["SLOW"]);
+    run.says(&["test_slow has run for longer than its time limit", "no deadlock found"]);
+}
+
+#[test]
+fn without_the_plugin_run_names_the_test() {
+    let suite = Suite::new();
+    let own = env!("CARGO_BIN_EXE_lockscope");
+    let run = suite.pytest(&[own, "run", "--junit", "junit.xml", "--"], &["-q"], &["HANG"]);
+    assert_eq!(run.output.status.code(), Some(124), "{}", run.text());
+    run.says(&["hangs, in the test test_locks.py::test_hangs", "error: deadlock"]);
+    assert_eq!(run.failures(), ["test_locks::test_hangs"], "{}", run.junit);
+}
+
+#[test]
+fn the_wheel_installs_into_every_python() {
+    let wheel = variable("LOCKSCOPE_WHEEL");
+    let mut tried = Vec::new();
+    for (version, python) in pythons() {
+        let minor: u32 = version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0);
+        if minor < 8 || python.root().is_some() {
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = python.command().args(["-m", "venv"]).arg(folder.path()).output().expect("it runs");
+        assert!(made.status.success(), "{version}: {}", String::from_utf8_lossy(&made.stderr));
+        let installed = Command::new(folder.path().join("bin/pip"))
+            .args(["install", "--quiet", "--no-index", "--disable-pip-version-check"])
+            .arg(&wheel)
+            .output()
+            .expect("pip runs");
+        assert!(installed.status.success(), "{version}: {}", String::from_utf8_lossy(&installed.stderr));
+        for words in [&["bin/lockscope"][..], &["bin/python", "-m", "lockscope"]] {
+            let output = Command::new(folder.path().join(words[0])).args(&words[1..]).arg("--version").output();
+            let said = String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned();
+            assert_eq!(said.trim(), concat!("lockscope ", env!("CARGO_PKG_VERSION")), "{version}");
+        }
+        tried.push(version);
+    }
+    println!("tried: {}", tried.join(", "));
+    assert!(!tried.is_empty());
+}
+
+#[test]
+fn its_program_needs_no_library_and_no_file() {
+    let program = package().join("bin/lockscope");
+    let described =
+        Command::new("file").arg("-L").arg(&program).output().map(|output| output.stdout).unwrap_or_default();
+    println!("{}", String::from_utf8_lossy(&described));
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: chroot needs root");
+    }
+    let empty = tempfile::tempdir().expect("a folder");
+    let oldest = std::env::var("LOCKSCOPE_LIBCS").ok().and_then(|all| all.split(':').next().map(PathBuf::from));
+    let roots = [Some(empty.path().to_path_buf()), oldest];
+    for root in roots.iter().flatten() {
+        let copy = root.join("lockscope-of-the-wheel");
+        std::fs::copy(&program, &copy).expect("copied");
+        let said = Command::new("chroot").arg(root).args(["/lockscope-of-the-wheel", "--version"]).output();
+        std::fs::remove_file(&copy).expect("removed");
+        let said = said.expect("chroot runs");
+        assert!(said.status.success(), "{}: {}", root.display(), String::from_utf8_lossy(&said.stderr));
+    }
+    // It does its work from there, too.
+    let demo = Command::new(&program).arg("demo").output().expect("it runs");
+    assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
+    assert!(lockscope().arg("--version").output().expect("it runs").status.success());
+}
