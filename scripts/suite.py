@@ -2,8 +2,9 @@
 """What `lockscope run` costs a test suite: scripts/suite.py LOCKSCOPE PAIRS COMMAND...
 
 Runs COMMAND (pytest, with any arguments) alone and under `lockscope run` in turn, as many pairs as asked for, and prints the
-ratio of the wall times, lockscope's own CPU time as a share of the suite's, and whether each test had the same result. The
-order within a pair changes from pair to pair, since a machine warms up. For example, from an environment with networkx:
+ratios of the wall times and of the suite's own CPU times, lockscope's CPU time as a share of these, and whether each test had
+the same result. The order within a pair changes from pair to pair, since a machine warms up. For example, from an environment
+with networkx:
 
     scripts/suite.py lockscope 10 python -m pytest -q --pyargs networkx.algorithms.isomorphism networkx.classes
 """
@@ -48,7 +49,7 @@ def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     lockscope, pairs, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    ratios, shares, different = [], [], 0
+    ratios, of_cpu, shares, different = [], [], [], 0
     with tempfile.TemporaryDirectory() as folder:
         for pair in range(pairs):
             runs = {}
@@ -56,13 +57,14 @@ def main():
                 runs[under] = once(under, command, folder)
             alone, under = runs[None], runs[lockscope]
             ratios.append(under[0] / alone[0])
+            of_cpu.append(under[2] / max(alone[2], 1))
             shares.append(under[1] / max(under[2], 1))
             different += alone[3] != under[3]
             tests = len(under[3][1])
             print(f"pair {pair + 1}: {alone[0]:.2f} s alone, {under[0]:.2f} s under lockscope, ratio {ratios[-1]:.4f}, "
-                  f"lockscope's CPU time {100 * shares[-1]:.2f} %, {tests} tests", flush=True)
-    print(f"median ratio {statistics.median(ratios):.4f}, median share of CPU time {100 * statistics.median(shares):.2f} %, "
-          f"pairs with a different result: {different}")
+                  f"of CPU times {of_cpu[-1]:.4f}, lockscope's CPU time {100 * shares[-1]:.2f} %, {tests} tests", flush=True)
+    print(f"median ratio {statistics.median(ratios):.4f}, of CPU times {statistics.median(of_cpu):.4f}, "
+          f"lockscope's share of CPU time {100 * statistics.median(shares):.2f} %, pairs with a different result: {different}")
 
 
 if __name__ == "__main__":

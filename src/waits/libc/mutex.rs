@@ -37,7 +37,10 @@ fn waits(futex: &Futex) -> bool {
 pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
     let futex = case.futex;
     let kind = case.word(futex.word, layout::KIND)?;
-    (waits(&futex) && futex.value & WAITERS != 0 && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
+    // A token of Rust's park is -1, and beside it there is anything.
+    let a_task = (futex.value & TID_MASK) as i32 <= MOST_TASKS;
+    let waited_for = waits(&futex) && futex.value & WAITERS != 0 && a_task;
+    (waited_for && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
         .then(|| from_word(case, futex.word, ""))
         .flatten()
 }
