@@ -18,8 +18,10 @@ const STILL_AFTER: Duration = Duration::from_millis(600);
 const WHILE_IT_WORKS: Duration = Duration::from_secs(3);
 /// Between two looks at a tree that stands still and where nothing was wrong: at first, and at most.
 const WHILE_STILL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// Looks cost at most this share of one processor: a hundredth.
+/// Looks cost at most this share of one processor, a hundredth; and at the beginning so much more. While the tree works that holds
+/// for each look; a tree that has come to stand still is looked at also after a costly look at what it did before, as compiling.
 pub(super) const COST: u32 = 100;
+const BURST: Duration = Duration::from_millis(500);
 /// A monitor of tests knows more, and comes first: it ends the test and not the whole suite.
 const AFTER_A_MONITOR: Duration = Duration::from_secs(15);
 /// Between the looks that must agree: for what is proven, and for what is not.
@@ -42,8 +44,13 @@ pub enum Decision {
 pub struct Judge {
     /// Since when nothing makes progress.
     still_since: Option<Instant>,
-    /// When the next look is due.
+    /// When the next look is due: at what looks have begun to agree on, at a tree that stands still, at one that works.
     next: Instant,
+    next_still: Instant,
+    next_at_work: Instant,
+    /// Since when, and what all looks have cost.
+    began: Instant,
+    spent: Duration,
     /// The pause after a look at a still tree that found nothing.
     pause: Duration,
     /// What the last looks agreed on, how many did, and since when.
@@ -62,7 +69,11 @@ impl Judge {
     pub fn new(now: Instant) -> Judge {
         Judge {
             still_since: None,
-            next: now + STILL_AFTER,
+            next: now,
+            next_still: now,
+            next_at_work: now + WHILE_IT_WORKS,
+            began: now,
+            spent: Duration::ZERO,
             pause: WHILE_STILL.0,
             agreed: None,
             monitored: false,
@@ -78,6 +89,7 @@ impl Judge {
         if works || sample.changed || sample.elapsed_ms == 0 {
             if self.still_since.take().is_some() {
                 self.pause = WHILE_STILL.0;
+                self.next_still = now;
             }
         } else {
             self.still_since.get_or_insert(now - Duration::from_millis(sample.elapsed_ms));
@@ -91,7 +103,11 @@ impl Judge {
 
     /// Whether to look now.
     pub fn wants_a_look(&self, now: Instant) -> bool {
-        now >= self.next && (self.is_still(now) || self.agreed.is_some() || now >= self.next + WHILE_IT_WORKS)
+        if self.agreed.is_some() {
+            return now >= self.next;
+        }
+        let has_left = self.spent <= BURST + now.saturating_duration_since(self.began) / COST;
+        self.is_still(now) && now >= self.next_still && has_left || now >= self.next_at_work
     }
 
     fn is_still(&self, now: Instant) -> bool {
@@ -101,11 +117,16 @@ impl Judge {
     /// Take in a look that took `cost`; `None` if it failed.
     pub fn looked(&mut self, now: Instant, cost: Duration, report: Option<&Report>) -> Decision {
         let least = cost * COST;
+        self.spent += cost;
+        self.next_at_work = now + WHILE_IT_WORKS.max(least);
         let Some(found) = report.and_then(fingerprint) else {
             self.agreed = None;
-            let pause = if self.is_still(now) { self.pause } else { Duration::ZERO };
-            self.next = now + pause.max(least);
-            self.pause = (self.pause * 2).min(WHILE_STILL.1);
+            if self.is_still(now) {
+                self.next_still = now + self.pause;
+                // One that works a little now and then is no hang that needs to be seen at once.
+                self.next_at_work = self.next_at_work.max(self.next_still);
+                self.pause = (self.pause * 2).min(WHILE_STILL.1);
+            }
             return Decision::GoOn;
         };
         let (count, since) = match &mut self.agreed {
@@ -297,6 +318,36 @@ mod tests {
         // At work, each look costs a hundredth at most.
         let all = decisions(&report("running", "running", 1), &busy(), 600);
         assert!(all.len() as u32 * LOOK <= Duration::from_secs(6), "{}", all.len());
+    }
+
+    #[test]
+    fn a_costly_look_at_work_puts_off_no_look_at_what_stands_still_then() {
+        let start = Instant::now();
+        let mut judge = Judge::new(start);
+        let at = |ms| start + Duration::from_millis(ms);
+        // A compiler, say, on a busy machine.
+        judge.sampled(at(3200), &busy());
+        assert!(judge.wants_a_look(at(3200)));
+        judge.looked(at(3600), Duration::from_millis(400), Some(&report("running", "running", 1)));
+        for step in 0..10 {
+            judge.sampled(at(3800 + step * 200), &busy());
+            assert!(!judge.wants_a_look(at(3800 + step * 200)));
+        }
+        for step in 0..4 {
+            judge.sampled(at(6000 + step * 200), &still());
+        }
+        assert!(judge.wants_a_look(at(6600)));
+        // A tree that stands still again and again costs a hundredth in the end all the same.
+        let mut looks = 0;
+        for step in 0..3000 {
+            let (now, stands) = (at(7000 + step * 200), step % 10 < 6);
+            judge.sampled(now, &if stands { still() } else { busy() });
+            if judge.wants_a_look(now) {
+                judge.looked(now, Duration::from_millis(400), Some(&report("blocked", "sleeping", 1)));
+                looks += 1;
+            }
+        }
+        assert!(looks * 400 <= 500 + 6000 + 800, "{looks}");
     }
 
     #[test]
