@@ -230,7 +230,7 @@ pub struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Write to FILE, in the format of its ending (.txt, .md, .json, .dot, .gv, .mmd, or .snapshot and .snapshot.zst for
+    /// Write to FILE, in the format of its ending (.txt, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! The wait-for graph for Graphviz: threads are boxes, resources ellipses, the cycle red.
+//! The wait-for graph for Graphviz: threads are boxes, resources ellipses, what leads outside hexagons, the cycle red.
 //!
 //! An edge from a thread to a resource is a wait, from a resource to its holder a hold. Exact edges are solid,
 //! inferred ones dashed, candidates dotted. Threads that neither wait nor hold are left out.
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::escape;
-use super::picture::Picture;
+use super::picture::{Picture, Shape};
 use crate::report::{Certainty, Report};
 
 /// Write `report` as a digraph.
@@ -27,7 +27,11 @@ fn graph(report: &Report) -> String {
         let _ = writeln!(text, "  subgraph {} {{", quote(&format!("cluster_{}", cluster.id)));
         let _ = writeln!(text, "    label={};", quote(&cluster.label));
         for node in &cluster.nodes {
-            let shape = if node.is_resource { "ellipse" } else { "box" };
+            let shape = match node.shape {
+                Shape::Thread => "box",
+                Shape::Resource => "ellipse",
+                Shape::Outside => "hexagon",
+            };
             let (id, label, red) = (quote(&node.id), quote(&node.label), mark(node.red));
             let _ = writeln!(text, "    {id} [shape={shape}, label={label}{red}];");
         }

@@ -1,4 +1,5 @@
-//! The wait-for graph for Mermaid, which GitHub, GitLab and many wikis draw: threads are boxes, resources rounded, cycles red.
+//! The wait-for graph for Mermaid, which GitHub, GitLab and many wikis draw: threads are boxes, resources
+//! rounded, what leads outside hexagons, cycles red.
 //!
 //! Exact links are solid, the others dotted and named. Large graphs are cut down to the cycles and what fits, since Mermaid
 //! refuses more than 500 links.
@@ -8,7 +9,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::escape;
-use super::picture::Picture;
+use super::picture::{Picture, Shape};
 use crate::report::{Certainty, Report};
 
 /// Most links: more are no picture any more.
@@ -31,7 +32,11 @@ pub(super) fn graph(report: &Report) -> String {
         for node in &cluster.nodes {
             // Ids of our own: a word such as `end` is none that Mermaid takes.
             let name = format!("n{}", names.len());
-            let (open, close) = if node.is_resource { ("([", "])") } else { ("[", "]") };
+            let (open, close) = match node.shape {
+                Shape::Thread => ("[", "]"),
+                Shape::Resource => ("([", "])"),
+                Shape::Outside => ("{{", "}}"),
+            };
             let _ = writeln!(text, "    {name}{open}{}{close}", quote(&node.label));
             if node.red {
                 red_nodes.push(name.clone());

@@ -1,6 +1,6 @@
 //! Renderers: a [`Report`] in, bytes out.
 //!
-//! [`text`] is for people, [`json`] for programs, [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
+//! [`text`] is for people, [`json`] for programs, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
@@ -10,7 +10,9 @@ pub mod json;
 pub mod junit;
 pub mod markdown;
 pub mod mermaid;
+mod parties;
 mod picture;
+pub mod svg;
 pub mod text;
 mod view;
 
@@ -28,6 +30,8 @@ pub enum Format {
     Json,
     /// Graphviz, the cycle in red.
     Dot,
+    /// The same graph as a picture.
+    Svg,
     /// The same graph for Mermaid.
     Mermaid,
     /// For tickets and pull requests: GitHub's Markdown.
@@ -41,6 +45,7 @@ impl Format {
             "txt" => Some(Format::Text),
             "json" => Some(Format::Json),
             "dot" | "gv" => Some(Format::Dot),
+            "svg" => Some(Format::Svg),
             "mmd" | "mermaid" => Some(Format::Mermaid),
             "md" | "markdown" => Some(Format::Markdown),
             _ => None,
@@ -108,6 +113,7 @@ pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::
         Format::Text => text::render(report, style, out),
         Format::Json => json::render(report, out),
         Format::Dot => dot::render(report, out),
+        Format::Svg => svg::render(report, out),
         Format::Mermaid => mermaid::render(report, out),
         Format::Markdown => markdown::render(report, out),
     }

@@ -3,7 +3,7 @@
 //! In: a [`Report`]. Out: a [`Picture`]: what there is, what it is called, what is red. Threads that neither wait nor hold
 //! are left out. Neither escapes nor lays out anything.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::{NO_BREAK, View};
 use crate::report::{Certainty, Gone, Report};
@@ -30,9 +30,20 @@ pub(super) struct Cluster {
 pub(super) struct Node {
     pub(super) id: String,
     pub(super) label: String,
-    pub(super) is_resource: bool,
+    pub(super) shape: Shape,
     /// Part of a cycle.
     pub(super) red: bool,
+}
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Who waits and holds: a thread, or any thread of a process.
+    Thread,
+    /// What is held inside of a process: a lock, a queue, a task.
+    Resource,
+    /// What leads out of the process: a pipe, a child, the GPU, the time.
+    Outside,
 }
 
 /// From a waiter to a resource, or from a resource to its holder.
@@ -78,22 +89,37 @@ impl Picture {
         let mut processes: BTreeSet<&str> = nodes.keys().copied().collect();
         processes.extend(report.resources.iter().map(|resource| resource.process.as_str()));
         let clusters = processes.into_iter().map(|process| {
-            let threads = nodes.remove(process).unwrap_or_default().into_iter().map(|(id, label)| (id, label, false));
+            let threads =
+                nodes.remove(process).unwrap_or_default().into_iter().map(|(id, label)| (id, label, Shape::Thread));
             let resources = report.resources.iter().filter(|resource| resource.process == process);
-            let resources = resources.map(|resource| (resource.id.clone(), view.resource_name(&resource.id), true));
-            let nodes = threads.chain(resources).map(|(id, label, is_resource)| Node {
+            let resources = resources.map(|one| (one.id.clone(), view.resource_name(&one.id), shape_of(&one.kind)));
+            let nodes = threads.chain(resources).map(|(id, label, shape)| Node {
                 red: red.nodes.contains(&id),
                 label: spaced(&label),
                 id,
-                is_resource,
+                shape,
             });
             Cluster { id: process.to_string(), label: spaced(&view.process_name(process)), nodes: nodes.collect() }
         });
         Picture { clusters: clusters.collect(), links }
     }
 
-    /// The cycles, and as much of the rest as `most` links allow; how many links are left out.
+    /// What a picture can show: the cycles and what leads to them; without a cycle, whatever is held; else the waits. No more
+    /// than `most` links, and how many of these are left out.
     pub(super) fn reduced(mut self, most: usize) -> (Picture, usize) {
+        let nodes = self.clusters.iter().flat_map(|cluster| &cluster.nodes);
+        let threads: HashSet<&str> =
+            nodes.filter(|node| node.shape == Shape::Thread).map(|node| node.id.as_str()).collect();
+        // Holds lead from resources to threads.
+        let is_hold = |link: &Link| threads.contains(link.to.as_str());
+        let wanted = if self.links.iter().any(|link| link.red) {
+            self.joined_to(|link| link.red)
+        } else if self.links.iter().any(is_hold) {
+            self.joined_to(is_hold)
+        } else {
+            self.joined_to(|_| true)
+        };
+        self.links.retain(|link| wanted.contains(&link.from));
         let before = self.links.len();
         self.links.sort_by_key(|link| !link.red);
         self.links.truncate(most);
@@ -104,6 +130,33 @@ impl Picture {
         self.clusters.retain(|cluster| !cluster.nodes.is_empty());
         let left_out = before - self.links.len();
         (self, left_out)
+    }
+
+    /// The nodes that are linked, over any number of steps in either direction, with a link of this kind.
+    fn joined_to(&self, kind: impl Fn(&Link) -> bool) -> HashSet<String> {
+        let mut neighbours: HashMap<&str, Vec<&str>> = HashMap::new();
+        for link in &self.links {
+            neighbours.entry(&link.from).or_default().push(&link.to);
+            neighbours.entry(&link.to).or_default().push(&link.from);
+        }
+        let mut ahead: Vec<&str> = self.links.iter().filter(|link| kind(link)).map(|link| link.from.as_str()).collect();
+        let mut joined = HashSet::new();
+        while let Some(node) = ahead.pop() {
+            if joined.insert(node.to_owned()) {
+                ahead.extend(neighbours.get(node).into_iter().flatten());
+            }
+        }
+        joined
+    }
+}
+
+fn shape_of(kind: &str) -> Shape {
+    match kind {
+        "process" | "pipe" | "socket" | "eventfd" | "file_lock" | "sysv_semaphore" | "timer" | "stdin" | "other" => {
+            Shape::Outside
+        }
+        kind if kind.starts_with("cuda_") => Shape::Outside,
+        _ => Shape::Resource,
     }
 }
 

@@ -14,8 +14,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use self::page::{Color, Page};
-use self::parties::Parties;
 use super::Style;
+use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
 use crate::report::{Finding, Report, Severity, Thread, Verdict, without_address};
 
@@ -40,9 +40,9 @@ pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Re
     headline(report, &mut page);
     if !parties.is_empty() {
         page.blank();
-        parties.table(&mut page);
+        parties::table(&parties, &mut page);
         page.blank();
-        parties.edges(style, &mut page);
+        parties::edges(&parties, style, &mut page);
     }
     if report.cycles.is_empty() && report.summary != super::headline(report) {
         page.blank();
@@ -114,7 +114,7 @@ fn more_cycles(view: &View, style: &Style, page: &mut Page) {
     let cycles = &view.report.cycles;
     let arrow = if style.unicode { " → " } else { " -> " };
     for cycle in cycles.iter().skip(1).take(MORE_CYCLES) {
-        let mut names: Vec<String> = cycle.edges.iter().map(|edge| parties::waiter_name(view, edge)).collect();
+        let mut names: Vec<String> = cycle.edges.iter().map(|edge| who::waiter_name(view, edge)).collect();
         names.extend(names.first().cloned());
         page.prefixed("note:", Color::Cyan, &format!("another cycle: {}", names.join(arrow)));
     }

@@ -1,302 +1,77 @@
-//! Who takes part: the numbered table of holds and waits, and how each edge is known.
-//!
-//! For a cycle its members; for a lost owner the waiters and what is known of the owner; else the threads of the
-//! first finding.
+//! The parties as text: the numbered table of holds and waits, and a line for each edge.
 
 use textwrap::core::display_width;
 
 use super::page::Page;
 use crate::render::Style;
-use crate::render::view::{Key, View, keep_together};
-use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
+use crate::render::parties::Parties;
+use crate::render::view::keep_together;
+use crate::report::Certainty;
 
-/// Parties of a report without a cycle; a cycle is shown whole.
-const MOST: usize = 10;
-
-/// `holds X in CALL` or `waits for X in CALL`.
-struct Statement {
-    what: String,
-    call: Option<String>,
-}
-
-struct Party<'a> {
-    name: String,
-    thread: Option<Key<'a>>,
-    statements: Vec<Statement>,
-}
-
-/// How it is known that one party waits for another.
-struct EdgeLine {
-    from: usize,
-    to: Option<usize>,
-    evidence: String,
-    certainty: Certainty,
-}
-
-/// The numbered parties and the edges between them.
-pub(super) struct Parties<'a> {
-    parties: Vec<Party<'a>>,
-    edges: Vec<EdgeLine>,
-}
-
-/// The name of an edge's waiter.
-pub(super) fn waiter_name(view: &View, edge: &Edge) -> String {
-    match (edge.waiter, &edge.waiter_resource) {
-        (Some(tid), _) => view.thread_name(&edge.process, tid),
-        (None, Some(resource)) => view.resource_name(resource),
-        (None, None) => view.process_name(&edge.process),
-    }
-}
-
-impl<'a> Parties<'a> {
-    /// The parties of the report behind `view`.
-    pub(super) fn of(view: &View<'a>) -> Parties<'a> {
-        let mut parties = Parties { parties: Vec::new(), edges: Vec::new() };
-        let report = view.report;
-        if let Some(cycle) = report.cycles.first() {
-            parties.add_cycle(view, &cycle.edges);
-        } else if report.holds.iter().any(|hold| hold.gone.is_some()) && report.verdict.exit_code() != 0 {
-            parties.add_orphans(view);
+/// `1  name  holds X  in  CALL`, aligned where the lines fit, else one part a line.
+pub(super) fn table(parties: &Parties, page: &mut Page) {
+    let number = parties.parties.len().to_string().len();
+    let names = parties.parties.iter().map(|party| display_width(&party.name)).max().unwrap_or(0);
+    let all = || parties.parties.iter().flat_map(|party| &party.statements);
+    let whats = all().filter(|s| s.call.is_some()).map(|s| display_width(&s.what)).max().unwrap_or(0);
+    let start = 2 + number + 2 + names + 2;
+    // A call that is too long goes on below its own start, unless a name would stick out.
+    let calls = start + whats + "  in  ".len();
+    let aligned = all().all(|statement| match &statement.call {
+        Some(call) => call.split(' ').all(|word| calls + display_width(word) <= page.width()),
+        None => start + display_width(&statement.what) <= page.width(),
+    });
+    let beside = aligned || start + 24 <= page.width();
+    for (index, party) in parties.parties.iter().enumerate() {
+        let mut head = format!("  {:>number$}  {}", index + 1, keep_together(&party.name));
+        let indent = if beside { " ".repeat(start) } else { " ".repeat(2 + number + 4) };
+        if beside {
+            head.push_str(&" ".repeat(start.saturating_sub(display_width(&head))));
+        } else {
+            page.plain(&head);
+            head = indent.clone();
         }
-        if parties.is_empty() {
-            parties.add_finding(view);
-        }
-        parties
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.parties.is_empty()
-    }
-
-    /// Threads among the parties.
-    pub(super) fn threads(&self) -> impl Iterator<Item = Key<'a>> {
-        self.parties.iter().filter_map(|party| party.thread)
-    }
-
-    /// Threads among the parties with their numbers.
-    pub(super) fn numbered_threads(&self) -> impl Iterator<Item = (usize, &'a str, i32)> {
-        let numbered = self.parties.iter().enumerate();
-        numbered.filter_map(|(index, party)| party.thread.map(|(process, tid)| (index + 1, process, tid)))
-    }
-
-    fn add_cycle(&mut self, view: &View<'a>, edges: &'a [Edge]) {
-        for (index, edge) in edges.iter().enumerate() {
-            let before = &edges[(index + edges.len() - 1) % edges.len()];
-            let wait = wait_of(view, edge);
-            let hold = hold_of(view, before);
-            let mut statements = Vec::new();
-            statements.push(match hold {
-                Some(hold) => Statement { what: view.hold_statement(hold), call: view.hold_call(hold) },
-                None => Statement { what: view.held(&before.resource), call: None },
-            });
-            statements.push(match wait {
-                Some(wait) => Statement {
-                    what: view.wait_statement(wait),
-                    call: view.wait_call(wait, hold.and_then(|hold| hold.frame)),
-                },
-                None => Statement { what: format!("waits for {}", view.resource_name(&edge.resource)), call: None },
-            });
-            self.parties.push(Party {
-                name: waiter_name(view, edge),
-                thread: edge.waiter.map(|tid| (edge.process.as_str(), tid)),
-                statements,
-            });
-            self.edges.push(edge_line(index, Some((index + 1) % edges.len()), wait, hold_of(view, edge)));
-        }
-    }
-
-    /// Waiters first, then the owners that are gone.
-    fn add_orphans(&mut self, view: &View<'a>) {
-        let lost: Vec<&'a Hold> = view.report.holds.iter().filter(|hold| hold.gone.is_some()).collect();
-        let waits: Vec<(&'a Wait, &'a Hold)> = view
-            .report
-            .waits
-            .iter()
-            .filter_map(|wait| Some((wait, *lost.iter().find(|hold| hold.resource == wait.resource)?)))
-            .take(MOST)
-            .collect();
-        for (wait, _) in &waits {
-            self.parties.push(Party {
-                name: match wait.tid {
-                    Some(tid) => view.thread_name(&wait.process, tid),
-                    None => view.process_name(&wait.process),
-                },
-                thread: wait.tid.map(|tid| (wait.process.as_str(), tid)),
-                statements: vec![Statement { what: view.wait_statement(wait), call: view.wait_call(wait, None) }],
-            });
-        }
-        let mut owners: Vec<&str> = Vec::new();
-        for (_, hold) in &waits {
-            if owners.contains(&hold.resource.as_str()) {
-                continue;
-            }
-            owners.push(&hold.resource);
-            let why = match hold.gone {
-                Some(Gone::LeftInParent) => "left behind in the parent by fork",
-                Some(Gone::ProcessDead) => "its process is dead",
-                Some(Gone::Exited) | None => "exited",
-            };
-            let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
-            self.parties.push(Party {
-                name: keep_together(&format!("{name}, gone")),
-                thread: None,
-                statements: vec![Statement { what: format!("{} ({why})", view.hold_statement(hold)), call: None }],
-            });
-        }
-        for (index, (wait, hold)) in waits.iter().enumerate() {
-            let owner = owners.iter().position(|resource| *resource == hold.resource);
-            self.edges.push(edge_line(index, owner.map(|owner| waits.len() + owner), Some(wait), Some(hold)));
-        }
-    }
-
-    /// The threads of the first grave finding, with what they hold of it and what they wait for.
-    fn add_finding(&mut self, view: &View<'a>) {
-        let Some(finding) = view.report.findings.first().filter(|finding| finding.severity != Severity::Note) else {
-            return;
-        };
-        for reference in finding.threads.iter().take(MOST) {
-            let (process, tid) = (reference.process.as_str(), reference.tid);
-            let holds: Vec<&Hold> = finding
-                .resources
-                .iter()
-                .flat_map(|resource| view.holds_of(resource))
-                .copied()
-                .filter(|hold| hold.process == process && hold.tid == Some(tid))
-                .collect();
-            let outer = holds.iter().filter_map(|hold| hold.frame).max();
-            let mut statements: Vec<Statement> = holds
-                .iter()
-                .map(|hold| Statement { what: view.hold_statement(hold), call: view.hold_call(hold) })
-                .collect();
-            for wait in view.waits_of(process, tid) {
-                statements.push(Statement { what: view.wait_statement(wait), call: view.wait_call(wait, outer) });
-                let to = finding.threads.iter().take(MOST).position(|other| {
-                    view.holds_of(&wait.resource)
-                        .iter()
-                        .any(|hold| hold.process == other.process && hold.tid == Some(other.tid))
-                });
-                let hold = to.and_then(|to| {
-                    let other = &finding.threads[to];
-                    let mut holds = view.holds_of(&wait.resource).iter().copied();
-                    holds.find(|hold| hold.process == other.process && hold.tid == Some(other.tid))
-                });
-                self.edges.push(edge_line(self.parties.len(), to, Some(wait), hold));
-            }
-            if statements.is_empty() {
-                let thread = view.thread(process, tid);
-                statements.push(Statement {
-                    what: thread.map(|thread| thread.state.clone()).unwrap_or_default(),
-                    call: thread.and_then(|thread| view.where_is(thread)),
-                });
-            }
-            let thread = Some((process, tid));
-            self.parties.push(Party { name: view.thread_name(process, tid), thread, statements });
-        }
-    }
-
-    /// `1  name  holds X  in  CALL`, aligned where the lines fit, else one part a line.
-    pub(super) fn table(&self, page: &mut Page) {
-        let number = self.parties.len().to_string().len();
-        let names = self.parties.iter().map(|party| display_width(&party.name)).max().unwrap_or(0);
-        let all = || self.parties.iter().flat_map(|party| &party.statements);
-        let whats = all().filter(|s| s.call.is_some()).map(|s| display_width(&s.what)).max().unwrap_or(0);
-        let start = 2 + number + 2 + names + 2;
-        // A call that is too long goes on below its own start, unless a name would stick out.
-        let calls = start + whats + "  in  ".len();
-        let aligned = all().all(|statement| match &statement.call {
-            Some(call) => call.split(' ').all(|word| calls + display_width(word) <= page.width()),
-            None => start + display_width(&statement.what) <= page.width(),
-        });
-        let beside = aligned || start + 24 <= page.width();
-        for (index, party) in self.parties.iter().enumerate() {
-            let mut head = format!("  {:>number$}  {}", index + 1, keep_together(&party.name));
-            let indent = if beside { " ".repeat(start) } else { " ".repeat(2 + number + 4) };
-            if beside {
-                head.push_str(&" ".repeat(start.saturating_sub(display_width(&head))));
-            } else {
-                page.plain(&head);
-                head = indent.clone();
-            }
-            for statement in &party.statements {
-                let further = format!("{indent}    ");
-                match &statement.call {
-                    Some(call) if aligned => {
-                        let gap = " ".repeat(whats.saturating_sub(display_width(&statement.what)));
-                        page.paragraph(&" ".repeat(calls), &format!("{head}{}{gap}  in  {call}", statement.what));
-                    }
-                    Some(call) => {
-                        page.paragraph(&further, &format!("{head}{}", statement.what));
-                        page.paragraph(&format!("{further}  "), &format!("{indent}  in {call}"));
-                    }
-                    None => page.paragraph(&further, &format!("{head}{}", statement.what)),
+        for statement in &party.statements {
+            let further = format!("{indent}    ");
+            match &statement.call {
+                Some(call) if aligned => {
+                    let gap = " ".repeat(whats.saturating_sub(display_width(&statement.what)));
+                    page.paragraph(&" ".repeat(calls), &format!("{head}{}{gap}  in  {call}", statement.what));
                 }
-                head = indent.clone();
+                Some(call) => {
+                    page.paragraph(&further, &format!("{head}{}", statement.what));
+                    page.paragraph(&format!("{further}  "), &format!("{indent}  in {call}"));
+                }
+                None => page.paragraph(&further, &format!("{head}{}", statement.what)),
             }
-        }
-    }
-
-    /// `1 -> 2  evidence  exact`.
-    pub(super) fn edges(&self, style: &Style, page: &mut Page) {
-        let arrow = if style.unicode { "→" } else { "->" };
-        let heads: Vec<String> = self
-            .edges
-            .iter()
-            .map(|edge| match edge.to {
-                Some(to) => format!("  {} {arrow} {}  ", edge.from + 1, to + 1),
-                None => format!("  {} {arrow}    ", edge.from + 1),
-            })
-            .collect();
-        let head = heads.iter().map(|head| display_width(head)).max().unwrap_or(0);
-        let longest = self.edges.iter().map(|edge| display_width(&edge.evidence)).max().unwrap_or(0);
-        // "candidate" is the longest word for how sure.
-        let aligned = head + longest + 4 + 9 <= page.width();
-        for (edge, start) in self.edges.iter().zip(&heads) {
-            let certainty = match edge.certainty {
-                Certainty::Exact => "exact",
-                Certainty::Inferred => "inferred",
-                Certainty::Candidate => "candidate",
-            };
-            let start = format!("{start}{}", " ".repeat(head - display_width(start)));
-            let gap = if aligned { longest - display_width(&edge.evidence) + 4 } else { 4 };
-            page.paragraph(&" ".repeat(head), &format!("{start}{}{}{certainty}", edge.evidence, " ".repeat(gap)));
+            head = indent.clone();
         }
     }
 }
 
-/// The wait behind an edge.
-fn wait_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Wait> {
-    view.report.waits.iter().find(|wait| {
-        wait.process == edge.process
-            && wait.tid == edge.waiter
-            && wait.waiter_resource == edge.waiter_resource
-            && wait.resource == edge.resource
-    })
-}
-
-/// The hold behind an edge.
-fn hold_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Hold> {
-    let holds = view.holds_of(&edge.resource);
-    holds.iter().copied().find(|hold| hold.process == edge.holder_process && hold.tid == edge.holder)
-}
-
-fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&Hold>) -> EdgeLine {
-    let mut evidence: Vec<&str> = Vec::new();
-    let said = wait.iter().flat_map(|wait| &wait.evidence).chain(hold.iter().flat_map(|hold| &hold.evidence));
-    for sentence in said {
-        // What another sentence says as well, as its beginning, is said once: the longer way.
-        if let Some(shorter) = evidence.iter_mut().find(|known| sentence.starts_with(**known)) {
-            *shorter = sentence;
-        } else if !evidence.iter().any(|known| known.starts_with(sentence.as_str())) {
-            evidence.push(sentence);
-        }
+/// `1 -> 2  evidence  exact`.
+pub(super) fn edges(parties: &Parties, style: &Style, page: &mut Page) {
+    let arrow = if style.unicode { "→" } else { "->" };
+    let heads: Vec<String> = parties
+        .edges
+        .iter()
+        .map(|edge| match edge.to {
+            Some(to) => format!("  {} {arrow} {}  ", edge.from + 1, to + 1),
+            None => format!("  {} {arrow}    ", edge.from + 1),
+        })
+        .collect();
+    let head = heads.iter().map(|head| display_width(head)).max().unwrap_or(0);
+    let longest = parties.edges.iter().map(|edge| display_width(&edge.evidence)).max().unwrap_or(0);
+    // "candidate" is the longest word for how sure.
+    let aligned = head + longest + 4 + 9 <= page.width();
+    for (edge, start) in parties.edges.iter().zip(&heads) {
+        let certainty = match edge.certainty {
+            Certainty::Exact => "exact",
+            Certainty::Inferred => "inferred",
+            Certainty::Candidate => "candidate",
+        };
+        let start = format!("{start}{}", " ".repeat(head - display_width(start)));
+        let gap = if aligned { longest - display_width(&edge.evidence) + 4 } else { 4 };
+        page.paragraph(&" ".repeat(head), &format!("{start}{}{}{certainty}", edge.evidence, " ".repeat(gap)));
     }
-    let mut evidence = evidence.join("; ");
-    if evidence.is_empty() {
-        evidence.push_str("no evidence recorded");
-    }
-    if let Some(since) = wait.and_then(|wait| wait.since_ms).filter(|since| *since >= 1000) {
-        evidence.push_str(&format!("; asleep for {:.1} s", since as f64 / 1000.0));
-    }
-    let sure = [wait.map(|wait| wait.certainty), hold.map(|hold| hold.certainty)];
-    EdgeLine { from, to, evidence, certainty: sure.into_iter().flatten().min().unwrap_or(Certainty::Candidate) }
 }

@@ -1,0 +1,231 @@
+//! Who takes part: holds and waits of each party by number, and how each edge is known.
+//!
+//! In: a [`View`]. Out: [`Parties`]: for a cycle its members; for a lost owner the waiters and what is known of the owner; else
+//! the threads of the first finding. Neither escapes nor lays out anything.
+
+use super::view::{Key, View, keep_together};
+use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
+
+/// Parties of a report without a cycle; a cycle is shown whole.
+const MOST: usize = 10;
+
+/// `holds X in CALL` or `waits for X in CALL`.
+pub(super) struct Statement {
+    pub(super) what: String,
+    pub(super) call: Option<String>,
+}
+
+/// One of those who wait for each other.
+pub(super) struct Party<'a> {
+    pub(super) name: String,
+    pub(super) thread: Option<Key<'a>>,
+    pub(super) statements: Vec<Statement>,
+}
+
+/// How it is known that one party waits for another.
+pub(super) struct EdgeLine {
+    pub(super) from: usize,
+    pub(super) to: Option<usize>,
+    pub(super) evidence: String,
+    pub(super) certainty: Certainty,
+}
+
+/// The numbered parties and the edges between them.
+pub(super) struct Parties<'a> {
+    pub(super) parties: Vec<Party<'a>>,
+    pub(super) edges: Vec<EdgeLine>,
+}
+
+/// The name of an edge's waiter.
+pub(super) fn waiter_name(view: &View, edge: &Edge) -> String {
+    match (edge.waiter, &edge.waiter_resource) {
+        (Some(tid), _) => view.thread_name(&edge.process, tid),
+        (None, Some(resource)) => view.resource_name(resource),
+        (None, None) => view.process_name(&edge.process),
+    }
+}
+
+impl<'a> Parties<'a> {
+    /// The parties of the report behind `view`.
+    pub(super) fn of(view: &View<'a>) -> Parties<'a> {
+        let mut parties = Parties { parties: Vec::new(), edges: Vec::new() };
+        let report = view.report;
+        if let Some(cycle) = report.cycles.first() {
+            parties.add_cycle(view, &cycle.edges);
+        } else if report.holds.iter().any(|hold| hold.gone.is_some()) && report.verdict.exit_code() != 0 {
+            parties.add_orphans(view);
+        }
+        if parties.is_empty() {
+            parties.add_finding(view);
+        }
+        parties
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.parties.is_empty()
+    }
+
+    /// Threads among the parties.
+    pub(super) fn threads(&self) -> impl Iterator<Item = Key<'a>> {
+        self.parties.iter().filter_map(|party| party.thread)
+    }
+
+    /// Threads among the parties with their numbers.
+    pub(super) fn numbered_threads(&self) -> impl Iterator<Item = (usize, &'a str, i32)> {
+        let numbered = self.parties.iter().enumerate();
+        numbered.filter_map(|(index, party)| party.thread.map(|(process, tid)| (index + 1, process, tid)))
+    }
+
+    fn add_cycle(&mut self, view: &View<'a>, edges: &'a [Edge]) {
+        for (index, edge) in edges.iter().enumerate() {
+            let before = &edges[(index + edges.len() - 1) % edges.len()];
+            let wait = wait_of(view, edge);
+            let hold = hold_of(view, before);
+            let mut statements = Vec::new();
+            statements.push(match hold {
+                Some(hold) => Statement { what: view.hold_statement(hold), call: view.hold_call(hold) },
+                None => Statement { what: view.held(&before.resource), call: None },
+            });
+            statements.push(match wait {
+                Some(wait) => Statement {
+                    what: view.wait_statement(wait),
+                    call: view.wait_call(wait, hold.and_then(|hold| hold.frame)),
+                },
+                None => Statement { what: format!("waits for {}", view.resource_name(&edge.resource)), call: None },
+            });
+            self.parties.push(Party {
+                name: waiter_name(view, edge),
+                thread: edge.waiter.map(|tid| (edge.process.as_str(), tid)),
+                statements,
+            });
+            self.edges.push(edge_line(index, Some((index + 1) % edges.len()), wait, hold_of(view, edge)));
+        }
+    }
+
+    /// Waiters first, then the owners that are gone.
+    fn add_orphans(&mut self, view: &View<'a>) {
+        let lost: Vec<&'a Hold> = view.report.holds.iter().filter(|hold| hold.gone.is_some()).collect();
+        let waits: Vec<(&'a Wait, &'a Hold)> = view
+            .report
+            .waits
+            .iter()
+            .filter_map(|wait| Some((wait, *lost.iter().find(|hold| hold.resource == wait.resource)?)))
+            .take(MOST)
+            .collect();
+        for (wait, _) in &waits {
+            self.parties.push(Party {
+                name: match wait.tid {
+                    Some(tid) => view.thread_name(&wait.process, tid),
+                    None => view.process_name(&wait.process),
+                },
+                thread: wait.tid.map(|tid| (wait.process.as_str(), tid)),
+                statements: vec![Statement { what: view.wait_statement(wait), call: view.wait_call(wait, None) }],
+            });
+        }
+        let mut owners: Vec<&str> = Vec::new();
+        for (_, hold) in &waits {
+            if owners.contains(&hold.resource.as_str()) {
+                continue;
+            }
+            owners.push(&hold.resource);
+            let why = match hold.gone {
+                Some(Gone::LeftInParent) => "left behind in the parent by fork",
+                Some(Gone::ProcessDead) => "its process is dead",
+                Some(Gone::Exited) | None => "exited",
+            };
+            let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
+            self.parties.push(Party {
+                name: keep_together(&format!("{name}, gone")),
+                thread: None,
+                statements: vec![Statement { what: format!("{} ({why})", view.hold_statement(hold)), call: None }],
+            });
+        }
+        for (index, (wait, hold)) in waits.iter().enumerate() {
+            let owner = owners.iter().position(|resource| *resource == hold.resource);
+            self.edges.push(edge_line(index, owner.map(|owner| waits.len() + owner), Some(wait), Some(hold)));
+        }
+    }
+
+    /// The threads of the first grave finding, with what they hold of it and what they wait for.
+    fn add_finding(&mut self, view: &View<'a>) {
+        let Some(finding) = view.report.findings.first().filter(|finding| finding.severity != Severity::Note) else {
+            return;
+        };
+        for reference in finding.threads.iter().take(MOST) {
+            let (process, tid) = (reference.process.as_str(), reference.tid);
+            let holds: Vec<&Hold> = finding
+                .resources
+                .iter()
+                .flat_map(|resource| view.holds_of(resource))
+                .copied()
+                .filter(|hold| hold.process == process && hold.tid == Some(tid))
+                .collect();
+            let outer = holds.iter().filter_map(|hold| hold.frame).max();
+            let mut statements: Vec<Statement> = holds
+                .iter()
+                .map(|hold| Statement { what: view.hold_statement(hold), call: view.hold_call(hold) })
+                .collect();
+            for wait in view.waits_of(process, tid) {
+                statements.push(Statement { what: view.wait_statement(wait), call: view.wait_call(wait, outer) });
+                let to = finding.threads.iter().take(MOST).position(|other| {
+                    view.holds_of(&wait.resource)
+                        .iter()
+                        .any(|hold| hold.process == other.process && hold.tid == Some(other.tid))
+                });
+                let hold = to.and_then(|to| {
+                    let other = &finding.threads[to];
+                    let mut holds = view.holds_of(&wait.resource).iter().copied();
+                    holds.find(|hold| hold.process == other.process && hold.tid == Some(other.tid))
+                });
+                self.edges.push(edge_line(self.parties.len(), to, Some(wait), hold));
+            }
+            if statements.is_empty() {
+                let thread = view.thread(process, tid);
+                statements.push(Statement {
+                    what: thread.map(|thread| thread.state.clone()).unwrap_or_default(),
+                    call: thread.and_then(|thread| view.where_is(thread)),
+                });
+            }
+            let thread = Some((process, tid));
+            self.parties.push(Party { name: view.thread_name(process, tid), thread, statements });
+        }
+    }
+}
+
+/// The wait behind an edge.
+fn wait_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Wait> {
+    view.report.waits.iter().find(|wait| {
+        wait.process == edge.process
+            && wait.tid == edge.waiter
+            && wait.waiter_resource == edge.waiter_resource
+            && wait.resource == edge.resource
+    })
+}
+
+/// The hold behind an edge.
+fn hold_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Hold> {
+    let holds = view.holds_of(&edge.resource);
+    holds.iter().copied().find(|hold| hold.process == edge.holder_process && hold.tid == edge.holder)
+}
+
+fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&Hold>) -> EdgeLine {
+    let mut evidence: Vec<&str> = Vec::new();
+    let said = wait.iter().flat_map(|wait| &wait.evidence).chain(hold.iter().flat_map(|hold| &hold.evidence));
+    for sentence in said {
+        // What another sentence says as well, as its beginning, is said once: the longer way.
+        if let Some(shorter) = evidence.iter_mut().find(|known| sentence.starts_with(**known)) {
+            *shorter = sentence;
+        } else if !evidence.iter().any(|known| known.starts_with(sentence.as_str())) {
+            evidence.push(sentence);
+        }
+    }
+    let mut evidence = evidence.join("; ");
+    if evidence.is_empty() {
+        evidence.push_str("no evidence recorded");
+    }
+    if let Some(since) = wait.and_then(|wait| wait.since_ms).filter(|since| *since >= 1000) {
+        evidence.push_str(&format!("; asleep for {:.1} s", since as f64 / 1000.0));
+    }
+    let sure = [wait.map(|wait| wait.certainty), hold.map(|hold| hold.certainty)];
+    EdgeLine { from, to, evidence, certainty: sure.into_iter().flatten().min().unwrap_or(Certainty::Candidate) }
+}
