@@ -11,7 +11,7 @@
 //! decode    image, threads         -> waits::Observations waits and holds, each with certainty and evidence
 //! graph     waits, holds           -> graph::WaitGraph    pure; knows no lock family
 //! judge     graph(s)               -> verdict::Judgement  verdict and findings
-//! report    owned, serialisable    -> render::{text, json, svg, dot, mermaid, markdown, junit, github}
+//! report    owned, serialisable    -> render::{text, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
 //! [`run`] goes round it: it samples /proc, decides when to look and what equal looks prove, while [`cli`] owns the processes,

@@ -146,7 +146,7 @@ pub struct LimitArguments {
 /// Where the report of a hang goes, beside standard error.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ReportArguments {
-    /// A folder for the reports (text, JSON, Markdown, JUnit) and a snapshot; made if it is not there
+    /// A folder for the reports (text, HTML, JSON, Markdown, JUnit) and a snapshot; made if it is not there
     #[arg(long, value_name = "DIR", env = REPORT_DIRECTORY)]
     pub report_dir: Option<PathBuf>,
     /// Write JUnit's XML with the hang as a failed test; only after a hang, and what was there before is removed
@@ -230,7 +230,7 @@ pub struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Write to FILE, in the format of its ending (.txt, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
+    /// Write to FILE, in the format of its ending (.txt, .html, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,

@@ -40,7 +40,7 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         match Format::from_path(path).or(arguments.format) {
             Some(format) => Ok(Destination::File(path.clone(), format)),
             None => Err(CliError::new(format!("the ending of `{}` names no format", path.display()))
-                .hint("use .txt, .md, .json, .dot, .gv, .svg, .mmd or .snapshot, or say --format")),
+                .hint("use .txt, .html, .md, .json, .dot, .gv, .svg, .mmd or .snapshot, or say --format")),
         }
     };
     arguments.files.iter().map(file).collect()

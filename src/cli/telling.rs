@@ -133,7 +133,7 @@ impl Teller {
 
     /// The report in each form.
     fn keep(&self, directory: &Path, what: &str, report: &Report) -> Result<Vec<PathBuf>, CliError> {
-        let forms = [("txt", Format::Text), ("json", Format::Json), ("md", Format::Markdown)];
+        let forms = [("txt", Format::Text), ("html", Format::Html), ("json", Format::Json), ("md", Format::Markdown)];
         let write = |(ending, format)| {
             let path = directory.join(self.file(what, ending));
             output::report(&path, report, format).map(|()| path)

@@ -1,11 +1,12 @@
 //! Renderers: a [`Report`] in, bytes out.
 //!
-//! [`text`] is for people, [`json`] for programs, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
+//! [`text`] and [`html`] are for people, [`json`] for programs, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
 pub mod dot;
 pub mod github;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod markdown;
@@ -30,6 +31,8 @@ pub enum Format {
     Json,
     /// Graphviz, the cycle in red.
     Dot,
+    /// For a browser: one file, without scripts and without network.
+    Html,
     /// The same graph as a picture.
     Svg,
     /// The same graph for Mermaid.
@@ -45,6 +48,7 @@ impl Format {
             "txt" => Some(Format::Text),
             "json" => Some(Format::Json),
             "dot" | "gv" => Some(Format::Dot),
+            "html" | "htm" => Some(Format::Html),
             "svg" => Some(Format::Svg),
             "mmd" | "mermaid" => Some(Format::Mermaid),
             "md" | "markdown" => Some(Format::Markdown),
@@ -113,6 +117,7 @@ pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::
         Format::Text => text::render(report, style, out),
         Format::Json => json::render(report, out),
         Format::Dot => dot::render(report, out),
+        Format::Html => html::render(report, out),
         Format::Svg => svg::render(report, out),
         Format::Mermaid => mermaid::render(report, out),
         Format::Markdown => markdown::render(report, out),
@@ -132,6 +137,24 @@ pub fn headline(report: &Report) -> &str {
             Verdict::Stuck => "nobody can end a wait",
         },
     }
+}
+
+/// `captured 13 threads, stopped for 0.8 ms, looked twice`.
+fn captured(report: &Report) -> String {
+    let count = report.capture.threads;
+    let mut line = format!("captured {count} {}", if count == 1 { "thread" } else { "threads" });
+    if let Some(path) = &report.source.path {
+        line.push_str(&format!(" from {path}"));
+    }
+    if report.capture.pause_us > 0 {
+        line.push_str(&format!(", stopped for {:.1} ms", report.capture.pause_us as f64 / 1000.0));
+    }
+    match report.capture.looks {
+        0 | 1 => {}
+        2 => line.push_str(", looked twice"),
+        looks => line.push_str(&format!(", looked {looks} times")),
+    }
+    line
 }
 
 /// Make a string of the target harmless: control characters and marks that reorder a line become escapes.

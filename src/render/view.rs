@@ -3,7 +3,7 @@
 //! In: a [`Report`]. Out: short strings, neither escaped nor wrapped; spaces that must not become line breaks are
 //! no-break spaces. Lays nothing out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::python::library;
 use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait, held};
@@ -168,6 +168,32 @@ impl<'a> View<'a> {
         Some(self.call(thread, index))
     }
 
+    /// What a thread waits for, or its state; and the call in which it does.
+    pub(super) fn doing(&self, process: &str, thread: &Thread) -> (String, Option<String>) {
+        match self.waits_of(process, thread.tid) {
+            [wait] => (self.wait_statement(wait), self.wait_call(wait, None)),
+            [wait, more @ ..] => {
+                (format!("{} or {} more", self.wait_statement(wait), more.len()), self.wait_call(wait, None))
+            }
+            [] => (thread.state.clone(), self.where_is(thread)),
+        }
+    }
+
+    /// Frames of a thread that wait or took something, with words for it.
+    pub(super) fn marks(&self, process: &str, thread: &Thread) -> Vec<(usize, String)> {
+        let waiting: BTreeSet<usize> =
+            self.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
+        let held = self.report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(thread.tid));
+        let took = held.filter_map(|hold| Some((hold.frame?, format!("took {}", self.resource_name(&hold.resource)))));
+        waiting.into_iter().map(|frame| (frame, "waits here".to_string())).chain(took).collect()
+    }
+
+    /// Each thread with the id of its process.
+    pub(super) fn each_thread(&self) -> impl Iterator<Item = (&'a str, &'a Thread)> + use<'a> {
+        let processes = self.report.processes.iter();
+        processes.flat_map(|process| process.threads.iter().map(move |thread| (process.id.as_str(), thread)))
+    }
+
     /// What a thread is doing, for one line: its waiting call, else its innermost frame with a name.
     pub(super) fn where_is(&self, thread: &Thread) -> Option<String> {
         let index = thread.frames.iter().position(|frame| frame.function.is_some())?;
@@ -282,6 +308,12 @@ pub(super) fn place(frame: &Frame) -> Option<String> {
         Some(line) => format!("{file}:{line}"),
         None => file.to_string(),
     }))
+}
+
+/// Where a frame is: `train.py:56`, else its module.
+pub(super) fn place_or_module(frame: &Frame) -> Option<String> {
+    let module = || frame.module.as_deref().filter(|_| frame.function.is_some());
+    place(frame).or_else(|| module().map(|module| keep_together(base_name(module))))
 }
 
 /// The last part of a path.

@@ -194,7 +194,7 @@ fn a_hang_ends_pytest_with_the_test_in_the_junit_file() {
     ]);
     assert_eq!(run.failures(), ["tests.test_locks::test_bad", "tests.test_locks::test_hangs"], "{}", run.junit);
     assert!(run.junit.contains("type=\"deadlock\"") && run.junit.contains("[[ATTACHMENT|"), "{}", run.junit);
-    assert_eq!(suite.reports().len(), 5, "{:?}", suite.reports());
+    assert_eq!(suite.reports().len(), 6, "{:?}", suite.reports());
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn a_deadlock_is_ended_and_reported() {
         .filter_map(|entry| Some(entry.file_name().to_str()?.split_once('.')?.1.to_owned()))
         .collect();
     endings.sort();
-    assert_eq!(endings, ["json", "md", "snapshot.zst", "txt", "xml"]);
+    assert_eq!(endings, ["html", "json", "md", "snapshot.zst", "txt", "xml"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod parties;
 #[cfg(test)]
 pub(in crate::render) mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use self::page::{Color, Page};
@@ -64,7 +64,7 @@ pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Re
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
     }
-    page.plain(&last_line(report));
+    page.plain(&super::captured(report));
     page.write(out)
 }
 
@@ -143,7 +143,8 @@ fn rest(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut 
         let other = if members.is_empty() && victims.is_empty() { "" } else { " for other things" };
         clauses.push(format!("{} {wait}{other}{}", threads(count), list(&groups)));
     }
-    let idle = each_thread(view)
+    let idle = view
+        .each_thread()
         .filter(|&(process, thread)| apart((process, thread.tid)) && view.waits_of(process, thread.tid).is_empty())
         .count();
     if idle > 0 && clauses.is_empty() && members.is_empty() {
@@ -166,7 +167,7 @@ fn rest(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut 
 /// The threads that `chosen` picks, counted by what they wait for, the most common first.
 fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
     let mut groups: Vec<(String, usize)> = Vec::new();
-    for (process, thread) in each_thread(view) {
+    for (process, thread) in view.each_thread() {
         let waits = view.waits_of(process, thread.tid);
         let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
         // Without the address: a pool's 64 condition variables are one group.
@@ -209,20 +210,9 @@ fn threads(count: usize) -> String {
     if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
 }
 
-fn each_thread<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a str, &'a Thread)> {
-    let processes = view.report.processes.iter();
-    processes.flat_map(|process| process.threads.iter().map(move |thread| (process.id.as_str(), thread)))
-}
-
 /// A party's stack, innermost first, with the waiting and the holding frame marked.
 fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut Page) {
-    let waiting: BTreeSet<usize> = view.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
-    let held = view.report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(thread.tid));
-    let marks: Vec<(usize, String)> = waiting
-        .iter()
-        .map(|&frame| (frame, "waits here".to_string()))
-        .chain(held.filter_map(|hold| Some((hold.frame?, format!("took {}", view.resource_name(&hold.resource))))))
-        .collect();
+    let marks = view.marks(process, thread);
     page.plain(&format!("stack of {number}, {}:", view.thread_name(process, thread.tid)));
     if thread.frames.is_empty() {
         page.plain("     no frame could be read");
@@ -245,12 +235,8 @@ fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut 
         }
         let mut line =
             format!("{} #{index:<3} {}", if mark.is_empty() { " " } else { ">" }, view::function_name(frame));
-        match (view::place(frame), &frame.module) {
-            (Some(place), _) => line.push_str(&format!("  {place}")),
-            (None, Some(module)) if frame.function.is_some() => {
-                line.push_str(&format!("  {}", keep_together(view::base_name(module))));
-            }
-            _ => {}
+        if let Some(place) = view::place_or_module(frame) {
+            line.push_str(&format!("  {place}"));
         }
         if frame.trust.as_deref() == Some("scan") {
             line.push_str("  (found by a scan)");
@@ -270,7 +256,7 @@ fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut 
 /// One line for each thread that is no party, victims first, and a count of those left out.
 fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
     let mut others: Vec<(&str, &Thread)> =
-        each_thread(view).filter(|&(process, thread)| !members.contains(&(process, thread.tid))).collect();
+        view.each_thread().filter(|&(process, thread)| !members.contains(&(process, thread.tid))).collect();
     if others.is_empty() {
         return;
     }
@@ -280,14 +266,7 @@ fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mu
     let mut row_of: HashMap<String, usize> = HashMap::new();
     for &(process, thread) in &others {
         let name = view.thread_name(process, thread.tid);
-        let (doing, call) = match view.waits_of(process, thread.tid) {
-            [wait] => (view.wait_statement(wait), view.wait_call(wait, None)),
-            [wait, more @ ..] => {
-                let doing = format!("{} or {} more", view.wait_statement(wait), more.len());
-                (doing, view.wait_call(wait, None))
-            }
-            [] => (thread.state.clone(), view.where_is(thread)),
-        };
+        let (doing, call) = view.doing(process, thread);
         let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
         let role = thread.role.as_deref().map(|role| format!(", {role},")).unwrap_or_default();
         let alike = format!("{role}{}{call}", without_address(&doing));
@@ -329,21 +308,4 @@ const FEW_ALIKE: usize = 4;
 struct Row {
     text: String,
     more: Vec<String>,
-}
-
-/// `captured 13 threads, stopped for 0.8 ms, looked twice`.
-fn last_line(report: &Report) -> String {
-    let mut line = format!("captured {}", threads(report.capture.threads));
-    if let Some(path) = &report.source.path {
-        line.push_str(&format!(" from {path}"));
-    }
-    if report.capture.pause_us > 0 {
-        line.push_str(&format!(", stopped for {:.1} ms", report.capture.pause_us as f64 / 1000.0));
-    }
-    match report.capture.looks {
-        0 | 1 => {}
-        2 => line.push_str(", looked twice"),
-        looks => line.push_str(&format!(", looked {looks} times")),
-    }
-    line
 }

@@ -1,0 +1,347 @@
+//! The report for a browser: one file, without scripts, fonts or network, that a viewer of artefacts shows as it is.
+//!
+//! In: a [`Report`]. Out: HTML: the sentence, the graph, the parties, how each link is known, what to change, the parties' stacks
+//! side by side, the other threads by equal stacks, gaps. It decides nothing; `maud` escapes every string, and control characters
+//! and marks that reorder lines are made visible before.
+
+use std::collections::HashMap;
+use std::io;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::parties::{Parties, Party};
+use super::view::{self, Key, View};
+use super::{captured, escape, headline, svg};
+use crate::report::{Certainty, Finding, Report, Severity, Thread};
+
+/// Groups of equal stacks that are shown, and frames of each; the rest is counted.
+const MOST_GROUPS: usize = 100;
+const MOST_FRAMES: usize = 60;
+/// Names of a group's threads.
+const MOST_NAMES: usize = 40;
+/// Longest text of one place: names of functions and variables have no end of their own.
+const MOST_TEXT: usize = 600;
+const STYLE: &str = include_str!("report.css");
+/// Even a browser that runs scripts runs none of this file's, and asks nobody for anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// Write `report` as one page.
+pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    out.write_all(page(report).into_string().as_bytes())
+}
+
+/// A string of the target, made visible and cut.
+fn text(text: &str) -> String {
+    let shown = escape(text);
+    match shown.char_indices().nth(MOST_TEXT) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}
+
+fn page(report: &Report) -> Markup {
+    let view = View::new(report, "←");
+    let parties = Parties::of(&view);
+    let wrong = report.verdict.exit_code() != 0;
+    let verdict = report.verdict.as_str();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "lockscope: " (verdict) ": " (text(headline(report))) }
+                style { (PreEscaped(STYLE)) (PreEscaped(svg::STYLE)) }
+            }
+            body {
+                header class=(if wrong { "wrong" } else { "fine" }) {
+                    p.verdict { (verdict) }
+                    h1 { (text(headline(report))) }
+                    @if report.summary != headline(report) { p { (text(&report.summary)) } }
+                    p.quiet { (text(&processes(&view))) }
+                }
+                main {
+                    @if !report.waits.is_empty() { (graph(report)) }
+                    @if !parties.is_empty() { (who(&parties)) (evidence(&parties)) }
+                    @if !report.findings.is_empty() { (advice(report)) }
+                    @if !parties.is_empty() { (stacks(&view, &parties)) }
+                    (others(&view, &parties))
+                    @if !report.gaps.is_empty() { (gaps(report)) }
+                }
+                footer { p { (text(&captured(report))) "; lockscope " (report.lockscope) } }
+            }
+        }
+    }
+}
+
+/// `python3 train.py, process 885; ...`.
+fn processes(view: &View) -> String {
+    const MOST: usize = 8;
+    let all = &view.report.processes;
+    let mut parts: Vec<String> = all
+        .iter()
+        .take(MOST)
+        .map(|process| {
+            let words =
+                if process.cmdline.is_empty() { view.process_name(&process.id) } else { process.cmdline.join(" ") };
+            let python =
+                process.python.as_ref().map(|python| format!(", CPython {}", python.version)).unwrap_or_default();
+            format!("{words} (process {}{python})", process.pid)
+        })
+        .collect();
+    if all.len() > MOST {
+        parts.push(format!("and {} more", all.len() - MOST));
+    }
+    parts.join("; ")
+}
+
+fn graph(report: &Report) -> Markup {
+    html! {
+        section aria-labelledby="graph" {
+            h2 id="graph" { "Who waits for whom" }
+            figure {
+                div.scroll tabindex="0" role="group" aria-label="Wait-for graph" { (PreEscaped(svg::graph(report, false))) }
+                figcaption {
+                    "An arrow leads from who waits to what is waited for, and from there to who has it. Boxes are threads, rounded "
+                    "boxes locks and the like, pointed ones lead out of the process. Red and thick: a cycle. Drawn through: exact; "
+                    "dashed: inferred; dotted: one of several candidates."
+                }
+            }
+        }
+    }
+}
+
+fn who(parties: &Parties) -> Markup {
+    html! {
+        section aria-labelledby="parties" {
+            h2 id="parties" { "Who takes part" }
+            ol.parties {
+                @for party in &parties.parties {
+                    li {
+                        strong { (text(&party.name)) }
+                        ul {
+                            @for statement in &party.statements {
+                                li { (text(&statement.what)) @if let Some(call) = &statement.call { " in " code { (text(call)) } } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn evidence(parties: &Parties) -> Markup {
+    html! {
+        section aria-labelledby="evidence" {
+            h2 id="evidence" { "How it is known" }
+            div.scroll tabindex="0" role="group" aria-label="Evidence" {
+                table {
+                    thead { tr { th scope="col" { "link" } th scope="col" { "evidence" } th scope="col" { "how sure" } } }
+                    tbody {
+                        @for edge in &parties.edges {
+                            tr {
+                                th scope="row" { (edge.from + 1) " → " @if let Some(to) = edge.to { (to + 1) } }
+                                td { (text(&edge.evidence)) }
+                                td { (certainty(edge.certainty)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn certainty(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Exact => "exact",
+        Certainty::Inferred => "inferred",
+        Certainty::Candidate => "candidate",
+    }
+}
+
+fn advice(report: &Report) -> Markup {
+    html! {
+        section aria-labelledby="advice" {
+            h2 id="advice" { "What to change" }
+            @for finding in &report.findings { (one_finding(finding)) }
+        }
+    }
+}
+
+fn one_finding(finding: &Finding) -> Markup {
+    let severity = match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    };
+    html! {
+        article {
+            h3 { span class=(severity) { (severity) } " " (text(&finding.title)) " " code { (text(&finding.code)) } }
+            @if !finding.message.is_empty() { p { (text(&finding.message)) } }
+            @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (text(help)) } } } }
+            @if !finding.references.is_empty() { p.quiet { "The same elsewhere: " (text(&finding.references.join(", "))) } }
+            p.quiet { code { "lockscope explain " (text(&finding.code)) } }
+        }
+    }
+}
+
+fn stacks(view: &View, parties: &Parties) -> Markup {
+    let threads = parties.parties.iter().enumerate().filter_map(|(index, party): (usize, &Party)| {
+        let (process, tid) = party.thread?;
+        Some((index + 1, process, view.thread(process, tid)?))
+    });
+    html! {
+        section aria-labelledby="stacks" {
+            h2 id="stacks" { "Their stacks" }
+            div.side {
+                @for (number, process, thread) in threads {
+                    article {
+                        h3 { (number) ", " (text(&view.thread_name(process, thread.tid))) }
+                        (stack(view, process, thread))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Innermost first, with the frames that wait or took something marked.
+fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
+    let marks = view.marks(process, thread);
+    let frames = || thread.frames.iter().enumerate().filter(|(_, frame)| frame.kind != "boundary");
+    let marked = |index: usize| marks.iter().filter(move |(frame, _)| *frame == index).map(|(_, words)| words.as_str());
+    let mut left = MOST_FRAMES;
+    let shown: Vec<_> = frames()
+        .filter(|(index, _)| {
+            left = left.saturating_sub(1);
+            left > 0 || marked(*index).next().is_some()
+        })
+        .collect();
+    let hidden = frames().count() - shown.len();
+    html! {
+        @if shown.is_empty() { p.quiet { "no frame could be read" } }
+        ol.stack {
+            @for (index, frame) in shown {
+                @let words = marked(index).collect::<Vec<_>>().join(", ");
+                li class=[(!words.is_empty()).then_some("marked")] value=(index) {
+                    code { (text(&view::function_name(frame))) }
+                    @if let Some(place) = view::place_or_module(frame) { " " span.place { (text(&place)) } }
+                    @if !words.is_empty() { " " strong { (text(&words)) } }
+                    @if !frame.locals.is_empty() {
+                        dl { @for (name, value) in &frame.locals { dt { (text(name)) } dd { (text(value)) } } }
+                    }
+                }
+            }
+        }
+        @if hidden > 0 { p.quiet { (hidden) " more frames are in the JSON" } }
+    }
+}
+
+/// Threads with equal stacks that do the same.
+struct Group<'a> {
+    doing: String,
+    members: Vec<(&'a str, &'a Thread)>,
+}
+
+fn others(view: &View, parties: &Parties) -> Markup {
+    let members: Vec<Key> = parties.threads().collect();
+    let victims = view.victims(&members.iter().copied().collect());
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known: HashMap<(String, Vec<String>), usize> = HashMap::new();
+    for (process, thread) in view.each_thread().filter(|(process, thread)| !members.contains(&(*process, thread.tid))) {
+        let (what, call) = view.doing(process, thread);
+        let call = call.map(|call| format!(" in {call}")).unwrap_or_default();
+        let role = thread.role.as_deref().map(|role| format!("{role}: ")).unwrap_or_default();
+        let because = if victims.contains(&(process, thread.tid)) { ", because of this" } else { "" };
+        let alike = format!("{role}{}{call}{because}", crate::report::without_address(&what));
+        let frames = thread.frames.iter().map(view::function_name).collect();
+        let group = *known.entry((alike.clone(), frames)).or_insert_with(|| {
+            groups.push(Group { doing: alike, members: Vec::new() });
+            groups.len() - 1
+        });
+        groups[group].members.push((process, thread));
+    }
+    if groups.is_empty() {
+        return html! {};
+    }
+    groups.sort_by_key(|group| {
+        let (process, thread) = group.members[0];
+        (!victims.contains(&(process, thread.tid)), std::cmp::Reverse(group.members.len()))
+    });
+    let hidden: usize = groups.iter().skip(MOST_GROUPS).map(|group| group.members.len()).sum();
+    html! {
+        section aria-labelledby="others" {
+            h2 id="others" { @if members.is_empty() { "Threads" } @else { "Other threads" } }
+            @for group in groups.iter().take(MOST_GROUPS) {
+                details {
+                    summary {
+                        (group.members.len()) @if group.members.len() == 1 { " thread: " } @else { " threads: " }
+                        (text(&group.doing))
+                    }
+                    p { (text(&names(view, group))) }
+                    @if let Some((process, thread)) = group.members.first() { (stack(view, process, thread)) }
+                }
+            }
+            @if hidden > 0 { p { (hidden) " more threads are in the JSON" } }
+        }
+    }
+}
+
+fn names(view: &View, group: &Group) -> String {
+    let names = group.members.iter().take(MOST_NAMES).map(|(process, thread)| view.thread_name(process, thread.tid));
+    let mut names: Vec<String> = names.collect();
+    if group.members.len() > MOST_NAMES {
+        names.push(format!("and {} more", group.members.len() - MOST_NAMES));
+    }
+    names.join(", ")
+}
+
+fn gaps(report: &Report) -> Markup {
+    html! {
+        section aria-labelledby="gaps" {
+            h2 id="gaps" { "What could not be read or decided" }
+            ul { @for gap in &report.gaps { li { (text(&gap.what)) ": " (text(&gap.why)) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::text::tests::{empty, seed};
+
+    #[test]
+    fn a_page_has_the_sentence_the_graph_the_stacks_and_the_advice() {
+        let page = page(&seed()).into_string();
+        for part in [
+            "<p class=\"verdict\">deadlock</p>",
+            "<svg ",
+            "Who takes part",
+            "waits here",
+            "What to change",
+            "stopped for 0.8 ms",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "{page}");
+        assert!(super::page(&empty()).into_string().contains("</html>"));
+    }
+
+    #[test]
+    fn hostile_strings_stay_strings() {
+        let mut report = seed();
+        let hostile = "</title></style><script>alert(1)</script>\u{202e}\u{1b}[31m\"><img src=x onerror=y>";
+        report.summary = hostile.into();
+        report.findings[0].title = hostile.into();
+        report.processes[0].threads[0].name = hostile.into();
+        report.processes[0].threads[0].frames[0].function = Some(hostile.repeat(1000));
+        let page = page(&report).into_string();
+        for part in ["<script", "<img", "\u{202e}", "\u{1b}"] {
+            assert!(!page.contains(part), "{part}: {page}");
+        }
+        assert!(page.len() < 100_000, "{}", page.len());
+    }
+}
