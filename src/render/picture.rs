@@ -120,6 +120,7 @@ impl Picture {
             self.joined_to(|_| true)
         };
         self.links.retain(|link| wanted.contains(&link.from));
+        self.join_equal_waiters();
         let before = self.links.len();
         self.links.sort_by_key(|link| !link.red);
         self.links.truncate(most);
@@ -130,6 +131,43 @@ impl Picture {
         self.clusters.retain(|cluster| !cluster.nodes.is_empty());
         let left_out = before - self.links.len();
         (self, left_out)
+    }
+
+    /// Many threads that do nothing but wait for one thing are one node: a hundred arrows side by side show no more.
+    fn join_equal_waiters(&mut self) {
+        /// So many stay nodes of their own.
+        const FEW: usize = 3;
+        let mut degree: HashMap<&str, usize> = HashMap::new();
+        for end in self.links.iter().flat_map(|link| [link.from.as_str(), link.to.as_str()]) {
+            *degree.entry(end).or_default() += 1;
+        }
+        let mut alike: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
+        for cluster in &self.clusters {
+            let single: HashSet<&str> = cluster
+                .nodes
+                .iter()
+                .filter(|node| node.shape == Shape::Thread && !node.red)
+                .map(|node| node.id.as_str())
+                .filter(|id| degree.get(id) == Some(&1))
+                .collect();
+            for link in self.links.iter().filter(|link| single.contains(link.from.as_str())) {
+                alike.entry((&cluster.id, &link.to, &link.label)).or_default().push(&link.from);
+            }
+        }
+        let mut more: HashMap<String, usize> = HashMap::new();
+        let mut gone: HashSet<String> = HashSet::new();
+        for threads in alike.into_values().filter(|threads| threads.len() > FEW) {
+            if let [first, rest @ ..] = threads.as_slice() {
+                more.insert(first.to_string(), rest.len());
+                gone.extend(rest.iter().map(|id| id.to_string()));
+            }
+        }
+        self.links.retain(|link| !gone.contains(&link.from));
+        for node in self.clusters.iter_mut().flat_map(|cluster| &mut cluster.nodes) {
+            if let Some(more) = more.get(&node.id) {
+                node.label.push_str(&format!(" and {more} more threads"));
+            }
+        }
     }
 
     /// The nodes that are linked, over any number of steps in either direction, with a link of this kind.
@@ -200,4 +238,30 @@ fn thread_label(view: &View, process: &str, tid: Option<i32>, gone: Option<Gone>
 
 fn spaced(text: &str) -> String {
     text.replace(NO_BREAK, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::text::tests::seed;
+
+    #[test]
+    fn many_equal_waiters_are_one_node_and_idle_threads_none() {
+        let mut report = seed();
+        let cycle = Picture::of(&report).links.iter().filter(|link| link.red).count();
+        let gil = report.resources.iter().find(|one| one.kind == "gil").expect("a GIL").id.clone();
+        let wait = report.waits[0].clone();
+        for tid in 600..700 {
+            report.waits.push(crate::report::Wait { tid: Some(tid), resource: gil.clone(), ..wait.clone() });
+        }
+        let queue = crate::report::Resource { id: "r99".into(), ..report.resources[0].clone() };
+        report.resources.push(queue);
+        report.waits.push(crate::report::Wait { tid: Some(800), resource: "r99".into(), ..wait });
+        let (picture, left_out) = Picture::of(&report).reduced(60);
+        let nodes: Vec<&Node> = picture.clusters.iter().flat_map(|cluster| &cluster.nodes).collect();
+        assert_eq!(picture.links.iter().filter(|link| link.red).count(), cycle);
+        let joined = nodes.iter().filter(|node| node.label.ends_with("more threads")).count();
+        assert!(joined == 1 && nodes.len() < 10, "{nodes:?}");
+        assert!(left_out == 0 && !nodes.iter().any(|node| node.id == "r99"), "{nodes:?}");
+    }
 }

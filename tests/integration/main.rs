@@ -5,6 +5,7 @@ mod contract;
 mod cuda;
 mod harmless;
 mod harness;
+mod inside_gdb;
 mod kernel_waits;
 mod launchers;
 mod libcs;
