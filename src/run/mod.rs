@@ -71,7 +71,7 @@ pub struct Watch {
     began: Instant,
     sampler: Sampler,
     judge: Judge,
-    /// How long the last sample took.
+    /// What the last sample cost.
     cost: Duration,
 }
 
@@ -99,9 +99,9 @@ impl Watch {
 
     /// Sample, and look where that is called for.
     pub fn step(&mut self) -> Event {
-        let now = Instant::now();
+        let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
-        self.cost = now.elapsed();
+        self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
         let pids = sample.pids;
         if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
@@ -113,9 +113,9 @@ impl Watch {
         if !self.judge.wants_a_look(now) || pids.is_empty() {
             return Event::Nothing;
         }
-        let began = Instant::now();
+        let spent = cpu_time();
         let report = look(&pids, Keep::Nothing, LONGEST_PAUSE).map(|outcome| outcome.report);
-        let decision = self.judge.looked(Instant::now(), began.elapsed(), report.as_ref().ok());
+        let decision = self.judge.looked(Instant::now(), cpu_time().saturating_sub(spent), report.as_ref().ok());
         match (decision, report) {
             (Decision::Over, _) => Event::Over(Reason::Hang, proven_look(&pids)),
             (Decision::Beside, Ok(report)) => Event::Beside(Box::new(report)),
@@ -128,6 +128,12 @@ impl Watch {
         let pids = self.sampler.take(self.root, self.with_root).pids;
         last_look(&pids)
     }
+}
+
+/// What lockscope has used of a processor. A look waits for most of its time, between two samples of the target's progress.
+fn cpu_time() -> Duration {
+    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    nix::time::clock_gettime(clock).map(Duration::from).unwrap_or_default()
 }
 
 fn last_look(pids: &[i32]) -> LastLook {
