@@ -170,7 +170,7 @@ pub struct RunArguments {
     /// Where to write.
     #[command(flatten)]
     pub reports: ReportArguments,
-    /// How long the command may take to end before it is killed [default after a hang: 5s; after SIGTERM from outside: for ever]
+    /// How long the command may take to end before it is killed [default after a hang: 3s; after SIGTERM from outside: for ever]
     #[arg(short = 'k', long, value_name = "DURATION", value_parser = period)]
     pub kill_after: Option<Duration>,
     /// The signal that ends it: a name or a number

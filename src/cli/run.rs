@@ -35,7 +35,7 @@ const PASSED_ON: [Signal; 9] = [
 ];
 
 /// How long a command that hangs may take to end, unless the user says otherwise.
-const KILL_AFTER: Duration = Duration::from_secs(5);
+const KILL_AFTER: Duration = Duration::from_secs(3);
 
 pub(super) fn run(arguments: &RunArguments) -> ExitCode {
     match watched(arguments) {
