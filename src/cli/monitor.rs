@@ -16,13 +16,11 @@ use super::telling::{Teller, Watched};
 use super::{CliError, MonitorArguments, OnHang, output};
 use crate::image::live;
 use crate::render::junit::TestOutcome;
-use crate::run::children::end_tree;
-use crate::run::sample::{MONITOR, start_time};
+use crate::run::children::{GRACE, end_tree};
+use crate::run::sample::{MONITOR, start_time, take_name};
 use crate::run::suite::TestLog;
 use crate::run::{Event, LastLook, Limits, Reason, Watch};
 
-/// How long a test runner has to end by itself.
-const GRACE: Duration = Duration::from_secs(3);
 /// What hangs while no test runs: the collection, or the end of the run.
 const OUTSIDE: &str = "the test run outside of its tests";
 /// Lines are read together: each time the pipe is looked at costs the tests a little.
@@ -33,8 +31,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     let failed = |what: &str, error: io::Error| CliError::new(format!("cannot {what}: {error}"));
     nix::unistd::daemon(true, true).map_err(|errno| failed("leave the family", errno.into()))?;
     // The tree of a `lockscope run` knows it by this name.
-    let name = std::ffi::CString::new(MONITOR).unwrap_or_default();
-    let _ = nix::sys::prctl::set_name(&name);
+    take_name(MONITOR);
     let answer = |line: serde_json::Value| {
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| failed("answer", error))

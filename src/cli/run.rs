@@ -34,9 +34,6 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
-/// How long a command that hangs may take to end, unless the user says otherwise.
-const KILL_AFTER: Duration = Duration::from_secs(3);
-
 pub(super) fn run(arguments: &RunArguments) -> ExitCode {
     match watched(arguments) {
         Ok(status) => ExitCode::from(status),
@@ -84,7 +81,7 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
                 if arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                     return Ok(until_it_ends(&mut family, &signals));
                 }
-                family.end(arguments.signal, arguments.kill_after.unwrap_or(KILL_AFTER));
+                family.end(arguments.signal, arguments.kill_after.unwrap_or(children::GRACE));
                 return Ok(ENDED);
             }
         }

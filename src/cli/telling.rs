@@ -119,8 +119,15 @@ impl Teller {
             Err(error) => output::say(&format!("lockscope: it could not be looked at any more: {error}")),
         }
         let in_directory = self.directory.as_ref().map(|directory| directory.join(self.file("hang", "xml")));
+        if self.junit.is_none() && in_directory.is_none() {
+            return;
+        }
+        let bytes = match junit_file(watched, test.as_deref(), sentence, report, &files) {
+            Ok(bytes) => bytes,
+            Err(error) => return output::say(&error.to_string()),
+        };
         for file in self.junit.iter().chain(&in_directory) {
-            if let Err(error) = write_junit(file, watched, test.as_deref(), sentence, report, &files) {
+            if let Err(error) = output::named(file, &bytes) {
                 output::say(&error.to_string());
             }
         }
@@ -185,14 +192,13 @@ fn writable(path: &Path) -> Result<PathBuf, CliError> {
     Ok(path)
 }
 
-fn write_junit(
-    file: &Path,
+fn junit_file(
     watched: &Watched,
     test: Option<&str>,
     sentence: &str,
     report: Option<&Report>,
     attachments: &[PathBuf],
-) -> Result<(), CliError> {
+) -> Result<Vec<u8>, CliError> {
     let wrong = report.filter(|report| report.verdict.exit_code() != 0);
     let message = match wrong {
         Some(report) => format!("{}: {}. {}", report.verdict.as_str(), render::headline(report), report.summary),
@@ -210,7 +216,7 @@ fn write_junit(
     let mut bytes = Vec::new();
     junit::render(suite, &watched.ended, &hung, &mut bytes)
         .map_err(|error| CliError::new(format!("cannot render JUnit's XML: {error}")))?;
-    output::named(file, &bytes)
+    Ok(bytes)
 }
 
 /// An annotation in the log, and the report in the summary of the step.

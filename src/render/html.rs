@@ -11,8 +11,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
 use super::view::{self, Key, View};
-use super::{captured, escape, headline, svg};
-use crate::report::{Certainty, Finding, Report, Severity, Thread};
+use super::{captured, certainty_word, escape, headline, svg};
+use crate::report::{Finding, Report, Severity, Thread};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
 const MOST_GROUPS: usize = 100;
@@ -144,21 +144,13 @@ fn evidence(parties: &Parties) -> Markup {
                             tr {
                                 th scope="row" { (edge.from + 1) " → " @if let Some(to) = edge.to { (to + 1) } }
                                 td { (text(&edge.evidence)) }
-                                td { (certainty(edge.certainty)) }
+                                td { (certainty_word(edge.certainty)) }
                             }
                         }
                     }
                 }
             }
         }
-    }
-}
-
-fn certainty(certainty: Certainty) -> &'static str {
-    match certainty {
-        Certainty::Exact => "exact",
-        Certainty::Inferred => "inferred",
-        Certainty::Candidate => "candidate",
     }
 }
 

@@ -20,7 +20,7 @@ mod view;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use crate::report::{Report, Verdict};
+use crate::report::{Certainty, Report, Verdict};
 
 /// What a report can be written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -136,6 +136,15 @@ pub fn headline(report: &Report) -> &str {
             Verdict::OrphanedLock => "the owner of a lock is gone",
             Verdict::Stuck => "nobody can end a wait",
         },
+    }
+}
+
+/// How sure, in one word.
+fn certainty_word(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Exact => "exact",
+        Certainty::Inferred => "inferred",
+        Certainty::Candidate => "candidate",
     }
 }
 

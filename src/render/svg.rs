@@ -15,9 +15,9 @@ use layout::core::style::{LineStyleKind, StyleAttr};
 use layout::std_shapes::shapes::{Arrow, Element, LineEndKind, ShapeKind};
 use layout::topo::layout::VisualGraph;
 
-use super::escape;
 use super::picture::{Link, Node, Picture, Shape};
-use crate::report::{Certainty, Report};
+use super::{certainty_word, escape};
+use crate::report::Report;
 
 /// More links than these are no picture any more.
 const MOST_LINKS: usize = 60;
@@ -86,11 +86,7 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
 }
 
 fn draw_link(text: &mut String, link: &Link, path: &str) {
-    let sure = match link.certainty {
-        Certainty::Exact => "exact",
-        Certainty::Inferred => "inferred",
-        Certainty::Candidate => "candidate",
-    };
+    let sure = certainty_word(link.certainty);
     let (cycle, end) = if link.red { (" cycle", "end-cycle") } else { ("", "end") };
     let mode = if link.label.is_empty() { String::new() } else { format!("{}, ", link.label) };
     let _ = writeln!(

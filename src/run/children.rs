@@ -28,6 +28,9 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 pub const NOT_FOUND: u8 = 127;
 
+/// How long what hangs may take to end by a signal, unless the user says otherwise.
+pub const GRACE: Duration = Duration::from_secs(3);
+
 /// A child and its descendants.
 #[derive(Debug)]
 pub struct Family {

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::sample::take_name;
+
 /// The hidden subcommand.
 pub const COMMAND: &str = "guard";
 
@@ -53,9 +55,7 @@ impl Drop for Guard {
 
 /// Be the guard: wait for the end of standard input, and end the group that was named last.
 pub fn stand() {
-    if let Ok(name) = std::ffi::CString::new(NAME) {
-        let _ = nix::sys::prctl::set_name(&name);
-    }
+    take_name(NAME);
     let mut told = String::new();
     let _ = io::stdin().lock().read_to_string(&mut told);
     let group = told.lines().last().and_then(|line| line.parse().ok()).filter(|group| *group > 1);

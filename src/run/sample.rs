@@ -40,6 +40,13 @@ fn stat(pid: i32) -> Option<Stat> {
     (!matches!(stat.state, 'Z' | 'X')).then_some(stat)
 }
 
+/// Be called so from now on, by which a [`Sampler`] knows what is lockscope's own.
+pub fn take_name(name: &str) {
+    if let Ok(name) = std::ffi::CString::new(name) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+}
+
 /// When a process started, in ticks since boot; `None` once it has ended.
 pub fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.starttime)

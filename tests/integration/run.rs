@@ -13,7 +13,8 @@ fn run(options: &[&str], command: &[&str]) -> Output {
     run.arg("run").args(options).arg("--").args(command).env_remove("LOCKSCOPE").output().expect("it runs")
 }
 
-fn stderr(output: &Output) -> String {
+/// What it says of itself.
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

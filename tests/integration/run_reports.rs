@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::{compile, lockscope};
+use crate::run::stderr;
 
 /// `lockscope run` over a deadlock.
 fn hang(configure: impl FnOnce(&mut Command)) -> Output {
@@ -13,10 +14,6 @@ fn hang(configure: impl FnOnce(&mut Command)) -> Output {
     run.arg("run").env_remove("LOCKSCOPE").env_remove("GITHUB_ACTIONS");
     configure(&mut run);
     run.arg("--").arg(deadlocks).arg("abba").output().expect("it runs")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

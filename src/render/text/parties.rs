@@ -3,10 +3,9 @@
 use textwrap::core::display_width;
 
 use super::page::Page;
-use crate::render::Style;
 use crate::render::parties::Parties;
 use crate::render::view::keep_together;
-use crate::report::Certainty;
+use crate::render::{Style, certainty_word};
 
 /// `1  name  holds X  in  CALL`, aligned where the lines fit, else one part a line.
 pub(super) fn table(parties: &Parties, page: &mut Page) {
@@ -65,11 +64,7 @@ pub(super) fn edges(parties: &Parties, style: &Style, page: &mut Page) {
     // "candidate" is the longest word for how sure.
     let aligned = head + longest + 4 + 9 <= page.width();
     for (edge, start) in parties.edges.iter().zip(&heads) {
-        let certainty = match edge.certainty {
-            Certainty::Exact => "exact",
-            Certainty::Inferred => "inferred",
-            Certainty::Candidate => "candidate",
-        };
+        let certainty = certainty_word(edge.certainty);
         let start = format!("{start}{}", " ".repeat(head - display_width(start)));
         let gap = if aligned { longest - display_width(&edge.evidence) + 4 } else { 4 };
         page.paragraph(&" ".repeat(head), &format!("{start}{}{}{certainty}", edge.evidence, " ".repeat(gap)));
