@@ -3,13 +3,17 @@
 //! In: a command line. Out: its exit status as a shell would give it, and signals to the whole tree. It starts and ends
 //! processes and watches nothing.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -47,43 +51,47 @@ pub fn failure(error: &io::Error) -> u8 {
 
 /// Become the command; returns only if that fails.
 pub fn become_it(command: &[OsString]) -> io::Error {
-    prepared(command).map_or_else(|error| error, |mut command| command.exec())
+    match command.split_first() {
+        Some((program, arguments)) => Command::new(program).args(arguments).exec(),
+        None => io::Error::from(io::ErrorKind::NotFound),
+    }
 }
 
-fn prepared(command: &[OsString]) -> io::Result<Command> {
-    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let mut prepared = Command::new(program);
-    prepared.args(arguments);
-    Ok(prepared)
+/// Start the command. Not by [`Command`], whose child has the mask of the thread that starts it: a thread that may have signals
+/// delivered takes those that are meant to be passed on.
+fn spawn(command: &[OsString], report_directory: Option<&Path>, blocked: &SigSet, own_group: bool) -> io::Result<Pid> {
+    let words = command.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let program = words.first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let mut environment = std::env::vars_os().collect::<BTreeMap<_, _>>();
+    environment.insert(MARK.into(), "1".into());
+    if let Some(directory) = report_directory {
+        environment.insert(REPORT_DIRECTORY.into(), directory.into());
+    }
+    let variable =
+        |(name, value): (OsString, OsString)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat());
+    let environment = environment.into_iter().map(variable).collect::<Result<Vec<_>, _>>()?;
+    let mut attributes = PosixSpawnAttr::init()?;
+    let mut flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
+    attributes.set_sigmask(blocked)?;
+    // Rust's runtime ignores it, and that is inherited.
+    attributes.set_sigdefault(&[Signal::SIGPIPE].into_iter().collect())?;
+    if own_group {
+        flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
+        attributes.set_pgroup(Pid::from_raw(0))?;
+    }
+    attributes.set_flags(flags)?;
+    Ok(posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes, &words, &environment)?)
 }
 
 impl Family {
     /// Start a command with these signals blocked. Whatever it leaves behind becomes a child of this process. Without a terminal
     /// it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else end the
     /// command before it can be looked at. With a terminal that would take the terminal away from it.
-    pub fn start(
-        command: &[OsString],
-        report_directory: Option<&std::path::Path>,
-        blocked: SigSet,
-    ) -> io::Result<Family> {
+    pub fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
         // Without it orphans go to init, and are not seen any more.
         let _ = nix::sys::prctl::set_child_subreaper(true);
-        let mut command = prepared(command)?;
-        command.env(MARK, "1");
-        if let Some(directory) = report_directory {
-            command.env(REPORT_DIRECTORY, directory);
-        }
         let mut guard = if has_terminal() { None } else { Guard::start().ok() };
-        if guard.is_some() {
-            command.process_group(0);
-        }
-        // A child has the mask of the thread that starts it.
-        let start = move || {
-            blocked.thread_set_mask()?;
-            command.spawn()
-        };
-        let child = std::thread::spawn(start).join().map_err(|_| io::Error::other("the starting thread failed"))??;
-        let child = child.id() as i32;
+        let child = spawn(command, report_directory, &blocked, guard.is_some())?.as_raw();
         if let Some(guard) = &mut guard {
             guard.watch(child);
         }
