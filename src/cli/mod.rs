@@ -11,6 +11,7 @@ mod demo_target;
 mod explain;
 mod monitor;
 mod output;
+mod progress;
 mod run;
 mod schema;
 mod snapshot;

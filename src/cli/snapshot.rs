@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{CliError, SnapshotArguments, output};
+use super::{CliError, SnapshotArguments, output, progress};
 use crate::analysis::{self, AttachOptions, Keep};
 
 /// Look at the processes that `arguments` name and write a snapshot.
@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         locals: arguments.locals,
         working: false,
     };
-    let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
+    let outcome = progress::during(|| analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
     let size = output::snapshot(&arguments.file, &outcome)?;
     let written = format!("{} KiB written to {}", size.div_ceil(1024), arguments.file.display());
     output::headline(&outcome.report, &written);
