@@ -274,19 +274,6 @@ fn a_reader_behind_a_writer_is_a_note() {
     assert_eq!(judgement.findings[0].code, "reader-behind-writer");
 }
 
-#[test]
-fn every_finding_is_explained() {
-    for explanation in explanations() {
-        assert!(!explanation.help.is_empty() && !explanation.references.is_empty(), "{}", explanation.code);
-        assert!(explanation.text.len() > 100 && !explanation.title.is_empty(), "{}", explanation.code);
-        assert!(explain(explanation.code).is_some());
-    }
-    let mut codes: Vec<_> = explanations().map(|explanation| explanation.code).collect();
-    codes.sort_unstable();
-    codes.dedup();
-    assert_eq!(codes.len(), explanations().count(), "each once");
-}
-
 /// What a process with this libcuda is told on a machine with that kernel driver.
 fn mismatch(library: &str, kernel: &str, branches: &[u64]) -> Vec<Finding> {
     let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:1"])]);
