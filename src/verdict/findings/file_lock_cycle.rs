@@ -30,14 +30,6 @@ pub(super) const RULE: Rule = Rule {
                 text: "take the locks sorted by path. `fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)` raises BlockingIOError where the lock is taken: then release the first one. With the package filelock give `FileLock(path, timeout=60)`.",
             },
             Fix {
-                with: Toolkit::Numba,
-                text: "`@jit(cache=True)` writes its cache without file locks; a cycle here is another library's. Give each process a NUMBA_CACHE_DIR of its own if in doubt.",
-            },
-            Fix {
-                with: Toolkit::CuPy,
-                text: "CuPy writes its cache of kernels by renaming, without file locks; a cycle here is another library's.",
-            },
-            Fix {
                 with: Toolkit::PyTorch,
                 text: "building extensions (`torch.utils.cpp_extension.load`) takes a lock in TORCH_EXTENSIONS_DIR: build on one rank, then meet at a barrier. Do not hold a lock of your own around it.",
             },

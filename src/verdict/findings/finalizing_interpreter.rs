@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
         fixes: &[
             Fix {
                 with: Toolkit::Python,
-                text: "do not use `daemon=True` for work that takes locks: set an event, and `thread.join()` before the program ends (`threading._register_atexit` is what concurrent.futures uses; a `with` block does it for your own). Take no lock in `__del__` that such a thread may hold. From 3.15 on waiting for such a lock raises PythonFinalizationError.",
+                text: "do not use `daemon=True` for work that takes locks: set an event, and `thread.join()` before the program ends. Take no lock in `__del__` that such a thread may hold. From 3.15 on waiting for such a lock raises PythonFinalizationError.",
             },
             Fix {
                 with: Toolkit::Numba,
@@ -43,16 +43,16 @@ pub(super) const RULE: Rule = Rule {
             },
             Fix {
                 with: Toolkit::Pybind11,
-                text: "a native thread that takes `py::gil_scoped_acquire` while the interpreter goes never returns from it: stop such threads by `atexit`, and hold no mutex around the acquisition.",
+                text: "a native thread that takes `py::gil_scoped_acquire` while the interpreter goes never returns from it: stop such threads by a function of Python's module atexit, and hold no mutex around the acquisition.",
             },
             Fix { with: Toolkit::Cython, text: "the same holds for `with gil:` in a native thread." },
             Fix {
                 with: Toolkit::PyO3,
-                text: "`Python::attach` in a native thread hangs or panics while the interpreter goes; `Python::try_attach` (PyO3 0.26) gives None instead.",
+                text: "`Python::attach` in a native thread hangs or panics while the interpreter goes; `Python::try_attach` gives None instead, in versions that have it.",
             },
             Fix {
                 with: Toolkit::C,
-                text: "PyGILState_Ensure in a native thread does not return while the interpreter goes: register a stop by Py_AtExit or atexit that joins these threads first, and hold no lock around it.",
+                text: "PyGILState_Ensure in a native thread does not return while the interpreter goes: register a function with Python's module atexit that stops and joins these threads (Py_AtExit comes too late), and hold no lock around the call.",
             },
         ],
         references: &["python/cpython#87135"],

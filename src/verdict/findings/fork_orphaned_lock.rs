@@ -32,7 +32,7 @@ pub(super) const RULE: Rule = Rule {
             },
             Fix {
                 with: Toolkit::Numba,
-                text: "with the `omp` threading layer of GNU OpenMP a fork after a parallel function is refused or hangs; `workqueue` and `tbb` have rules of their own: see NUMBA_THREADING_LAYER=forksafe.",
+                text: "choose a threading layer that stands a fork: NUMBA_THREADING_LAYER=forksafe, which needs tbb. With GNU OpenMP Numba ends a child that was forked after a parallel function has run.",
             },
             Fix {
                 with: Toolkit::CuPy,

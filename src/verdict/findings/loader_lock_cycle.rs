@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
         fixes: &[
             Fix {
                 with: Toolkit::Python,
-                text: "import compiled modules in the main thread before others are started. A function that ctypes passes to dl_iterate_phdr is Python under the loader's lock: collect with a native helper (threadpoolctl has one since the report below) instead.",
+                text: "import compiled modules in the main thread before others are started. A function that ctypes passes to dl_iterate_phdr is Python under the loader's lock: read /proc/self/maps instead.",
             },
             Fix {
                 with: Toolkit::Numba,

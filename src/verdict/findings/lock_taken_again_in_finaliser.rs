@@ -28,7 +28,7 @@ pub(super) const RULE: Rule = Rule {
         fixes: &[
             Fix {
                 with: Toolkit::Python,
-                text: "take no lock in `__del__` and in weakref callbacks, and call nothing there that does (logging, queue.Queue.put, print to a wrapped stream). Append to a collections.deque or queue.SimpleQueue, whose put may be called there, and let a thread do the work. Close explicitly: `with`, `close()`, contextlib. threading.RLock lets the second call through, if it may see data half changed.",
+                text: "take no lock in `__del__` and in weakref callbacks, and call nothing there that does (queue.Queue.put, loggers that write to a queue). Append to a collections.deque or queue.SimpleQueue, whose put may be called there, and let a thread do the work. Close explicitly: `with`, `close()`, contextlib. threading.RLock lets the second call through, if it may see data half changed.",
             },
             Fix {
                 with: Toolkit::CuPy,

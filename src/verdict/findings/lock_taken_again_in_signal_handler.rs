@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
         title: "a signal handler waits for a lock that the interrupted code holds",
         severity: Severity::Error,
         what: "A signal arrived while the thread held a lock. The handler runs on the same thread and asks for the lock again; the code that would release it goes on only when the handler returns.",
-        cause: "A handler may run between any two instructions. malloc, stdio, loggers and most libraries take locks, which is why so few functions may be called in a handler of C. Python runs its handlers later, between two instructions of the main thread: they may call anything, but not take a lock that the main thread may hold at that moment (that of logging, of a queue, of print's buffer).",
+        cause: "A handler may run between any two instructions. malloc, stdio, loggers and most libraries take locks, which is why so few functions may be called in a handler of C. Python runs its handlers later, between two instructions of the main thread: they may call anything, but not take a lock that the main thread may hold at that moment (that of a queue, of a condition, of a logger that writes to a queue).",
         example: Example {
             file: "lock_taken_again_in_signal_handler.c",
             program: include_str!("examples/lock_taken_again_in_signal_handler.c"),
@@ -30,11 +30,7 @@ pub(super) const RULE: Rule = Rule {
         fixes: &[
             Fix {
                 with: Toolkit::Python,
-                text: "let the handler only set a flag, or write to a descriptor: `signal.set_wakeup_fd`, or with asyncio `loop.add_signal_handler`, whose function runs as a callback of the loop. queue.SimpleQueue.put may be called in a handler, queue.Queue.put and logging may not. threading.Event.set takes a lock too: use it only where the main thread does not call set, clear or wait on it.",
-            },
-            Fix {
-                with: Toolkit::Numba,
-                text: "`nogil=True` code in the main thread delays handlers of Python until it returns; it does not hang by them.",
+                text: "let the handler only set a flag, or write to a descriptor: `signal.set_wakeup_fd`, or with asyncio `loop.add_signal_handler`, whose function runs as a callback of the loop. queue.SimpleQueue.put may be called in a handler, queue.Queue.put may not. threading.Event.set takes a lock too: use it only where the main thread does not call set, clear or wait on it.",
             },
             Fix {
                 with: Toolkit::PyTorch,

@@ -30,10 +30,6 @@ pub(super) const RULE: Rule = Rule {
                 text: "put results and errors alike: `except BaseException as error: results.put(error)`, or use `concurrent.futures`, whose `result()` raises the error of the thread. Wait with a time-out and look at `thread.is_alive()`: `get(timeout=...)`, `wait(timeout=...)`. Call `task_done()` for each item, or `queue.join()` never returns.",
             },
             Fix {
-                with: Toolkit::Numba,
-                text: "a `prange` loop that raises in one thread still ends the others; what waits here is code around it.",
-            },
-            Fix {
                 with: Toolkit::CuPy,
                 text: "a host function that is to set an event is not called when the stream has failed: ask `stream.done` or synchronise with the event of the GPU as well.",
             },

@@ -31,10 +31,6 @@ pub(super) const RULE: Rule = Rule {
                 text: "`with lock:` in place of acquire() and release(), or release in a `finally`.",
             },
             Fix {
-                with: Toolkit::Numba,
-                text: "compiled code has no `with` for native locks: lock and unlock in Python around it.",
-            },
-            Fix {
                 with: Toolkit::Pybind11,
                 text: "std::lock_guard releases when an exception passes, so does std::unique_lock; a bare mutex.lock() does not.",
             },
@@ -44,7 +40,7 @@ pub(super) const RULE: Rule = Rule {
             },
             Fix {
                 with: Toolkit::PyO3,
-                text: "guards are released when they are dropped, also by a panic; `std::mem::forget` and `lock_api`'s `force_lock` style calls do not.",
+                text: "guards are released when they are dropped, also by a panic, but not after `std::mem::forget`.",
             },
             Fix {
                 with: Toolkit::C,

@@ -35,7 +35,7 @@ pub(super) const RULE: Rule = Rule {
             },
             Fix {
                 with: Toolkit::C,
-                text: "do not take a read lock again while holding it, and keep read sections short. glibc's default kind lets readers go first; PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP does not. std::shared_mutex is glibc's default kind on Linux.",
+                text: "do not take a read lock again while holding it, and keep read sections short. glibc's default kind lets readers go first; PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP does not. libstdc++'s std::shared_mutex is of the default kind.",
             },
         ],
         references: &["man 3 pthread_rwlockattr_setkind_np"],

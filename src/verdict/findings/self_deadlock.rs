@@ -31,7 +31,7 @@ pub(super) const RULE: Rule = Rule {
             },
             Fix {
                 with: Toolkit::CuPy,
-                text: "an allocator of your own that allocates from CuPy inside of itself meets its own lock: allocate from `cupy.cuda.memory._malloc` or a pool made before.",
+                text: "an allocator of your own (`cupy.cuda.set_allocator`) that makes arrays inside of itself is called again by them: take memory there from a `cupy.cuda.MemoryPool` that was made before.",
             },
             Fix {
                 with: Toolkit::PyTorch,
