@@ -3,6 +3,7 @@
 mod bad_input;
 mod contract;
 mod cuda;
+mod examples;
 mod formats;
 mod harmless;
 mod harness;
