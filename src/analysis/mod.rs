@@ -41,8 +41,8 @@ pub struct AttachOptions {
     pub pids: Vec<i32>,
     /// Take all descendants too.
     pub tree: bool,
-    /// Longest time that the target may be stopped.
-    pub max_pause: Duration,
+    /// Longest time that the target may be stopped; by the number of its threads where none is given.
+    pub max_pause: Option<Duration>,
     /// Read local variables of Python frames.
     pub locals: bool,
     /// Put how each thread was read into the report.

@@ -78,9 +78,10 @@ pub struct AttachArguments {
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
-    pub max_pause: Duration,
+    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
+    /// that is more]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_pause: Option<Duration>,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
@@ -124,9 +125,10 @@ pub struct SnapshotArguments {
     /// Leave out local variables, the environment and arguments; raw stacks remain, and what of them is said
     #[arg(long)]
     pub redact: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
-    pub max_pause: Duration,
+    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
+    /// that is more]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_pause: Option<Duration>,
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
@@ -352,7 +354,7 @@ mod tests {
         let Command::Attach(arguments) = Arguments::try_parse_from(line).unwrap().command else { panic!("attach") };
         assert_eq!(arguments.pids, [12, 13]);
         assert!(arguments.tree && !arguments.locals);
-        assert_eq!(arguments.max_pause, Duration::from_secs(2));
+        assert_eq!(arguments.max_pause, Some(Duration::from_secs(2)));
         assert_eq!(arguments.output.files.len(), 2);
     }
 
