@@ -34,9 +34,13 @@ impl Machine {
     /// And with the stand-in for the CUDA driver.
     fn and_a_gpu(mut self) -> Machine {
         let driver = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
-        std::os::unix::fs::symlink(&driver, self.folder.path().join("libcuda.so")).expect("linked");
-        self.environment.push(("LD_LIBRARY_PATH", driver.parent().expect("a folder").to_path_buf()));
-        self.environment.push(("LIBRARY_PATH", self.folder.path().to_path_buf()));
+        // Under both names: to be linked with, and to be loaded.
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            std::os::unix::fs::symlink(&driver, self.folder.path().join(name)).expect("linked");
+        }
+        for variable in ["LIBRARY_PATH", "LD_LIBRARY_PATH"] {
+            self.environment.push((variable, self.folder.path().to_path_buf()));
+        }
         self.environment.push(("CPATH", testdata("fakecuda/include")));
         self
     }
