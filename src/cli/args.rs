@@ -14,7 +14,7 @@ use crate::run::guard::COMMAND;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
-#[command(name = "lockscope", version, arg_required_else_help = true)]
+#[command(name = "lockscope", version, long_version = super::version::LONG, arg_required_else_help = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,

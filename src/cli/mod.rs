@@ -15,6 +15,7 @@ mod run;
 mod schema;
 mod snapshot;
 mod telling;
+mod version;
 mod watch;
 
 use std::fmt;
