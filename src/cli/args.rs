@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
 use crate::render::Format;
@@ -44,6 +44,10 @@ pub(super) enum Command {
     },
     /// Print the JSON schema of the report
     Schema,
+    /// Write manual pages and completions for shells
+    ///
+    /// One of them to standard output, or all of them to a folder that is laid out as /usr/local/share is.
+    Generate(GenerateArguments),
     /// Run a command, and end it with a report when it hangs
     ///
     /// Watches the command and all that descends from it by /proc. A deadlock that is proven ends it within seconds, with the
@@ -184,7 +188,33 @@ pub struct RunArguments {
     pub on_hang: OnHang,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Arguments of `generate`.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct GenerateArguments {
+    /// What to write to standard output
+    #[arg(value_name = "WHAT", value_enum)]
+    pub what: Option<Generated>,
+    /// Write all of them, with a page for each subcommand, below DIR, such as ~/.local/share
+    #[arg(long, value_name = "DIR")]
+    pub all: Option<PathBuf>,
+}
+
+/// What `generate` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// The manual page of lockscope itself
+    Man,
+    /// Completions for bash
+    Bash,
+    /// Completions for zsh
+    Zsh,
+    /// Completions for fish
+    Fish,
 }
 
 /// What `run` does about a hang.
