@@ -25,7 +25,9 @@ pub fn core(bytes: &[u8]) -> bool {
     let Ok(core) = CoreFile::from_bytes(bytes.to_vec()) else { return false };
     // No file of this machine: what is found must not depend on it.
     let places = Places { sysroot: Some("/nonexistent".into()), ..Places::default() };
-    let Ok(outcome) = analysis::opened(&[path], vec![core], &places, analysis::Keep::Nothing) else { return false };
+    let Ok(outcome) = analysis::opened(&[path], vec![core], &places, analysis::Keep::Nothing, true) else {
+        return false;
+    };
     let mut out = Vec::new();
     for format in [Format::Text, Format::Json, Format::Dot] {
         let _ = render::render(&outcome.report, format, &Style::plain(), &mut out);

@@ -3,11 +3,14 @@
 //! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
 //! strings; every list may be empty.
 
+mod working;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::image::Gap;
 pub use crate::waits::{Certainty, Gone, Needs};
+pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
 pub const VERSION: &str = "1.0";
@@ -183,6 +186,16 @@ pub struct Thread {
     pub state: String,
     /// Merged frames, innermost first.
     pub frames: Vec<Frame>,
+    /// How it was read, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working: Option<Working>,
+}
+
+impl Thread {
+    /// Whether it goes by this id, on this machine or in its own PID namespace.
+    pub fn has_id(&self, tid: i32) -> bool {
+        self.tid == tid || self.ns_tid == tid
+    }
 }
 
 /// One frame.

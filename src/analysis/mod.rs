@@ -10,6 +10,7 @@
 
 mod spins;
 mod subject;
+mod working;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub struct AttachOptions {
     pub max_pause: Duration,
     /// Read local variables of Python frames.
     pub locals: bool,
+    /// Put how each thread was read into the report.
+    pub working: bool,
 }
 
 /// Which files to look at and where what they mapped may be.
@@ -53,6 +56,8 @@ pub struct CoreOptions {
     pub files: Vec<PathBuf>,
     /// The files that the processes had mapped.
     pub places: Places,
+    /// Put how each thread was read into the report.
+    pub working: bool,
 }
 
 /// Whether to write down what a look saw.
@@ -118,20 +123,26 @@ type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
 pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
-    examine(&mut Live::open(options)?, keep)
+    examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
 pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
-    opened(&options.files, cores, &options.places, keep)
+    opened(&options.files, cores, &options.places, keep, options.working)
 }
 
 /// The same with files that are open; `paths` names them.
-pub(crate) fn opened(paths: &[PathBuf], cores: Vec<CoreFile>, places: &Places, keep: Keep) -> Result<Outcome, Error> {
+pub(crate) fn opened(
+    paths: &[PathBuf],
+    cores: Vec<CoreFile>,
+    places: &Places,
+    keep: Keep,
+    working: bool,
+) -> Result<Outcome, Error> {
     let snapshot = cores.iter().position(snapshot::is_snapshot);
     let Some(position) = snapshot else {
-        return examine(&mut Cores::open(paths, cores, places)?, keep);
+        return examine(&mut Cores::open(paths, cores, places)?, keep, working);
     };
     let path = &paths[position];
     let name = path.display().to_string();
@@ -141,10 +152,10 @@ pub(crate) fn opened(paths: &[PathBuf], cores: Vec<CoreFile>, places: &Places, k
     if keep != Keep::Nothing {
         return Err(Error::SnapshotAlready { path: name });
     }
-    examine(&mut Recorded::open(path, &cores[position], places)?, keep)
+    examine(&mut Recorded::open(path, &cores[position], places)?, keep, working)
 }
 
-fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
+fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
     let mut recording = match keep {
         Keep::Nothing => None,
@@ -202,7 +213,11 @@ fn examine(subject: &mut dyn Subject, keep: Keep) -> Result<Outcome, Error> {
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
             };
-            report = Some(verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture));
+            let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
+            let made = report.insert(assembled);
+            if working {
+                self::working::add(made, &image, &symbols, &analysis.threads);
+            }
         }
         if let Some(recording) = &mut recording {
             recording.keep(&KeptLook {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
-use crate::render::Format;
+use crate::render::{Detail, Format};
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
 use crate::run::guard::COMMAND;
@@ -264,6 +264,30 @@ pub struct OutputArguments {
     /// `lockscope core`); can be repeated; - is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// In text: every thread with its stack, instead of groups of equal ones
+    #[arg(short = 'a', long)]
+    pub all: bool,
+    /// In text: only this thread, what it waits for and holds, and its whole stack
+    #[arg(short = 't', long, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub thread: Option<i32>,
+    /// In text: native and Python stacks apart, as they were before merging; JSON has both
+    #[arg(long)]
+    pub raw: bool,
+    /// In text: each step of decoding with its addresses and values, to be checked in gdb; JSON has them too
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+}
+
+impl OutputArguments {
+    /// How much a text is to tell.
+    pub(super) fn detail(&self) -> Detail {
+        Detail { all: self.all, thread: self.thread, raw: self.raw, steps: self.verbose }
+    }
+
+    /// Whether the report must say how threads were read.
+    pub(super) fn wants_working(&self) -> bool {
+        self.raw || self.verbose
+    }
 }
 
 /// As timeout(1) takes them: `30`, `1.5m`, `2h`; and what [`duration`] takes.

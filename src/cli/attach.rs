@@ -14,6 +14,8 @@ pub(super) fn run(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
         tree: arguments.tree,
         max_pause: arguments.max_pause,
         locals: arguments.locals,
+        working: arguments.output.wants_working(),
     };
-    output::write(&analysis::attach(&options, output::keep(&destinations))?, &destinations)
+    let outcome = analysis::attach(&options, output::keep(&destinations))?;
+    output::write(&outcome, &destinations, arguments.output.detail())
 }

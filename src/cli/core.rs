@@ -19,6 +19,7 @@ pub(super) fn run(arguments: &CoreArguments) -> Result<ExitCode, CliError> {
             return Err(CliError::new(format!("{option}: there is no `{}`", path.display())));
         }
     }
-    let options = CoreOptions { files: arguments.cores.clone(), places };
-    output::write(&analysis::post_mortem(&options, output::keep(&destinations))?, &destinations)
+    let options = CoreOptions { files: arguments.cores.clone(), places, working: arguments.output.wants_working() };
+    let outcome = analysis::post_mortem(&options, output::keep(&destinations))?;
+    output::write(&outcome, &destinations, arguments.output.detail())
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use super::{CliError, OutputArguments};
 use crate::analysis::{Keep, Outcome};
-use crate::render::{self, Format, Style};
+use crate::render::{self, Detail, Format, Style};
 use crate::report::Report;
 
 /// One place to write a report to.
@@ -59,18 +59,25 @@ pub(super) fn keep(destinations: &[Destination]) -> Keep {
 }
 
 /// Write what was found to each destination; the exit status that the verdict asks for.
-pub(super) fn write(outcome: &Outcome, destinations: &[Destination]) -> Result<ExitCode, CliError> {
+pub(super) fn write(outcome: &Outcome, destinations: &[Destination], detail: Detail) -> Result<ExitCode, CliError> {
     let report = &outcome.report;
+    if let Some(tid) = detail.thread {
+        let mut threads = report.processes.iter().flat_map(|process| &process.threads);
+        if !threads.any(|thread| thread.has_id(tid)) {
+            return Err(CliError::new(format!("there is no thread {tid} among those that were looked at"))
+                .hint("--all tells of each"));
+        }
+    }
     let mut files = Vec::new();
     let mut stdout = false;
     for destination in destinations {
         match destination {
             Destination::Stdout(format) => {
                 stdout = true;
-                to_stdout(&rendered(report, *format, &Style::for_stdout())?)?;
+                to_stdout(&rendered(report, *format, &Style { detail, ..Style::for_stdout() })?)?;
             }
             Destination::File(path, format) => {
-                self::report(path, report, *format)?;
+                named(path, &rendered(report, *format, &Style { detail, ..Style::plain() })?)?;
                 files.push(path.display().to_string());
             }
             Destination::Snapshot(path) => {
@@ -152,7 +159,7 @@ mod tests {
     use super::*;
 
     fn arguments(format: Option<Format>, files: &[&str]) -> OutputArguments {
-        OutputArguments { format, files: files.iter().map(PathBuf::from).collect() }
+        OutputArguments { format, files: files.iter().map(PathBuf::from).collect(), ..OutputArguments::default() }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         tree: arguments.tree,
         max_pause: arguments.max_pause,
         locals: arguments.locals,
+        working: false,
     };
     let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
     let size = output::snapshot(&arguments.file, &outcome)?;

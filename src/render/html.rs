@@ -4,14 +4,14 @@
 //! side by side, the other threads by equal stacks, gaps. It decides nothing; `maud` escapes every string, and control characters
 //! and marks that reorder lines are made visible before.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
 use super::view::{self, Key, View};
-use super::{captured, certainty_word, escape, headline, svg};
+use super::{captured, certainty_word, escape, groups, headline, svg};
 use crate::report::{Finding, Report, Severity, Thread};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
@@ -232,37 +232,12 @@ fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
     }
 }
 
-/// Threads with equal stacks that do the same.
-struct Group<'a> {
-    doing: String,
-    members: Vec<(&'a str, &'a Thread)>,
-}
-
 fn others(view: &View, parties: &Parties) -> Markup {
-    let members: Vec<Key> = parties.threads().collect();
-    let victims = view.victims(&members.iter().copied().collect());
-    let mut groups: Vec<Group> = Vec::new();
-    let mut known: HashMap<(String, Vec<String>), usize> = HashMap::new();
-    for (process, thread) in view.each_thread().filter(|(process, thread)| !members.contains(&(*process, thread.tid))) {
-        let (what, call) = view.doing(process, thread);
-        let call = call.map(|call| format!(" in {call}")).unwrap_or_default();
-        let role = thread.role.as_deref().map(|role| format!("{role}: ")).unwrap_or_default();
-        let because = if victims.contains(&(process, thread.tid)) { ", because of this" } else { "" };
-        let alike = format!("{role}{}{call}{because}", crate::report::without_address(&what));
-        let frames = thread.frames.iter().map(view::function_name).collect();
-        let group = *known.entry((alike.clone(), frames)).or_insert_with(|| {
-            groups.push(Group { doing: alike, members: Vec::new() });
-            groups.len() - 1
-        });
-        groups[group].members.push((process, thread));
-    }
+    let members: HashSet<Key> = parties.threads().collect();
+    let groups = groups::groups(view, &members, &view.victims(&members));
     if groups.is_empty() {
         return html! {};
     }
-    groups.sort_by_key(|group| {
-        let (process, thread) = group.members[0];
-        (!victims.contains(&(process, thread.tid)), std::cmp::Reverse(group.members.len()))
-    });
     let hidden: usize = groups.iter().skip(MOST_GROUPS).map(|group| group.members.len()).sum();
     html! {
         section aria-labelledby="others" {
@@ -271,24 +246,18 @@ fn others(view: &View, parties: &Parties) -> Markup {
                 details {
                     summary {
                         (group.members.len()) @if group.members.len() == 1 { " thread: " } @else { " threads: " }
+                        @if !group.role.is_empty() { (text(&group.role)) ": " }
                         (text(&group.doing))
+                        @if let Some(call) = &group.call { " in " (text(call)) }
+                        @if group.because { ", because of this" }
                     }
-                    p { (text(&names(view, group))) }
+                    p { (text(&group.names(view, MOST_NAMES))) }
                     @if let Some((process, thread)) = group.members.first() { (stack(view, process, thread)) }
                 }
             }
             @if hidden > 0 { p { (hidden) " more threads are in the JSON" } }
         }
     }
-}
-
-fn names(view: &View, group: &Group) -> String {
-    let names = group.members.iter().take(MOST_NAMES).map(|(process, thread)| view.thread_name(process, thread.tid));
-    let mut names: Vec<String> = names.collect();
-    if group.members.len() > MOST_NAMES {
-        names.push(format!("and {} more", group.members.len() - MOST_NAMES));
-    }
-    names.join(", ")
 }
 
 fn gaps(report: &Report) -> Markup {

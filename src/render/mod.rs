@@ -6,6 +6,7 @@
 
 pub mod dot;
 pub mod github;
+mod groups;
 pub mod html;
 pub mod json;
 pub mod junit;
@@ -66,6 +67,21 @@ pub struct Style {
     pub color: bool,
     /// Arrows beyond ASCII.
     pub unicode: bool,
+    /// How much to tell.
+    pub detail: Detail,
+}
+
+/// How much a text tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Every thread with its stack, instead of groups.
+    pub all: bool,
+    /// Nothing but this thread.
+    pub thread: Option<i32>,
+    /// Native and Python stacks apart, as they were before merging.
+    pub raw: bool,
+    /// How each thread that is told of was read.
+    pub steps: bool,
 }
 
 /// Columns where there is no terminal to ask.
@@ -76,7 +92,7 @@ const LEAST_WIDTH: usize = 40;
 impl Style {
     /// For a file or a pipe: 100 columns, no colour, ASCII arrows.
     pub fn plain() -> Style {
-        Style { width: DEFAULT_WIDTH, color: false, unicode: false }
+        Style { width: DEFAULT_WIDTH, color: false, unicode: false, detail: Detail::default() }
     }
 
     /// For standard output as it is: its width, and colour and arrows where the terminal and the user want them.
@@ -107,6 +123,7 @@ impl Style {
             width: terminal.unwrap_or(DEFAULT_WIDTH).max(LEAST_WIDTH),
             color,
             unicode: terminal.is_some() && !dumb && utf8,
+            detail: Detail::default(),
         }
     }
 }

@@ -69,6 +69,11 @@ impl<'a> View<'a> {
         self.holds.get(resource).map_or(&[], Vec::as_slice)
     }
 
+    /// What a thread holds.
+    pub(super) fn holds_by(&self, process: &str, tid: i32) -> impl Iterator<Item = &'a Hold> {
+        self.report.holds.iter().filter(move |hold| hold.process == process && hold.tid == Some(tid))
+    }
+
     /// `MainThread (533)`; with several processes `python3 885: MainThread (533)`.
     pub(super) fn thread_name(&self, process: &str, tid: i32) -> String {
         let name = match self.thread(process, tid) {
@@ -183,8 +188,9 @@ impl<'a> View<'a> {
     pub(super) fn marks(&self, process: &str, thread: &Thread) -> Vec<(usize, String)> {
         let waiting: BTreeSet<usize> =
             self.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
-        let held = self.report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(thread.tid));
-        let took = held.filter_map(|hold| Some((hold.frame?, format!("took {}", self.resource_name(&hold.resource)))));
+        let took = self
+            .holds_by(process, thread.tid)
+            .filter_map(|hold| Some((hold.frame?, format!("took {}", self.resource_name(&hold.resource)))));
         waiting.into_iter().map(|frame| (frame, "waits here".to_string())).chain(took).collect()
     }
 
@@ -326,7 +332,6 @@ pub(super) fn keep_together(name: &str) -> String {
     name.replace(' ', "\u{a0}")
 }
 
-/// `train.py:56 step`.
 /// A function's name with the arguments of its templates or generics left out where they make it long: what is inside
 /// `<...>` behind a word becomes `…`.
 fn shortened(name: &str) -> String {
@@ -356,6 +361,7 @@ fn shortened(name: &str) -> String {
     short
 }
 
+/// `train.py:56 step`.
 fn line_and_function(frame: &Frame) -> String {
     match place(frame) {
         Some(place) => format!("{place} {}", function_name(frame)),

@@ -135,6 +135,7 @@ fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Proce
             role: merged.and_then(|merged| role(merged, &thread.name)).map(str::to_owned),
             state: thread.state.as_str().into(),
             frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
+            working: None,
         }
     });
     report::Process {

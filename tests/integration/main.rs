@@ -19,3 +19,4 @@ mod python_locks;
 mod recipes;
 mod run;
 mod run_reports;
+mod text_options;

@@ -4,23 +4,28 @@
 //! Every line passes through `Page`, the only place that wraps, colours and escapes. It decides nothing: certainty,
 //! findings and sentences come with the report.
 
+mod one_thread;
 mod page;
 mod parties;
+mod working;
 
 #[cfg(test)]
 pub(in crate::render) mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 use self::page::{Color, Page};
 use super::Style;
+use super::groups;
 use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
 use crate::report::{Finding, Report, Severity, Thread, Verdict, without_address};
 
-/// Threads outside the cycle that get a line of their own.
+/// Groups of threads outside the cycle that get a line.
 const OTHER_THREADS: usize = 20;
+/// Names of a group's threads.
+const NAMES: usize = 4;
 /// Frames of a long stack that are shown at its inner and at its outer end.
 const STACK_ENDS: (usize, usize) = (40, 10);
 /// Things that the rest waits for, listed by name.
@@ -33,39 +38,66 @@ const LOCAL_VALUE: usize = 200;
 /// Write `report` as text.
 pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
     let view = View::new(report, if style.unicode { "←" } else { "<-" });
-    let parties = Parties::of(&view);
-    let members: HashSet<Key> = parties.threads().collect();
     let mut page = Page::new(style);
-
     headline(report, &mut page);
+    match style.detail.thread {
+        Some(tid) => about_one(&view, tid, style, &mut page),
+        None => about_all(&view, style, &mut page),
+    }
+    page.plain(&super::captured(report));
+    page.write(out)
+}
+
+/// The threads with this id, as lockscope or as the target sees it; one, unless there are several namespaces.
+fn about_one(view: &View, tid: i32, style: &Style, page: &mut Page) {
+    for (process, thread) in view.each_thread().filter(|(_, thread)| thread.has_id(tid)) {
+        page.blank();
+        one_thread::about(view, process, thread, page);
+        page.blank();
+        stack(view, "stack of", process, thread, (usize::MAX, 0), style, page);
+        page.blank();
+    }
+}
+
+fn about_all(view: &View, style: &Style, page: &mut Page) {
+    let report = view.report;
+    let parties = Parties::of(view);
+    let members: HashSet<Key> = parties.threads().collect();
     if !parties.is_empty() {
         page.blank();
-        parties::table(&parties, &mut page);
+        parties::table(&parties, page);
         page.blank();
-        parties::edges(&parties, style, &mut page);
+        parties::edges(&parties, style, page);
     }
     if report.cycles.is_empty() && report.summary != super::headline(report) {
         page.blank();
         page.paragraph("", &report.summary);
     }
     page.blank();
-    advice(report, &mut page);
-    more_cycles(&view, style, &mut page);
+    advice(report, page);
+    more_cycles(view, style, page);
     let victims = view.victims(&members);
-    rest(&view, &members, &victims, &mut page);
+    rest(view, &members, &victims, page);
     page.blank();
     for (number, process, tid) in parties.numbered_threads() {
         if let Some(thread) = view.thread(process, tid) {
-            stack(&view, number, process, thread, &mut page);
+            stack(view, &format!("stack of {number},"), process, thread, STACK_ENDS, style, page);
             page.blank();
         }
     }
-    others(&view, &members, &victims, &mut page);
+    if style.detail.all {
+        let apart = |(process, thread): &(&str, &Thread)| !members.contains(&(*process, thread.tid));
+        for (process, thread) in view.each_thread().filter(apart) {
+            one_thread::about(view, process, thread, page);
+            stack(view, "stack of", process, thread, STACK_ENDS, style, page);
+            page.blank();
+        }
+    } else {
+        others(view, &members, &victims, page);
+    }
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
     }
-    page.plain(&super::captured(report));
-    page.write(out)
 }
 
 fn headline(report: &Report, page: &mut Page) {
@@ -210,10 +242,30 @@ fn threads(count: usize) -> String {
     if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
 }
 
-/// A party's stack, innermost first, with the waiting and the holding frame marked.
-fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut Page) {
+/// A stack, innermost first, with the waiting and the holding frame marked; so many frames of its inner and its outer end.
+fn stack(
+    view: &View,
+    heading: &str,
+    process: &str,
+    thread: &Thread,
+    ends: (usize, usize),
+    style: &Style,
+    page: &mut Page,
+) {
+    if style.detail.raw {
+        working::raw(view, process, thread, page);
+    } else {
+        page.plain(&format!("{heading} {}:", view.thread_name(process, thread.tid)));
+        merged(view, process, thread, ends, page);
+    }
+    if style.detail.steps {
+        page.blank();
+        working::steps(view, process, thread, page);
+    }
+}
+
+fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), page: &mut Page) {
     let marks = view.marks(process, thread);
-    page.plain(&format!("stack of {number}, {}:", view.thread_name(process, thread.tid)));
     if thread.frames.is_empty() {
         page.plain("     no frame could be read");
     }
@@ -222,7 +274,7 @@ fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut 
     for (index, frame) in thread.frames.iter().enumerate() {
         let mark: Vec<&str> =
             marks.iter().filter(|(marked, _)| *marked == index).map(|(_, words)| words.as_str()).collect();
-        if index >= STACK_ENDS.0 && index + STACK_ENDS.1 < last && mark.is_empty() {
+        if index >= ends.0 && index + ends.1 < last && mark.is_empty() {
             skipped += 1;
             continue;
         }
@@ -253,59 +305,29 @@ fn stack(view: &View, number: usize, process: &str, thread: &Thread, page: &mut 
     }
 }
 
-/// One line for each thread that is no party, victims first, and a count of those left out.
+/// Threads that are no party, in groups of equal stacks, and a count of those left out.
 fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
-    let mut others: Vec<(&str, &Thread)> =
-        view.each_thread().filter(|&(process, thread)| !members.contains(&(process, thread.tid))).collect();
-    if others.is_empty() {
+    let groups = groups::groups(view, members, victims);
+    if groups.is_empty() {
         return;
     }
-    others.sort_by_key(|&(process, thread)| !victims.contains(&(process, thread.tid)));
     page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
-    let mut rows: Vec<Row> = Vec::new();
-    let mut row_of: HashMap<String, usize> = HashMap::new();
-    for &(process, thread) in &others {
-        let name = view.thread_name(process, thread.tid);
-        let (doing, call) = view.doing(process, thread);
-        let call = call.map(|call| format!("  in  {call}")).unwrap_or_default();
-        let role = thread.role.as_deref().map(|role| format!(", {role},")).unwrap_or_default();
-        let alike = format!("{role}{}{call}", without_address(&doing));
-        let text = format!("  {name}{role}  {doing}{call}");
-        let row = *row_of.entry(alike).or_insert(rows.len());
-        match rows.get_mut(row) {
-            Some(row) => row.more.push(text),
-            None => rows.push(Row { text, more: Vec::new() }),
+    for group in groups.iter().take(OTHER_THREADS) {
+        let role = if group.role.is_empty() { String::new() } else { format!(", {},", group.role) };
+        let call = group.call.as_deref().map(|call| format!("  in  {call}")).unwrap_or_default();
+        match group.members.as_slice() {
+            [(process, thread)] => {
+                page.frame(&format!("  {}{role}  {}{call}", view.thread_name(process, thread.tid), group.doing));
+            }
+            several => {
+                page.frame(&format!("  {} threads{role}  {}{call}", several.len(), group.doing));
+                page.frame(&format!("       {}", group.names(view, NAMES)));
+            }
         }
     }
-    let mut left = OTHER_THREADS;
-    let mut hidden = 0;
-    for row in &rows {
-        if left == 0 {
-            hidden += 1 + row.more.len();
-            continue;
-        }
-        left -= 1;
-        page.frame(&row.text);
-        if row.more.len() > FEW_ALIKE {
-            page.frame(&format!("      and {} like it", more_threads(row.more.len())));
-            continue;
-        }
-        for text in &row.more {
-            page.frame(text);
-        }
-        left = left.saturating_sub(row.more.len());
-    }
+    let hidden: usize = groups.iter().skip(OTHER_THREADS).map(|group| group.members.len()).sum();
     if hidden > 0 {
-        page.plain(&format!("  and {}, which are in the JSON", more_threads(hidden)));
+        page.plain(&format!("  and {}, which `--all` tells", more_threads(hidden)));
     }
     page.blank();
-}
-
-/// Up to so many threads that do the same are told one by one.
-const FEW_ALIKE: usize = 4;
-
-/// A thread's line, and those of threads that do the same.
-struct Row {
-    text: String,
-    more: Vec<String>,
 }

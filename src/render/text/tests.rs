@@ -1,6 +1,6 @@
 //! Whole texts of reports made by hand.
 
-use super::super::Style;
+use super::super::{Detail, Style};
 use super::render;
 use crate::report::*;
 
@@ -35,6 +35,7 @@ fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
         role: None,
         state: "sleeping".into(),
         frames,
+        working: None,
     }
 }
 
@@ -321,15 +322,79 @@ fn long_stacks_and_many_threads_are_folded() {
     report.processes[0].threads.extend(each);
     let text = text(&report, 100);
     assert!(text.contains("     ... 4956 frames ...\n"), "{text}");
-    assert!(text.contains("      and 99 more threads like it"), "{text}");
-    assert!(text.contains("  and 84 more threads"), "{text}");
+    assert!(
+        text.contains("  100 threads  sleeping\n       w (1000), w (1001), w (1002), w (1003), and 96 more"),
+        "{text}"
+    );
+    assert!(text.contains("  and 83 more threads"), "{text}");
     assert!(text.lines().count() < 130);
+    let all = detailed(&report, Detail { all: true, ..Detail::default() });
+    assert!(all.contains("stack of v (2099):\n  #0   step  v.py:2099"), "{all}");
+    assert_eq!(all.matches("\nstack of ").count(), report.processes[0].threads.len());
+}
+
+fn detailed(report: &Report, detail: Detail) -> String {
+    let mut out = Vec::new();
+    render(report, &Style { detail, ..Style::plain() }, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn one_thread_is_told_of_with_what_it_waits_for_and_who_wants_what_it_holds() {
+    let text = detailed(&seed(), Detail { thread: Some(533), ..Detail::default() });
+    for line in [
+        "  waits for rwlock 0x33b84080 (read)  in  cuLaunchKernel <- train.py:56 step  (exact)",
+        "  occupancy (543) holds rwlock 0x33b84080 (write) (exact)",
+        "    MainThread (533) holds the GIL (exact): a cycle",
+        "  holds the GIL  (exact)",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.contains("stack of MainThread (533):") && !text.contains("stack of occupancy"), "{text}");
+}
+
+#[test]
+fn the_steps_of_decoding_carry_addresses_values_and_what_to_type() {
+    let mut report = seed();
+    let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+    report.processes[0].threads[0].working = Some(Working {
+        system_call: Some(SystemCall { number: 202, name: Some("futex".into()), arguments: vec!["0x33b84088".into()] }),
+        registers: vec![pair("rdi", "0x33b84088")],
+        native: vec![NativeFrame {
+            function: Some("pthread_rwlock_rdlock".into()),
+            module: Some("libc.so.6".into()),
+            module_offset: Some("0xa296a".into()),
+            pc: "0x7f0000001000".into(),
+            sp: "0x7ffe00001000".into(),
+            cfa: Some("0x7ffe00001040".into()),
+            trust: "cfi".into(),
+            registers: vec![pair("rbx", "0x33b84080")],
+        }],
+        end: "first function of the thread".into(),
+        memory: vec![Words {
+            resource: "r1".into(),
+            address: "0x33b84080".into(),
+            words: vec!["0x0000021f".into(); 6],
+        }],
+    });
+    let text = detailed(&report, Detail { thread: Some(533), steps: true, raw: true, ..Detail::default() });
+    for words in [
+        "in futex(0x33b84088)",
+        "rdi=0x33b84088",
+        "CFA 0x7ffe00001040;",
+        "x/6xw 0x33b84080",
+        "thread find 533",
+        "native stack of MainThread (533):\n  #0   0x7f0000001000  pthread_rwlock_rdlock  libc.so.6+0xa296a",
+        "Python stack of MainThread (533):\n  #0   step  /home/me/train.py:56",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
 }
 
 #[test]
 fn colour_marks_the_verdict() {
     let mut out = Vec::new();
-    render(&seed(), &Style { width: 100, color: true, unicode: true }, &mut out).unwrap();
+    render(&seed(), &Style { width: 100, color: true, unicode: true, ..Style::plain() }, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert!(text.starts_with("\x1b[1;31merror:\x1b[0m deadlock: "));
     assert!(text.contains("1 → 2"));

@@ -66,6 +66,16 @@ const NR_FUTEX: i64 = 202;
 const NR_FUTEX_WAITV: i64 = 449;
 const NR_FUTEX_WAIT: i64 = 455;
 
+/// The name of a system call that waits.
+pub fn call_name(number: i64) -> Option<&'static str> {
+    match number {
+        NR_FUTEX => Some("futex"),
+        NR_FUTEX_WAITV => Some("futex_waitv"),
+        NR_FUTEX_WAIT => Some("futex_wait"),
+        number => syscalls::row_of(number).map(|row| row.name),
+    }
+}
+
 const NR_WAIT4: i64 = 61;
 const NR_WAITID: i64 = 247;
 const NR_NANOSLEEP: i64 = 230;

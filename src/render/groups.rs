@@ -1,0 +1,67 @@
+//! Threads that do the same with equal stacks, together.
+//!
+//! In: a [`View`], the parties and who waits because of them. Out: [`Group`]s, victims first, then the largest. Lays nothing out.
+
+use std::collections::{HashMap, HashSet};
+
+use super::view::{self, Key, View};
+use crate::report::{Thread, without_address};
+
+/// Threads with equal stacks.
+pub(super) struct Group<'a> {
+    /// "idle thread of the pool, ", or nothing.
+    pub(super) role: String,
+    /// What they do: "waits for mutex 0x1000" of one thread, "wait for mutex" of several.
+    pub(super) doing: String,
+    /// The call in which they do it.
+    pub(super) call: Option<String>,
+    /// They wait because of the parties.
+    pub(super) because: bool,
+    /// Process and thread of each.
+    pub(super) members: Vec<(&'a str, &'a Thread)>,
+}
+
+impl Group<'_> {
+    /// `pool_0 (12), pool_1 (13) and 35 more`, with `most` names.
+    pub(super) fn names(&self, view: &View, most: usize) -> String {
+        let named = self.members.iter().take(most).map(|(process, thread)| view.thread_name(process, thread.tid));
+        let mut names: Vec<String> = named.collect();
+        let more = self.members.len() - names.len();
+        if more > 0 {
+            names.push(format!("and {more} more"));
+        }
+        names.join(", ")
+    }
+}
+
+fn plural(doing: &str) -> String {
+    doing.strip_prefix("waits ").map_or(doing.to_owned(), |rest| format!("wait {rest}"))
+}
+
+/// All threads but the parties.
+pub(super) fn groups<'a>(view: &View<'a>, parties: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known = HashMap::new();
+    for (process, thread) in view.each_thread().filter(|(process, thread)| !parties.contains(&(*process, thread.tid))) {
+        let (doing, call) = view.doing(process, thread);
+        let because = victims.contains(&(process, thread.tid));
+        // Without the address: a pool's 64 condition variables are one group.
+        let alike = without_address(&doing);
+        let frames: Vec<String> = thread.frames.iter().map(view::function_name).collect();
+        let key = (because, thread.role.as_deref(), alike.clone(), call.clone(), frames);
+        match known.get(&key) {
+            Some(&at) => {
+                let group: &mut Group = &mut groups[at];
+                group.doing = plural(&alike);
+                group.members.push((process, thread));
+            }
+            None => {
+                known.insert(key, groups.len());
+                let role = thread.role.clone().unwrap_or_default();
+                groups.push(Group { role, doing, call, because, members: vec![(process, thread)] });
+            }
+        }
+    }
+    groups.sort_by_key(|group| (!group.because, std::cmp::Reverse(group.members.len())));
+    groups
+}

@@ -1,0 +1,81 @@
+//! The report about one thread: what it waits for, who has that and what those wait for, what it holds and who wants that.
+//!
+//! In: a [`View`] and the thread. Out: lines on a [`Page`]. Its stack and how it was read are told by the callers.
+
+use std::collections::HashSet;
+
+use super::page::Page;
+use crate::render::certainty_word;
+use crate::render::view::{Key, View};
+use crate::report::Thread;
+
+/// Links of a chain that are told.
+const MOST_LINKS: usize = 32;
+/// Waiters named one by one.
+const MOST_WAITERS: usize = 8;
+
+/// The lines about a thread.
+pub(super) fn about(view: &View, process: &str, thread: &Thread, page: &mut Page) {
+    let role = thread.role.as_deref().map(|role| format!(", {role}")).unwrap_or_default();
+    page.plain(&format!("{}{role}: {}", view.thread_name(process, thread.tid), thread.state));
+    let mut told = HashSet::new();
+    chain(view, (process, thread.tid), 1, &mut told, page);
+    for hold in view.holds_by(process, thread.tid) {
+        let call = view.hold_call(hold).map(|call| format!("  in  {call}")).unwrap_or_default();
+        page.paragraph("    ", &format!("  {}{call}  ({})", view.hold_statement(hold), certainty_word(hold.certainty)));
+        let waiters = view.report.waits.iter().filter(|wait| wait.resource == hold.resource);
+        let names: Vec<String> = waiters
+            .filter_map(|wait| Some((wait.process.as_str(), wait.tid?)))
+            .map(|(process, tid)| view.thread_name(process, tid))
+            .collect();
+        if !names.is_empty() {
+            let more = names.len().saturating_sub(MOST_WAITERS);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let shown = names.iter().take(MOST_WAITERS).cloned().collect::<Vec<_>>().join(", ");
+            page.paragraph(
+                "      ",
+                &format!("    for which {shown}{more} {}", if names.len() == 1 { "waits" } else { "wait" }),
+            );
+        }
+    }
+    if view.waits_of(process, thread.tid).is_empty() && view.holds_by(process, thread.tid).next().is_none() {
+        let place = view.where_is(thread).map(|place| format!("; it is in {place}")).unwrap_or_default();
+        page.paragraph("    ", &format!("  in no known wait, and holds nothing that is known{place}"));
+    }
+}
+
+/// What a thread waits for, who has it, and so on, each thread once.
+fn chain<'a>(view: &View<'a>, key: Key<'a>, depth: usize, told: &mut HashSet<Key<'a>>, page: &mut Page) {
+    let again = !told.insert(key);
+    if again || depth > MOST_LINKS {
+        return;
+    }
+    let indent = "  ".repeat(depth.min(8));
+    let further = format!("{indent}  ");
+    for wait in view.waits_of(key.0, key.1).to_vec() {
+        let call = view.wait_call(wait, None).map(|call| format!("  in  {call}")).unwrap_or_default();
+        let sure = certainty_word(wait.certainty);
+        page.paragraph(&further, &format!("{indent}{}{call}  ({sure})", view.wait_statement(wait)));
+        for hold in view.holds_of(&wait.resource).to_vec() {
+            let gone = if hold.gone.is_some() { ", which is gone" } else { "" };
+            let Some(tid) = hold.tid else {
+                page.paragraph(
+                    &further,
+                    &format!("{indent}{} {}", view.process_name(&hold.process), view.hold_statement(hold)),
+                );
+                continue;
+            };
+            let back = if told.contains(&(hold.process.as_str(), tid)) { ": a cycle" } else { "" };
+            page.paragraph(
+                &further,
+                &format!(
+                    "{indent}{}{gone} {} ({}){back}",
+                    view.thread_name(&hold.process, tid),
+                    view.hold_statement(hold),
+                    certainty_word(hold.certainty)
+                ),
+            );
+            chain(view, (hold.process.as_str(), tid), depth + 1, told, page);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How a thread was read, step by step: what a doubter needs to follow each step in a debugger.
+//!
+//! Part of a [`Report`](super::Report) on request only (`--verbose`, `--raw`): it is many times as long as all else.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What was read of one thread.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Working {
+    /// The system call that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_call: Option<SystemCall>,
+    /// Registers at the stop: name and value.
+    pub registers: Vec<(String, String)>,
+    /// Native frames as they were unwound, innermost first, with those that run Python.
+    pub native: Vec<NativeFrame>,
+    /// Why there are no more.
+    pub end: String,
+    /// Memory of what it waits for and holds, as far as that lies in memory.
+    pub memory: Vec<Words>,
+}
+
+/// A system call.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SystemCall {
+    /// Its number.
+    pub number: i64,
+    /// Its name, where it is one that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// All six argument registers, used or not.
+    pub arguments: Vec<String>,
+}
+
+/// A frame before anything was merged.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct NativeFrame {
+    /// Function.
+    pub function: Option<String>,
+    /// Module.
+    pub module: Option<String>,
+    /// Offset of the pc in its module.
+    pub module_offset: Option<String>,
+    /// Instruction pointer.
+    pub pc: String,
+    /// Stack pointer.
+    pub sp: String,
+    /// Canonical frame address; unknown in the last frame.
+    pub cfa: Option<String>,
+    /// `cfi`, `frame-pointer`, `scan`.
+    pub trust: String,
+    /// Callee-saved registers that are known there: name and value.
+    pub registers: Vec<(String, String)>,
+}
+
+/// Words of memory.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Words {
+    /// The resource that lies there.
+    pub resource: String,
+    /// Address of the first word.
+    pub address: String,
+    /// Words of four bytes, as gdb's `x/16xw` prints them.
+    pub words: Vec<String>,
+}
