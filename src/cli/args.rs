@@ -122,7 +122,7 @@ pub struct SnapshotArguments {
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
-    /// The file to write; compressed when its name ends in .zst
+    /// The file to write; compressed when its name ends in .zst; - is standard output, compressed
     #[arg(short = 'o', long = "output", value_name = "FILE", required = true)]
     pub file: PathBuf,
     /// Leave out local variables, the environment and arguments; raw stacks remain, and what of them is said
