@@ -10,19 +10,12 @@ fn main() {
     // A debug build is mostly of sources that are not committed yet, and would be made anew after each commit.
     let is_release = variable("PROFILE") == "release";
     let commit = is_release.then(|| checked_out(package).or_else(|| packaged(package))).flatten();
-    let features = variable("CARGO_CFG_TARGET_FEATURE");
-    let linked = if features.split(',').any(|feature| feature == "crt-static") { "static" } else { "dynamic" };
-    let libc = match variable("CARGO_CFG_TARGET_ENV").as_str() {
-        "gnu" => "glibc".to_owned(),
-        other => other.to_owned(),
-    };
     let compiler = output(Command::new(variable("RUSTC")).arg("--version")).unwrap_or_default();
     for (name, value) in [
         ("COMMIT", commit.as_deref().unwrap_or(if is_release { "unknown" } else { "not recorded" })),
         ("TARGET", &variable("TARGET")),
         ("PROFILE", &variable("PROFILE")),
         ("RUSTC", compiler.split(' ').nth(1).unwrap_or("unknown")),
-        ("LIBC", &format!("{libc}, {linked}")),
     ] {
         println!("cargo::rustc-env=LOCKSCOPE_BUILD_{name}={value}");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
 
 use super::args::Arguments;
@@ -57,7 +57,26 @@ fn file(path: &Path, text: &[u8]) -> Result<(), CliError> {
 fn completion(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
     generate(shell, &mut visible(), NAME, &mut text);
+    if shell == Shell::Fish {
+        text.extend(fish_values().into_bytes());
+    }
     text
+}
+
+/// The values of arguments that are no options, which clap's completions for fish leave out; and fish knows processes.
+fn fish_values() -> String {
+    let codes: Vec<&str> = verdict::explanations().map(|known| known.code).collect();
+    let shown: Vec<_> = Generated::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+    let shown: Vec<&str> = shown.iter().map(|value| value.get_name()).collect();
+    let line = |subcommands: &str, values: &str| {
+        format!("complete -c lockscope -n \"__fish_lockscope_using_subcommand {subcommands}\" -f -a \"{values}\"\n")
+    };
+    [
+        line("explain", &codes.join(" ")),
+        line("generate", &shown.join(" ")),
+        line("attach snapshot watch", "(__fish_complete_pids)"),
+    ]
+    .concat()
 }
 
 /// The command line as it is offered: without what is hidden, and with the findings that can be explained.
