@@ -7,6 +7,7 @@ mod cuda;
 mod harmless;
 mod harness;
 mod inside_gdb;
+mod installed;
 mod kernel_waits;
 mod launchers;
 mod libcs;
