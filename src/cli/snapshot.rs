@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{CliError, SnapshotArguments, output};
+use super::{CliError, SnapshotArguments, output, progress};
 use crate::analysis::{self, AttachOptions, Keep};
 
 /// Look at the processes that `arguments` name and write a snapshot.
@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         locals: arguments.locals,
         working: false,
     };
-    let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
+    let outcome = progress::during(|| analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
     let size = output::snapshot(&arguments.file, &outcome)?;
     let to =
         if arguments.file == Path::new("-") { "standard output".into() } else { arguments.file.display().to_string() };

@@ -4,6 +4,8 @@ mod bad_input;
 mod containers;
 mod contract;
 mod cuda;
+mod examples;
+mod formats;
 mod harmless;
 mod harness;
 mod inside_gdb;
