@@ -1,6 +1,7 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
 mod bad_input;
+mod containers;
 mod contract;
 mod cuda;
 mod examples;
@@ -8,6 +9,7 @@ mod formats;
 mod harmless;
 mod harness;
 mod inside_gdb;
+mod installed;
 mod kernel_waits;
 mod launchers;
 mod libcs;

@@ -306,12 +306,9 @@ impl LiveTarget {
 /// Whether lockscope may look at a process, found out without touching it; one that is gone may be.
 pub fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
-    // Whoever may open the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself: asked
-    // about a process that it does not trace, the kernel says ESRCH.
-    let opened = std::fs::File::open(proc_fs.process(pid).join("mem"));
-    let denied = opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-    let filtered = matches!(nix::sys::ptrace::interrupt(nix::unistd::Pid::this()), Err(Errno::EPERM | Errno::ENOSYS));
-    if !denied && !filtered {
+    // Whoever may read the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself.
+    let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+    if !denied && !open::is_filtered() {
         return Ok(());
     }
     Err(open::denied(&proc_fs, pid))
