@@ -76,25 +76,31 @@ fn page(report: &Report) -> Markup {
     }
 }
 
-/// `python3 train.py, process 885; ...`.
+/// `python3 train.py (process 885, CPython 3.12.3); ...`: each command once, with the processes that it started.
 fn processes(view: &View) -> String {
     const MOST: usize = 8;
-    let all = &view.report.processes;
-    let mut parts: Vec<String> = all
-        .iter()
-        .take(MOST)
-        .map(|process| {
-            let words =
-                if process.cmdline.is_empty() { view.process_name(&process.id) } else { process.cmdline.join(" ") };
-            let python =
-                process.python.as_ref().map(|python| format!(", CPython {}", python.version)).unwrap_or_default();
-            format!("{words} (process {}{python})", process.pid)
-        })
-        .collect();
-    if all.len() > MOST {
-        parts.push(format!("and {} more", all.len() - MOST));
+    let mut commands: Vec<(String, String, Vec<String>)> = Vec::new();
+    for process in &view.report.processes {
+        let words = if process.cmdline.is_empty() { view.process_name(&process.id) } else { process.cmdline.join(" ") };
+        let python = process.python.as_ref().map(|python| format!(", CPython {}", python.version)).unwrap_or_default();
+        match commands.iter_mut().find(|command| (&command.0, &command.1) == (&words, &python)) {
+            Some(known) => known.2.push(process.pid.to_string()),
+            None => commands.push((words, python, vec![process.pid.to_string()])),
+        }
     }
-    parts.join("; ")
+    let first = |mut all: Vec<String>, separator: &str| {
+        if all.len() > MOST {
+            let more = format!("and {} more", all.len() - MOST);
+            all.truncate(MOST);
+            all.push(more);
+        }
+        all.join(separator)
+    };
+    let parts = commands.into_iter().map(|(words, python, pids)| {
+        let word = if pids.len() == 1 { "process" } else { "processes" };
+        format!("{words} ({word} {}{python})", first(pids, ", "))
+    });
+    first(parts.collect(), "; ")
 }
 
 fn graph(report: &Report) -> Markup {

@@ -115,7 +115,7 @@ impl Course {
             if distance < 1.0 {
                 continue;
             }
-            for reach in [0.35, 0.7] {
+            for reach in [0.15, 0.35, 0.7] {
                 let reach = (distance * reach).clamp(30.0, 220.0);
                 let path = [from.at, from.at.plus(from.out.times(reach)), to.at.plus(to.out.times(reach)), to.at];
                 let length = path.windows(2).map(|pair| pair[0].distance(pair[1])).sum::<f64>();
