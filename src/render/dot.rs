@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::escape;
-use super::picture::{Picture, Shape};
+use super::picture::{Node, Picture, Shape};
 use crate::report::{Certainty, Report};
 
 /// Write `report` as a digraph.
@@ -23,20 +23,22 @@ fn graph(report: &Report) -> String {
     let picture = Picture::of(report);
     let mut text = format!("digraph lockscope {{\n  label={};\n  rankdir=LR;\n", quote(&report.summary));
     // Writing to a String cannot fail.
+    let node = |text: &mut String, node: &Node, indent: &str| {
+        let shape = match node.shape {
+            Shape::Thread | Shape::Process => "box",
+            Shape::Resource => "ellipse",
+            Shape::Outside => "hexagon",
+        };
+        let (id, label, red) = (quote(&node.id), quote(&node.label), mark(node.red));
+        let _ = writeln!(text, "{indent}{id} [shape={shape}, label={label}{red}];");
+    };
     for cluster in &picture.clusters {
         let _ = writeln!(text, "  subgraph {} {{", quote(&format!("cluster_{}", cluster.id)));
         let _ = writeln!(text, "    label={};", quote(&cluster.label));
-        for node in &cluster.nodes {
-            let shape = match node.shape {
-                Shape::Thread => "box",
-                Shape::Resource => "ellipse",
-                Shape::Outside => "hexagon",
-            };
-            let (id, label, red) = (quote(&node.id), quote(&node.label), mark(node.red));
-            let _ = writeln!(text, "    {id} [shape={shape}, label={label}{red}];");
-        }
+        cluster.nodes.iter().for_each(|one| node(&mut text, one, "    "));
         text.push_str("  }\n");
     }
+    picture.between.iter().for_each(|one| node(&mut text, one, "  "));
     for link in &picture.links {
         let style = match link.certainty {
             Certainty::Exact => "solid",
@@ -51,9 +53,10 @@ fn graph(report: &Report) -> String {
     text
 }
 
-/// A quoted DOT string: quotes and backslashes escaped, no control characters.
+/// A quoted DOT string: quotes and backslashes escaped, no control characters, and no character references, which Graphviz reads in
+/// labels.
 fn quote(text: &str) -> String {
-    format!("\"{}\"", escape(text).replace('\\', "\\\\").replace('"', "\\\""))
+    format!("\"{}\"", escape(text).replace('\\', "\\\\").replace('"', "\\\"").replace('&', "&amp;"))
 }
 
 #[cfg(test)]

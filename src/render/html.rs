@@ -1,6 +1,6 @@
 //! The report for a browser: one file, without scripts, fonts or network, that a viewer of artefacts shows as it is.
 //!
-//! In: a [`Report`]. Out: HTML: the sentence, the graph, the parties, how each link is known, what to change, the parties' stacks
+//! In: a [`Report`]. Out: HTML: the sentence, the graph, the parties, what to change, how each link is known, the parties' stacks
 //! side by side, the other threads by equal stacks, gaps. It decides nothing; `maud` escapes every string, and control characters
 //! and marks that reorder lines are made visible before.
 
@@ -63,8 +63,9 @@ fn page(report: &Report) -> Markup {
                 }
                 main {
                     @if !report.waits.is_empty() { (graph(report)) }
-                    @if !parties.is_empty() { (who(&parties)) (evidence(&parties)) }
+                    @if !parties.is_empty() { (who(&view, &parties)) }
                     @if !report.findings.is_empty() { (advice(report)) }
+                    @if !parties.is_empty() { (evidence(&parties)) }
                     @if !parties.is_empty() { (stacks(&view, &parties)) }
                     (others(&view, &parties))
                     @if !report.gaps.is_empty() { (gaps(report)) }
@@ -75,25 +76,31 @@ fn page(report: &Report) -> Markup {
     }
 }
 
-/// `python3 train.py, process 885; ...`.
+/// `python3 train.py (process 885, CPython 3.12.3); ...`: each command once, with the processes that it started.
 fn processes(view: &View) -> String {
     const MOST: usize = 8;
-    let all = &view.report.processes;
-    let mut parts: Vec<String> = all
-        .iter()
-        .take(MOST)
-        .map(|process| {
-            let words =
-                if process.cmdline.is_empty() { view.process_name(&process.id) } else { process.cmdline.join(" ") };
-            let python =
-                process.python.as_ref().map(|python| format!(", CPython {}", python.version)).unwrap_or_default();
-            format!("{words} (process {}{python})", process.pid)
-        })
-        .collect();
-    if all.len() > MOST {
-        parts.push(format!("and {} more", all.len() - MOST));
+    let mut commands: Vec<(String, String, Vec<String>)> = Vec::new();
+    for process in &view.report.processes {
+        let words = if process.cmdline.is_empty() { view.process_name(&process.id) } else { process.cmdline.join(" ") };
+        let python = process.python.as_ref().map(|python| format!(", CPython {}", python.version)).unwrap_or_default();
+        match commands.iter_mut().find(|command| (&command.0, &command.1) == (&words, &python)) {
+            Some(known) => known.2.push(process.pid.to_string()),
+            None => commands.push((words, python, vec![process.pid.to_string()])),
+        }
     }
-    parts.join("; ")
+    let first = |mut all: Vec<String>, separator: &str| {
+        if all.len() > MOST {
+            let more = format!("and {} more", all.len() - MOST);
+            all.truncate(MOST);
+            all.push(more);
+        }
+        all.join(separator)
+    };
+    let parts = commands.into_iter().map(|(words, python, pids)| {
+        let word = if pids.len() == 1 { "process" } else { "processes" };
+        format!("{words} ({word} {}{python})", first(pids, ", "))
+    });
+    first(parts.collect(), "; ")
 }
 
 fn graph(report: &Report) -> Markup {
@@ -104,7 +111,9 @@ fn graph(report: &Report) -> Markup {
                 div.scroll tabindex="0" role="group" aria-label="Wait-for graph" { (PreEscaped(svg::graph(report, false))) }
                 figcaption {
                     "An arrow leads from who waits to what is waited for, and from there to who has it. Boxes are threads, rounded "
-                    "boxes locks and the like, pointed ones lead out of the process. Red and thick: a cycle. Drawn through: exact; "
+                    "boxes locks and the like, pointed ones lead out of the process. "
+                    @if report.processes.len() > 1 { "Frames are processes, and an arrow to a frame leads to any thread inside. " }
+                    "Red and thick: a cycle. Drawn through: exact; "
                     "dashed: inferred; dotted: one of several candidates."
                 }
             }
@@ -112,7 +121,7 @@ fn graph(report: &Report) -> Markup {
     }
 }
 
-fn who(parties: &Parties) -> Markup {
+fn who(view: &View, parties: &Parties) -> Markup {
     html! {
         section aria-labelledby="parties" {
             h2 id="parties" { "Who takes part" }
@@ -120,6 +129,9 @@ fn who(parties: &Parties) -> Markup {
                 @for party in &parties.parties {
                     li {
                         strong { (text(&party.name)) }
+                        @if let Some(asleep) = party.thread.and_then(|(process, tid)| asleep(view, process, tid)) {
+                            span.quiet { ", asleep for " (asleep) }
+                        }
                         ul {
                             @for statement in &party.statements {
                                 li { (text(&statement.what)) @if let Some(call) = &statement.call { " in " code { (text(call)) } } }
@@ -130,6 +142,17 @@ fn who(parties: &Parties) -> Markup {
             }
             @if let Some(more) = parties.more() { p { (more) } }
         }
+    }
+}
+
+/// How long a thread has waited, where that is known and no mere moment: `12.3 s`, `5 min`.
+fn asleep(view: &View, process: &str, tid: i32) -> Option<String> {
+    let since = view.waits_of(process, tid).iter().filter_map(|wait| wait.since_ms).max()?;
+    match since / 1000 {
+        0 => None,
+        seconds @ 1..120 => Some(format!("{seconds}.{} s", since % 1000 / 100)),
+        seconds @ 120..7200 => Some(format!("{} min", seconds / 60)),
+        seconds => Some(format!("{} h", seconds / 3600)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::escape;
-use super::picture::{Picture, Shape};
+use super::picture::{Node, Picture, Shape};
 use crate::report::{Certainty, Report};
 
 /// Most links: more are no picture any more.
@@ -24,27 +24,29 @@ pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 pub(super) fn graph(report: &Report) -> String {
     let (picture, left_out) = Picture::of(report).reduced(MOST_LINKS);
     let mut text = "flowchart LR\n".to_string();
-    let mut names: HashMap<&str, String> = HashMap::new();
+    let mut names: HashMap<String, String> = HashMap::new();
     let mut red_nodes = Vec::new();
-    // Writing to a String cannot fail.
+    let mut draw = |text: &mut String, node: &Node, indent: &str| {
+        // Ids of our own: a word such as `end` is none that Mermaid takes.
+        let name = format!("n{}", names.len());
+        let (open, close) = match node.shape {
+            Shape::Thread | Shape::Process => ("[", "]"),
+            Shape::Resource => ("([", "])"),
+            Shape::Outside => ("{{", "}}"),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{indent}{name}{open}{}{close}", quote(&node.label));
+        if node.red {
+            red_nodes.push(name.clone());
+        }
+        names.insert(node.id.clone(), name);
+    };
     for (number, cluster) in picture.clusters.iter().enumerate() {
         let _ = writeln!(text, "  subgraph c{number}[{}]", quote(&cluster.label));
-        for node in &cluster.nodes {
-            // Ids of our own: a word such as `end` is none that Mermaid takes.
-            let name = format!("n{}", names.len());
-            let (open, close) = match node.shape {
-                Shape::Thread => ("[", "]"),
-                Shape::Resource => ("([", "])"),
-                Shape::Outside => ("{{", "}}"),
-            };
-            let _ = writeln!(text, "    {name}{open}{}{close}", quote(&node.label));
-            if node.red {
-                red_nodes.push(name.clone());
-            }
-            names.insert(&node.id, name);
-        }
+        cluster.nodes.iter().for_each(|node| draw(&mut text, node, "    "));
         text.push_str("  end\n");
     }
+    picture.between.iter().for_each(|node| draw(&mut text, node, "  "));
     let mut red_links = Vec::new();
     let mut drawn = 0;
     for link in &picture.links {
@@ -86,6 +88,10 @@ fn quote(text: &str) -> String {
             }
             other => quoted.push(other),
         }
+    }
+    if text.is_empty() {
+        // Nothing between quotes is an error.
+        quoted.push(' ');
     }
     quoted.push('"');
     quoted

@@ -10,10 +10,13 @@ mod groups;
 pub mod html;
 pub mod json;
 pub mod junit;
+mod layout;
 pub mod markdown;
 pub mod mermaid;
 mod parties;
 mod picture;
+#[cfg(test)]
+mod pictures;
 pub mod svg;
 pub mod text;
 mod view;
@@ -183,12 +186,15 @@ fn captured(report: &Report) -> String {
     line
 }
 
-/// Make a string of the target harmless: control characters and marks that reorder a line become escapes.
+/// Make a string of the target harmless: control characters, marks that reorder a line and what XML cannot contain become
+/// escapes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        let reorders = matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if character.is_control() || reorders {
+        let reorders = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        // No XML may contain these, not even as a reference.
+        let forbidden = matches!(character, '\u{fffe}' | '\u{ffff}');
+        if character.is_control() || reorders || forbidden {
             escaped.extend(character.escape_default());
         } else {
             escaped.push(character);

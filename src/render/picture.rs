@@ -13,6 +13,10 @@ use crate::report::{Certainty, Gone, Report};
 pub(super) struct Picture {
     /// One for each process.
     pub(super) clusters: Vec<Cluster>,
+    /// What stands between processes; nothing, where the report has one process only.
+    pub(super) between: Vec<Node>,
+    /// The report has several processes, so that it matters what is whose.
+    pub(super) framed: bool,
     /// Waits and holds.
     pub(super) links: Vec<Link>,
 }
@@ -44,6 +48,8 @@ pub(super) enum Shape {
     Resource,
     /// What leads out of the process: a pipe, a child, the GPU, the time.
     Outside,
+    /// Any thread of a process that has several.
+    Process,
 }
 
 /// From a waiter to a resource, or from a resource to its holder.
@@ -63,8 +69,10 @@ impl Picture {
     /// Draw up the graph of `report`.
     pub(super) fn of(report: &Report) -> Picture {
         let view = View::new(report, "<-");
-        let red = Red::of(report);
-        let mut nodes: BTreeMap<&str, BTreeSet<(String, String)>> = BTreeMap::new();
+        let names = Names::of(report);
+        let red = Red::of(report, &names);
+        let framed = report.processes.len() > 1;
+        let mut threads: BTreeMap<&str, BTreeMap<String, (String, Shape)>> = BTreeMap::new();
         let mut links = Vec::new();
         let mut link = |from: &str, to: &str, certainty: Certainty, mode: Option<&str>, evidence: &[String]| {
             let pair = (from.to_string(), to.to_string());
@@ -73,45 +81,66 @@ impl Picture {
             links.push(Link { from: pair.0, to: pair.1, label, certainty, evidence: evidence.join("; "), red });
         };
         for wait in &report.waits {
-            let waiter = node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
+            let waiter = names.node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
             if wait.waiter_resource.is_none() {
-                let label = thread_label(&view, &wait.process, wait.tid, None);
-                nodes.entry(&wait.process).or_default().insert((waiter.clone(), label));
+                let thread = names.thread(&view, &wait.process, wait.tid, None);
+                threads.entry(&wait.process).or_default().insert(waiter.clone(), thread);
             }
             link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence);
         }
         for hold in &report.holds {
-            let holder = node(&hold.process, hold.tid, None);
-            let label = thread_label(&view, &hold.process, hold.tid, hold.gone);
-            nodes.entry(&hold.process).or_default().insert((holder.clone(), label));
+            let holder = names.node(&hold.process, hold.tid, None);
+            let thread = names.thread(&view, &hold.process, hold.tid, hold.gone);
+            threads.entry(&hold.process).or_default().insert(holder.clone(), thread);
             link(&hold.resource, &holder, hold.certainty, hold.mode.as_deref(), &hold.evidence);
         }
-        let mut processes: BTreeSet<&str> = nodes.keys().copied().collect();
-        processes.extend(report.resources.iter().map(|resource| resource.process.as_str()));
-        let clusters = processes.into_iter().map(|process| {
-            let threads =
-                nodes.remove(process).unwrap_or_default().into_iter().map(|(id, label)| (id, label, Shape::Thread));
-            let resources = report.resources.iter().filter(|resource| resource.process == process);
-            let resources = resources.map(|one| (one.id.clone(), view.resource_name(&one.id), shape_of(&one.kind)));
-            let nodes = threads.chain(resources).map(|(id, label, shape)| Node {
-                red: red.nodes.contains(&id),
-                label: spaced(&label),
-                id,
-                shape,
-            });
-            Cluster { id: process.to_string(), label: spaced(&view.process_name(process)), nodes: nodes.collect() }
+        let mut processes: BTreeMap<&str, Vec<Node>> = BTreeMap::new();
+        let mut home: HashMap<String, &str> = HashMap::new();
+        let node = |id: &str, label: &str, shape| Node {
+            id: id.to_string(),
+            label: spaced(label),
+            shape,
+            red: red.nodes.contains(id),
+        };
+        for (process, threads) in &threads {
+            for (id, (label, shape)) in threads {
+                home.insert(id.clone(), process);
+                processes.entry(process).or_default().push(node(id, label, *shape));
+            }
+        }
+        let touched = touched_by(&links, &home);
+        let mut between = Vec::new();
+        for resource in &report.resources {
+            let shape = shape_of(&resource.kind);
+            let one = node(&resource.id, &view.resource_name(&resource.id), shape);
+            let by = touched.get(&resource.id);
+            if framed && (shape == Shape::Outside || by.is_some_and(|by| by.len() > 1)) {
+                between.push(one);
+            } else {
+                let own = by.and_then(|by| by.first()).copied().unwrap_or(resource.process.as_str());
+                processes.entry(own).or_default().push(one);
+            }
+        }
+        let clusters = processes.into_iter().map(|(process, nodes)| Cluster {
+            id: process.to_string(),
+            label: spaced(&view.process_name(process)),
+            nodes,
         });
-        Picture { clusters: clusters.collect(), links }
+        Picture { clusters: clusters.collect(), between, framed, links }
+    }
+
+    /// All nodes: those of the processes, then those between them.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.clusters.iter().flat_map(|cluster| &cluster.nodes).chain(&self.between)
     }
 
     /// What a picture can show: the cycles and what leads to them; without a cycle, whatever is held; else the waits. No more
     /// than `most` links, and how many of these are left out.
     pub(super) fn reduced(mut self, most: usize) -> (Picture, usize) {
-        let nodes = self.clusters.iter().flat_map(|cluster| &cluster.nodes);
-        let threads: HashSet<&str> =
-            nodes.filter(|node| node.shape == Shape::Thread).map(|node| node.id.as_str()).collect();
+        let holders = self.nodes().filter(|node| matches!(node.shape, Shape::Thread | Shape::Process));
+        let threads: HashSet<String> = holders.map(|node| node.id.clone()).collect();
         // Holds lead from resources to threads.
-        let is_hold = |link: &Link| threads.contains(link.to.as_str());
+        let is_hold = |link: &Link| threads.contains(&link.to);
         let wanted = if self.links.iter().any(|link| link.red) {
             self.joined_to(|link| link.red)
         } else if self.links.iter().any(is_hold) {
@@ -128,6 +157,7 @@ impl Picture {
         for cluster in &mut self.clusters {
             cluster.nodes.retain(|node| shown.contains(node.id.as_str()));
         }
+        self.between.retain(|node| shown.contains(node.id.as_str()));
         self.clusters.retain(|cluster| !cluster.nodes.is_empty());
         let left_out = before - self.links.len();
         (self, left_out)
@@ -206,11 +236,11 @@ struct Red {
 }
 
 impl Red {
-    fn of(report: &Report) -> Red {
+    fn of(report: &Report, names: &Names) -> Red {
         let mut red = Red::default();
         for edge in report.cycles.iter().flat_map(|cycle| &cycle.edges) {
-            let waiter = node(&edge.process, edge.waiter, edge.waiter_resource.as_deref());
-            let holder = node(&edge.holder_process, edge.holder, edge.holder_resource.as_deref());
+            let waiter = names.node(&edge.process, edge.waiter, edge.waiter_resource.as_deref());
+            let holder = names.node(&edge.holder_process, edge.holder, edge.holder_resource.as_deref());
             red.links.insert((waiter.clone(), edge.resource.clone()));
             red.links.insert((edge.resource.clone(), holder.clone()));
             red.nodes.extend([waiter, edge.resource.clone(), holder]);
@@ -219,21 +249,56 @@ impl Red {
     }
 }
 
-/// The name of a node: a thread's, a resource's or a whole process's.
-fn node(process: &str, tid: Option<i32>, resource: Option<&str>) -> String {
-    match (tid, resource) {
-        (Some(tid), _) => format!("{process}_{tid}"),
-        (None, Some(resource)) => resource.to_string(),
-        (None, None) => format!("{process}_any"),
+/// Names of nodes.
+struct Names<'a> {
+    /// The thread of each process that has but one: whatever its process holds, that thread holds.
+    only: HashMap<&'a str, i32>,
+    several: bool,
+}
+
+impl<'a> Names<'a> {
+    fn of(report: &'a Report) -> Names<'a> {
+        let single = report.processes.iter().filter_map(|process| match process.threads.as_slice() {
+            [thread] => Some((process.id.as_str(), thread.tid)),
+            _ => None,
+        });
+        Names { only: single.collect(), several: report.processes.len() > 1 }
+    }
+
+    /// The name of a node: a thread's, a resource's or a whole process's.
+    fn node(&self, process: &str, tid: Option<i32>, resource: Option<&str>) -> String {
+        match (tid.or(self.only.get(process).copied().filter(|_| resource.is_none())), resource) {
+            (Some(tid), _) => format!("{process}_{tid}"),
+            (None, Some(resource)) => resource.to_string(),
+            (None, None) => format!("{process}_any"),
+        }
+    }
+
+    /// What a thread, or a whole process, is called inside of its process, and what it is.
+    fn thread(&self, view: &View, process: &str, tid: Option<i32>, gone: Option<Gone>) -> (String, Shape) {
+        let (name, shape) = match tid.or(self.only.get(process).copied()) {
+            Some(tid) => {
+                let short = view.thread(process, tid).filter(|thread| self.several && !thread.name.is_empty());
+                let name = short.map(|thread| format!("{} ({tid})", thread.name));
+                (name.unwrap_or_else(|| view.thread_name(process, tid)), Shape::Thread)
+            }
+            None => (format!("any thread of {}", view.process_name(process)), Shape::Process),
+        };
+        (if gone.is_some() { format!("{name}, gone") } else { name }, shape)
     }
 }
 
-fn thread_label(view: &View, process: &str, tid: Option<i32>, gone: Option<Gone>) -> String {
-    let name = match tid {
-        Some(tid) => view.thread_name(process, tid),
-        None => format!("any thread of {}", view.process_name(process)),
-    };
-    if gone.is_some() { format!("{name}, gone") } else { name }
+/// The processes whose threads each resource is linked with.
+fn touched_by<'a>(links: &[Link], home: &HashMap<String, &'a str>) -> HashMap<String, BTreeSet<&'a str>> {
+    let mut touched: HashMap<String, BTreeSet<&str>> = HashMap::new();
+    for link in links {
+        for (resource, thread) in [(&link.from, &link.to), (&link.to, &link.from)] {
+            if let Some(process) = home.get(thread) {
+                touched.entry(resource.clone()).or_default().insert(process);
+            }
+        }
+    }
+    touched
 }
 
 fn spaced(text: &str) -> String {

@@ -7,7 +7,7 @@ use crate::harness::{Look, Target, attach, compile, core, wait_until};
 use crate::post_mortem::snapshot;
 
 /// Wait until each process of the target sleeps in one of these system calls, seen several times.
-fn asleep_in(target: &Target, calls: &[&str]) {
+pub(crate) fn asleep_in(target: &Target, calls: &[&str]) {
     let mut seen = 0;
     wait_until("the target comes to its waits", || {
         let asleep = target.pids.iter().all(|pid| {
