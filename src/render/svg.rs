@@ -1,7 +1,7 @@
 //! The wait-for graph as a picture: threads are boxes, locks rounded, what leads outside has slanted ends, cycles are red;
 //! of several processes each has a frame.
 //!
-//! In: a [`Report`]. Out: an SVG that needs nothing else: no script, no font, no network. [`layout`] decides where things stand;
+//! In: a [`Report`]. Out: an SVG that needs nothing else: no script, no font, no network. `layout` decides where things stand;
 //! what they look like is written here, since colours follow the reader's light or dark scheme, and each thing has a title
 //! with its evidence. Exact links are drawn through, inferred ones dashed, candidates dotted.
 
