@@ -56,8 +56,8 @@ mod tests {
         let thread = &mut report.processes[0].threads[0];
         report.findings[0].threads = vec![ThreadReference { process: "p0".into(), tid: thread.tid }];
         let frame = thread.frames.iter_mut().find(|frame| frame.kind == "python").unwrap();
-        (frame.file, frame.line) = (Some("/work/repo/a,b/train.py".into()), Some(7));
-        let line = annotation(&report, "`make`", Path::new("/work/repo"));
+        (frame.file, frame.line) = (Some("/src/repo/a,b/train.py".into()), Some(7));
+        let line = annotation(&report, "`make`", Path::new("/src/repo"));
         assert!(
             line.starts_with("::error file=a%2Cb/train.py,line=7,title=lockscope%3A deadlock in `make`::100%25 stuck:"),
             "{line}"

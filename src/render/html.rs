@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
 use super::view::{self, Key, View};
-use super::{captured, certainty_word, escape, groups, headline, svg};
+use super::{captured, certainty_word, escape, groups, headline, shortened, svg};
 use crate::report::{Finding, Report, Severity, Thread};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
@@ -21,6 +21,7 @@ const MOST_FRAMES: usize = 60;
 const MOST_NAMES: usize = 40;
 /// Longest text of one place: names of functions and variables have no end of their own.
 const MOST_TEXT: usize = 600;
+const MOST_NAME: usize = 120;
 const STYLE: &str = include_str!("report.css");
 /// Even a browser that runs scripts runs none of this file's, and asks nobody for anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -32,11 +33,12 @@ pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// A string of the target, made visible and cut.
 fn text(text: &str) -> String {
-    let shown = escape(text);
-    match shown.char_indices().nth(MOST_TEXT) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None => shown,
-    }
+    shortened(&escape(text), MOST_TEXT)
+}
+
+/// A name, cut to what a heading has room for.
+fn name(name: &str) -> String {
+    shortened(&escape(name), MOST_NAME)
 }
 
 fn page(report: &Report) -> Markup {
@@ -128,7 +130,7 @@ fn who(view: &View, parties: &Parties) -> Markup {
             ol.parties {
                 @for party in &parties.parties {
                     li {
-                        strong { (text(&party.name)) }
+                        strong { (name(&party.name)) }
                         @if let Some(asleep) = party.thread.and_then(|(process, tid)| asleep(view, process, tid)) {
                             span.quiet { ", asleep for " (asleep) }
                         }
@@ -215,7 +217,7 @@ fn stacks(view: &View, parties: &Parties) -> Markup {
             div.side {
                 @for (number, process, thread) in threads {
                     article {
-                        h3 { (number) ", " (text(&view.thread_name(process, thread.tid))) }
+                        h3 { (number) ", " (name(&view.thread_name(process, thread.tid))) }
                         (stack(view, process, thread))
                     }
                 }
@@ -320,6 +322,32 @@ mod tests {
         }
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "{page}");
         assert!(super::page(&empty()).into_string().contains("</html>"));
+    }
+
+    #[test]
+    fn each_party_says_how_long_it_has_been_asleep() {
+        let mut report = seed();
+        for (since, words) in
+            [(12_345, "asleep for 12.3 s<"), (300_000, "asleep for 5 min<"), (7_200_000, "asleep for 2 h<")]
+        {
+            report.waits[0].since_ms = Some(since);
+            let page = page(&report).into_string();
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        report.waits[0].since_ms = Some(999);
+        assert!(!page(&report).into_string().contains("asleep for"));
+    }
+
+    #[test]
+    fn a_command_of_many_processes_is_said_once() {
+        let mut report = seed();
+        for pid in 2000..2003 {
+            let process = crate::report::Process { id: format!("p{pid}"), pid, ..report.processes[0].clone() };
+            report.processes.push(process);
+        }
+        let words = processes(&View::new(&report, "<-"));
+        assert!(words.contains("(processes ") && words.contains(", 2001, 2002"), "{words}");
+        assert_eq!(words.matches("train.py").count(), 1, "{words}");
     }
 
     #[test]

@@ -159,6 +159,17 @@ pub fn headline(report: &Report) -> &str {
     }
 }
 
+/// At most so many characters: what is too much is left out before the end, where numbers stand.
+fn shortened(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_string();
+    }
+    let tail = (most / 3).min(24);
+    let head: String = text.chars().take(most - tail - 1).collect();
+    head + "…" + &text.chars().skip(count - tail).collect::<String>()
+}
+
 /// How sure, in one word.
 fn certainty_word(certainty: Certainty) -> &'static str {
     match certainty {
@@ -245,6 +256,13 @@ mod tests {
         assert_eq!(Format::from_path(Path::new("x.gv")), Some(Format::Dot));
         assert_eq!(Format::from_path(Path::new("x.txt")), Some(Format::Text));
         assert_eq!(Format::from_path(Path::new("x")), None);
+    }
+
+    #[test]
+    fn long_names_keep_their_ends() {
+        assert_eq!(shortened("MainThread (533)", 16), "MainThread (533)");
+        assert_eq!(shortened("a very long name of a thread (533)", 18), "a very long… (533)");
+        assert_eq!(shortened("äöüß", 2), "ä…");
     }
 
     #[test]

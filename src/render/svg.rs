@@ -1,7 +1,7 @@
 //! The wait-for graph as a picture: threads are boxes, locks rounded, what leads outside has slanted ends, cycles are red;
 //! of several processes each has a frame.
 //!
-//! In: a [`Report`]. Out: an SVG that needs nothing else: no script, no font, no network. [`layout`] decides where things stand;
+//! In: a [`Report`]. Out: an SVG that needs nothing else: no script, no font, no network. `layout` decides where things stand;
 //! what they look like is written here, since colours follow the reader's light or dark scheme, and each thing has a title
 //! with its evidence. Exact links are drawn through, inferred ones dashed, candidates dotted.
 
@@ -11,7 +11,7 @@ use std::io;
 
 use super::layout::{self, End, Item, Placement, Plan, Point, Rect};
 use super::picture::{Cluster, Link, Node, Picture, Shape};
-use super::{certainty_word, escape};
+use super::{certainty_word, escape, shortened};
 use crate::report::Report;
 
 /// More links than these are no picture any more.
@@ -169,26 +169,18 @@ fn draw_node(text: &mut String, node: &Node, place: Rect) {
 
 /// The title of a frame: one line.
 fn title(label: &str) -> String {
-    let label = escape(label);
-    if label.chars().count() <= LINE {
-        label
-    } else {
-        format!("{}…", label.chars().take(LINE - 1).collect::<String>())
-    }
+    shortened(&escape(label), LINE)
 }
 
 /// What a title of a node or link shows of a text.
 fn cut(text: &str) -> String {
-    const MOST: usize = 600;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
-    }
+    shortened(text, 600)
 }
 
 /// A label in lines that fit.
 fn lines(label: &str) -> Vec<String> {
-    let label = escape(label);
+    // Of a longer one the end stays, where a thread has its number.
+    let label = shortened(&escape(label), LINE * (MOST_LINES - 1));
     let mut lines: Vec<String> = textwrap::wrap(&label, textwrap::Options::new(LINE).break_words(true))
         .iter()
         .map(|line| line.to_string())

@@ -279,6 +279,41 @@ fn reports_are_readable_and_harmless_in_a_browser() {
 }
 
 #[test]
+fn the_checks_find_what_is_wrong() {
+    let Some(mut browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("wrong.html");
+    let node = |x: u32, label: &str| {
+        format!(
+            "<g class='node'><rect x='{x}' y='20' width='60' height='20' stroke='red'/><text x='{x}' y='35'>{label}</text></g>"
+        )
+    };
+    let nodes = [node(10, "a"), node(40, "b"), node(200, "a label that is much too long"), node(290, "c")].concat();
+    let link = "<path class='link' d='M10 30C20 30 200 30 350 30' stroke='#eee'/>";
+    let frame = "<g class='frame'><rect x='5' y='5' width='50' height='30'/><text x='6' y='16'>title</text></g>";
+    let svg = format!("<svg class='graph' viewBox='0 0 300 50' width='2000'>{frame}{nodes}{link}</svg>");
+    let body = format!("<p style='color:#999' onclick='1'>pale</p>{svg}<script>window.__pwned = 1</script>");
+    std::fs::write(&page, format!("<!doctype html><title>wrong</title>{body}")).expect("written");
+    let address = format!("file://{}", page.display());
+    browser.window(400);
+    browser.open(&address);
+    for (check, words) in [
+        ("graphFaults()", &["overlap", "text sticks out", "cut by a frame", "runs through", "outside"][..]),
+        ("pageFaults()", &["px wide", "SCRIPT", "attribute onclick", "the title is", "no policy"]),
+        ("contrastFaults()", &["P.: ", "a line: "]),
+    ] {
+        let found = browser.value(check).to_string();
+        for word in words {
+            assert!(found.contains(word), "{check} does not find {word}: {found}");
+        }
+    }
+    browser.open("about:blank");
+    let shot = browser.screenshot("blank");
+    let found = browser.value(&format!("outlineFaults({}, [{{x: 50, y: 50, colour: [255, 0, 0]}}])", json!(shot)));
+    assert!(found.to_string().contains("no outline at 50"), "{found}");
+}
+
+#[test]
 fn graphviz_takes_the_dot_files() {
     if Command::new("dot").arg("-V").stderr(Stdio::null()).status().is_err() {
         return println!("skip: no dot of Graphviz");

@@ -59,7 +59,7 @@ fn laid_out(sizes: &[(f64, f64)], links: &[(usize, usize)], direction: Direction
         let (columns, rows) = ((width / UNIT).ceil() as usize, (height / UNIT).ceil() as usize);
         let room = vec!["x".repeat(columns); rows].join("\n");
         let shape = ShapeKind::new_box(&room);
-        let size = Corner::new(*width, *height);
+        let size = Corner::new(columns as f64 * UNIT, rows as f64 * UNIT);
         let element = Element::create_with_properties(shape, look(), orientation, size, number.to_string());
         handles.push(graph.add_node(element));
     }
