@@ -41,8 +41,8 @@ pub struct AttachOptions {
     pub pids: Vec<i32>,
     /// Take all descendants too.
     pub tree: bool,
-    /// Longest time that the target may be stopped.
-    pub max_pause: Duration,
+    /// Longest time that the target may be stopped; by the number of its threads where none is given.
+    pub max_pause: Option<Duration>,
     /// Read local variables of Python frames.
     pub locals: bool,
     /// Put how each thread was read into the report.
@@ -171,6 +171,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     let mut looks = 0;
     loop {
         let at = Instant::now();
+        log::info!("look {}", looks + 1);
         let mut image = match subject.look() {
             Ok(image) => image,
             // The look that was for the snapshot alone.
@@ -302,11 +303,19 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Ana
     let mut all_threads = Vec::new();
     let mut all_python = Vec::new();
     for (position, (process, symbols)) in image.processes.iter().zip(symbols).enumerate() {
+        let count = process.threads.len();
+        log::info!(
+            "process {} of {}: unwinding {count} threads of {}",
+            position + 1,
+            image.processes.len(),
+            process.pid
+        );
         let stacks = subject.stacks(position).unwrap_or_else(|| unwind::stacks(process, symbols.modules()));
         let python = python::find(process, symbols);
         all_threads.push(threads::merge(process, symbols, stacks, python.as_ref()));
         all_python.push(python);
     }
+    log::info!("finding out who waits for what");
     let observations = observe(image, symbols, &all_threads, &all_python, None);
     Analysis { threads: all_threads, python: all_python, observations, gpu: None }
 }

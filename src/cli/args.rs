@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
 use crate::render::{Detail, Format};
@@ -14,7 +14,7 @@ use crate::run::guard::COMMAND;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
-#[command(name = "lockscope", version, arg_required_else_help = true)]
+#[command(name = "lockscope", version, long_version = super::version::LONG, arg_required_else_help = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -44,6 +44,10 @@ pub(super) enum Command {
     },
     /// Print the JSON schema of the report
     Schema,
+    /// Write manual pages and completions for shells
+    ///
+    /// One of them to standard output, or all of them to a folder that is laid out as /usr/local/share is.
+    Generate(GenerateArguments),
     /// Run a command, and end it with a report when it hangs
     ///
     /// Watches the command and all that descends from it by /proc. A deadlock that is proven ends it within seconds, with the
@@ -78,9 +82,10 @@ pub struct AttachArguments {
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
-    pub max_pause: Duration,
+    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
+    /// that is more]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_pause: Option<Duration>,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
@@ -118,15 +123,16 @@ pub struct SnapshotArguments {
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
-    /// The file to write; compressed when its name ends in .zst
+    /// The file to write; compressed when its name ends in .zst; - is standard output, compressed
     #[arg(short = 'o', long = "output", value_name = "FILE", required = true)]
     pub file: PathBuf,
     /// Leave out local variables, the environment and arguments; raw stacks remain, and what of them is said
     #[arg(long)]
     pub redact: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
-    pub max_pause: Duration,
+    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
+    /// that is more]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_pause: Option<Duration>,
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
@@ -184,7 +190,33 @@ pub struct RunArguments {
     pub on_hang: OnHang,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Arguments of `generate`.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct GenerateArguments {
+    /// What to write to standard output
+    #[arg(value_name = "WHAT", value_enum)]
+    pub what: Option<Generated>,
+    /// Write all of them, with a page for each subcommand, below DIR, such as ~/.local/share
+    #[arg(long, value_name = "DIR")]
+    pub all: Option<PathBuf>,
+}
+
+/// What `generate` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// The manual page of lockscope itself
+    Man,
+    /// Completions for bash
+    Bash,
+    /// Completions for zsh
+    Zsh,
+    /// Completions for fish
+    Fish,
 }
 
 /// What `run` does about a hang.
@@ -352,7 +384,7 @@ mod tests {
         let Command::Attach(arguments) = Arguments::try_parse_from(line).unwrap().command else { panic!("attach") };
         assert_eq!(arguments.pids, [12, 13]);
         assert!(arguments.tree && !arguments.locals);
-        assert_eq!(arguments.max_pause, Duration::from_secs(2));
+        assert_eq!(arguments.max_pause, Some(Duration::from_secs(2)));
         assert_eq!(arguments.output.files.len(), 2);
     }
 

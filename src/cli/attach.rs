@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{AttachArguments, CliError, output};
+use super::{AttachArguments, CliError, output, progress};
 use crate::analysis::{self, AttachOptions};
 
 /// Look at the processes that `arguments` name and write the report.
@@ -16,6 +16,6 @@ pub(super) fn run(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
         locals: arguments.locals,
         working: arguments.output.wants_working(),
     };
-    let outcome = analysis::attach(&options, output::keep(&destinations))?;
+    let outcome = progress::during(|| analysis::attach(&options, output::keep(&destinations)))?;
     output::write(&outcome, &destinations, arguments.output.detail())
 }

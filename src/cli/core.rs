@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{CliError, CoreArguments, output};
+use super::{CliError, CoreArguments, output, progress};
 use crate::analysis::{self, CoreOptions};
 use crate::image::core::Places;
 
@@ -20,6 +20,6 @@ pub(super) fn run(arguments: &CoreArguments) -> Result<ExitCode, CliError> {
         }
     }
     let options = CoreOptions { files: arguments.cores.clone(), places, working: arguments.output.wants_working() };
-    let outcome = analysis::post_mortem(&options, output::keep(&destinations))?;
+    let outcome = progress::during(|| analysis::post_mortem(&options, output::keep(&destinations)))?;
     output::write(&outcome, &destinations, arguments.output.detail())
 }

@@ -1,106 +1,112 @@
-//! `lockscope explain`: what a finding means, why it happens, how to fix it. Works offline.
+//! `lockscope explain`: what a finding means, how it comes about, an example, how to fix it. Works offline.
 //!
-//! The texts belong to the findings themselves; [`catalogue`] is the only place that knows where they are.
+//! In: the findings' own texts ([`verdict::explanations`]). Out: the one layout that these have, on standard output. What it
+//! prints of a program can be copied: code stands at the left margin and its lines are not broken.
 
 use std::process::ExitCode;
 
+use textwrap::{Options, WrapAlgorithm};
+
 use super::{CliError, output};
 use crate::render::Style;
-use crate::verdict;
-
-/// What is known about one finding.
-pub(super) struct Explanation {
-    /// Its name in the contract.
-    pub(super) code: String,
-    /// A headline.
-    pub(super) title: String,
-    /// What, why, how to fix, references; paragraphs with an empty line between.
-    pub(super) text: String,
-}
-
-/// All findings, in the order of the list.
-fn catalogue() -> Vec<Explanation> {
-    let list = |items: &[&str]| items.iter().map(|item| format!("  {item}\n")).collect::<String>();
-    verdict::explanations()
-        .map(|known| Explanation {
-            code: known.code.into(),
-            title: known.title.into(),
-            text: format!(
-                "{}\n\nWhat to change:\n{}\nReferences:\n{}",
-                known.text,
-                list(known.help),
-                list(known.references)
-            ),
-        })
-        .collect()
-}
+use crate::verdict::{self, Explanation};
 
 /// Print the explanation of `finding`, or the list of all.
 pub(super) fn run(finding: Option<&str>) -> Result<ExitCode, CliError> {
-    let text = answer(&catalogue(), finding, Style::for_stdout().width)?;
+    let text = match finding {
+        Some(finding) => full_text(find(finding)?, Style::for_stdout().width),
+        None => list(),
+    };
     output::to_stdout(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(catalogue: &[Explanation], finding: Option<&str>, width: usize) -> Result<String, CliError> {
-    let Some(wanted) = finding else {
-        let column = catalogue.iter().map(|finding| finding.code.len()).max().unwrap_or(0);
-        let lines = catalogue.iter().map(|finding| format!("{:column$}  {}\n", finding.code, finding.title));
-        return Ok(lines.collect());
-    };
+/// A line for each finding.
+fn list() -> String {
+    let column = verdict::explanations().map(|finding| finding.code.len()).max().unwrap_or(0);
+    verdict::explanations().map(|finding| format!("{:column$}  {}\n", finding.code, finding.title)).collect()
+}
+
+fn find(wanted: &str) -> Result<&'static Explanation, CliError> {
     // As copied from a report: with its brackets.
     let wanted = wanted.trim_matches(['[', ']']);
-    match catalogue.iter().find(|finding| finding.code == wanted) {
-        Some(finding) => {
-            // Only paragraphs are filled: an indented line is code and stays as it is.
-            let lines = finding.text.lines().map(|line| match line.starts_with(' ') {
-                true => line.to_string(),
-                false => textwrap::fill(line, width),
-            });
-            let lines: Vec<String> = lines.collect();
-            Ok(format!("{}: {}\n\n{}\n", finding.code, finding.title, lines.join("\n").trim_end()))
+    verdict::explain(wanted).ok_or_else(|| {
+        let error = CliError::new(format!("there is no finding `{wanted}`"));
+        let near = verdict::explanations().filter(|finding| shares_word(finding.code, wanted));
+        let near: Vec<&str> = near.map(|finding| finding.code).take(5).collect();
+        match near.is_empty() {
+            true => error.hint("`lockscope explain` lists all findings"),
+            false => error.hint(format!("similar: {}", near.join(", "))),
         }
-        None => {
-            let error = CliError::new(format!("there is no finding `{wanted}`"));
-            let near = catalogue.iter().filter(|finding| shares_word(&finding.code, wanted));
-            let near: Vec<&str> = near.map(|finding| finding.code.as_str()).take(5).collect();
-            Err(match near.is_empty() {
-                true => error.hint("`lockscope explain` lists all findings"),
-                false => error.hint(format!("similar: {}", near.join(", "))),
-            })
-        }
-    }
+    })
 }
 
 fn shares_word(code: &str, wanted: &str) -> bool {
     code.split('-').filter(|word| word.len() > 2).any(|word| wanted.split('-').any(|other| other == word))
 }
 
+/// Everything that is known of a finding.
+fn full_text(finding: &Explanation, width: usize) -> String {
+    // The other algorithm makes lines even, and some of them too long for the terminal.
+    let options = Options::new(width).wrap_algorithm(WrapAlgorithm::FirstFit);
+    let filled = |paragraph: &str| textwrap::fill(paragraph, &options);
+    let paragraphs = |text: &str| text.split("\n\n").map(filled).collect::<Vec<_>>().join("\n\n");
+    // Entries of a list: what follows the first line is indented.
+    let entry = |text: &str| textwrap::fill(text, options.clone().subsequent_indent("  "));
+    let example = &finding.example;
+    let needs = example.needs.describe().map(|needs| format!(" It needs {needs}.")).unwrap_or_default();
+    let start = format!("Save this as {} and start it with the line below.{needs}", example.file);
+    let help: Vec<String> = finding.help.iter().map(|help| entry(&format!("* {help}"))).collect();
+    let fixes: Vec<String> = finding.fixes.iter().map(|fix| entry(&format!("{}: {}", fix.with, fix.text))).collect();
+    let sections = [
+        ("What it is", paragraphs(finding.what)),
+        ("How it comes about", paragraphs(finding.cause)),
+        ("Example", format!("{}\n\n{}\n{}", filled(&start), example.program, example.command)),
+        ("How to fix it", format!("{}\n\n{}", help.join("\n"), fixes.join("\n\n"))),
+        ("References", finding.references.join("\n")),
+    ];
+    let sections = sections.map(|(title, text)| format!("{title}\n{}\n{text}\n", "-".repeat(title.len())));
+    format!("{}\n\n{}", filled(&format!("{}: {}", finding.code, finding.title)), sections.join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn two() -> Vec<Explanation> {
-        let make =
-            |code: &str, text: &str| Explanation { code: code.into(), title: "A title".into(), text: text.into() };
-        vec![make("lock-order-cycle", "One two three four.\n\n    code stays as it is"), make("self-deadlock", "x")]
+    #[test]
+    fn a_finding_is_explained_in_five_parts() {
+        let text = full_text(find("[lock-order-cycle]").unwrap(), 60);
+        assert!(text.starts_with("lock-order-cycle: locks are taken in different orders\n\nWhat it is\n----------\n"));
+        let titles = ["What it is", "How it comes about", "Example", "How to fix it", "References"];
+        let places: Vec<usize> = titles.iter().map(|title| text.find(&format!("\n{title}\n--")).unwrap()).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(text.contains("\npython3 lock_order_cycle.py\n"));
     }
 
     #[test]
-    fn a_finding_is_explained() {
-        let text = answer(&two(), Some("[lock-order-cycle]"), 10).unwrap();
-        assert_eq!(text, "lock-order-cycle: A title\n\nOne two\nthree\nfour.\n\n    code stays as it is\n");
+    fn prose_is_as_wide_as_the_terminal_and_code_as_it_is() {
+        for finding in verdict::explanations() {
+            let text = full_text(finding, 60);
+            assert!(text.contains(finding.example.program), "{}", finding.code);
+            let prose = text.replace(finding.example.program, "").replace(finding.example.command, "");
+            for line in prose.lines().filter(|line| line.chars().count() > 60) {
+                assert!(!line.trim().contains(' '), "{}: {line}", finding.code);
+            }
+        }
     }
 
     #[test]
     fn without_a_name_all_are_listed() {
-        assert_eq!(answer(&two(), None, 80).unwrap(), "lock-order-cycle  A title\nself-deadlock     A title\n");
+        let list = list();
+        assert_eq!(list.lines().count(), verdict::explanations().count());
+        let column = list.find("Python GIL <-> lock inside").unwrap() - list.find("gil-vs-driver-callback").unwrap();
+        assert!(list.contains(&format!("{:column$}CUDA in a forked child", "cuda-after-fork")), "{list}");
     }
 
     #[test]
     fn an_unknown_name_gets_similar_ones() {
-        let error = answer(&two(), Some("lock-cycle"), 80).unwrap_err();
-        assert_eq!(error.to_string(), "error: there is no finding `lock-cycle`\nhint: similar: lock-order-cycle");
-        assert!(answer(&two(), Some("x"), 80).unwrap_err().to_string().contains("lists all"));
+        let error = find("self-lok").unwrap_err().to_string();
+        assert_eq!(error, "error: there is no finding `self-lok`\nhint: similar: executor-self-wait, self-deadlock");
+        assert!(find("x").unwrap_err().to_string().contains("lists all"));
     }
 }

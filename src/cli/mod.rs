@@ -9,12 +9,16 @@ mod core;
 mod demo;
 mod demo_target;
 mod explain;
+mod generate;
+mod manual;
 mod monitor;
 mod output;
+mod progress;
 mod run;
 mod schema;
 mod snapshot;
 mod telling;
+mod version;
 mod watch;
 
 use std::fmt;
@@ -23,8 +27,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 pub use args::{
-    AttachArguments, CoreArguments, LimitArguments, MonitorArguments, OnHang, OutputArguments, ReportArguments,
-    RunArguments, SnapshotArguments, WatchArguments,
+    AttachArguments, CoreArguments, GenerateArguments, Generated, LimitArguments, MonitorArguments, OnHang,
+    OutputArguments, ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
 };
 
 /// Could not look: usage, permission, no such process.
@@ -88,6 +92,7 @@ pub fn run() -> ExitCode {
         }
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
+        args::Command::Generate(arguments) => generate::run(&arguments),
         args::Command::Demo => demo::run(),
         args::Command::DemoTarget => demo_target::run(),
     };

@@ -110,13 +110,18 @@ pub(super) fn headline(report: &Report, what_became: &str) {
     say(&render::escape(&format!("{}{title}; {what_became}", report.verdict.as_str())));
 }
 
-/// Write a snapshot, compressed where its name says so; its size in bytes.
+/// Write a snapshot, compressed where its name says so and on standard output (`-`); its size in bytes.
 pub(super) fn snapshot(path: &Path, outcome: &Outcome) -> Result<usize, CliError> {
     let bytes = outcome.snapshot.as_deref().unwrap_or_default();
-    let is_packed = path.extension().is_some_and(|ending| ending == "zst");
+    let to_stdout = path == Path::new("-");
+    let is_packed = to_stdout || path.extension().is_some_and(|ending| ending == "zst");
     let packed = is_packed.then(|| crate::snapshot::packed(bytes));
     let bytes = packed.as_deref().unwrap_or(bytes);
-    named(path, bytes)?;
+    if to_stdout {
+        self::to_stdout(bytes)?
+    } else {
+        named(path, bytes)?
+    }
     Ok(bytes.len())
 }
 

@@ -1,8 +1,9 @@
 //! `lockscope snapshot`: write down what there is to know of running processes.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use super::{CliError, SnapshotArguments, output};
+use super::{CliError, SnapshotArguments, output, progress};
 use crate::analysis::{self, AttachOptions, Keep};
 
 /// Look at the processes that `arguments` name and write a snapshot.
@@ -14,9 +15,11 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         locals: arguments.locals,
         working: false,
     };
-    let outcome = analysis::attach(&options, Keep::Snapshot { redact: arguments.redact })?;
+    let outcome = progress::during(|| analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
     let size = output::snapshot(&arguments.file, &outcome)?;
-    let written = format!("{} KiB written to {}", size.div_ceil(1024), arguments.file.display());
+    let to =
+        if arguments.file == Path::new("-") { "standard output".into() } else { arguments.file.display().to_string() };
+    let written = format!("{} KiB written to {to}", size.div_ceil(1024));
     output::headline(&outcome.report, &written);
     if let Some(remains) = &outcome.remains {
         output::say(&format!("note: {}: {}", remains.what, remains.why));

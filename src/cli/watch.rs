@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
     teller.forget_the_last_run();
     let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
     if !is_there() {
-        return Err(CliError::new(format!("there is no process {}", arguments.pid)));
+        return Err(CliError::new(live::AttachError::NoSuchProcess { pid: arguments.pid }.to_string()));
     }
     live::may_attach(arguments.pid).map_err(|error| CliError::new(error.to_string()))?;
     let watched = Watched::command(format!("process {}", arguments.pid));

@@ -38,11 +38,11 @@ fn plural(doing: &str) -> String {
     doing.strip_prefix("waits ").map_or(doing.to_owned(), |rest| format!("wait {rest}"))
 }
 
-/// All threads but the parties.
-pub(super) fn groups<'a>(view: &View<'a>, parties: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
+/// All threads but those that are told of one by one.
+pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known = HashMap::new();
-    for (process, thread) in view.each_thread().filter(|(process, thread)| !parties.contains(&(*process, thread.tid))) {
+    for (process, thread) in view.each_thread().filter(|(process, thread)| !told.contains(&(*process, thread.tid))) {
         let (doing, call) = view.doing(process, thread);
         let because = victims.contains(&(process, thread.tid));
         // Without the address: a pool's 64 condition variables are one group.

@@ -142,6 +142,7 @@ fn who(view: &View, parties: &Parties) -> Markup {
                     }
                 }
             }
+            @if let Some(more) = parties.more() { p { (more) } }
         }
     }
 }
@@ -259,7 +260,7 @@ fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
 
 fn others(view: &View, parties: &Parties) -> Markup {
     let members: HashSet<Key> = parties.threads().collect();
-    let groups = groups::groups(view, &members, &view.victims(&members));
+    let groups = groups::groups(view, &parties.told().collect(), &view.victims(&members));
     if groups.is_empty() {
         return html! {};
     }
@@ -297,7 +298,14 @@ fn gaps(report: &Report) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::tests::{empty, seed};
+    use crate::render::text::tests::{empty, ring, seed};
+
+    #[test]
+    fn a_long_cycle_stays_a_page_that_can_be_read() {
+        let page = page(&ring(500)).into_string();
+        assert!(page.contains("484 more members") && page.contains("484 threads: "), "{page}");
+        assert!(page.len() < 200_000, "{}", page.len());
+    }
 
     #[test]
     fn a_page_has_the_sentence_the_graph_the_stacks_and_the_advice() {

@@ -6,8 +6,10 @@
 use super::view::{Key, View, keep_together};
 use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
 
-/// Parties of a report without a cycle; a cycle is shown whole.
+/// Parties of a report without a cycle.
 const MOST: usize = 10;
+/// Members of a cycle that are told one by one.
+const MEMBERS: usize = 16;
 
 /// `holds X in CALL` or `waits for X in CALL`.
 pub(super) struct Statement {
@@ -34,6 +36,8 @@ pub(super) struct EdgeLine {
 pub(super) struct Parties<'a> {
     pub(super) parties: Vec<Party<'a>>,
     pub(super) edges: Vec<EdgeLine>,
+    /// Members of a long cycle after these: each waits for what the next one has, the last for what the first has.
+    further: &'a [Edge],
 }
 
 /// The name of an edge's waiter.
@@ -48,7 +52,7 @@ pub(super) fn waiter_name(view: &View, edge: &Edge) -> String {
 impl<'a> Parties<'a> {
     /// The parties of the report behind `view`.
     pub(super) fn of(view: &View<'a>) -> Parties<'a> {
-        let mut parties = Parties { parties: Vec::new(), edges: Vec::new() };
+        let mut parties = Parties { parties: Vec::new(), edges: Vec::new(), further: &[] };
         let report = view.report;
         if let Some(cycle) = report.cycles.first() {
             parties.add_cycle(view, &cycle.edges);
@@ -65,9 +69,25 @@ impl<'a> Parties<'a> {
         self.parties.is_empty()
     }
 
-    /// Threads among the parties.
+    /// Threads among the parties, also those that are not told one by one.
     pub(super) fn threads(&self) -> impl Iterator<Item = Key<'a>> {
+        self.told().chain(self.further.iter().filter_map(waiting_thread))
+    }
+
+    /// Threads among the parties that are told one by one.
+    pub(super) fn told(&self) -> impl Iterator<Item = Key<'a>> {
         self.parties.iter().filter_map(|party| party.thread)
+    }
+
+    /// "and 484 more members of the cycle: ...".
+    pub(super) fn more(&self) -> Option<String> {
+        let count = self.further.len();
+        let members = if count == 1 { "member" } else { "members" };
+        (count > 0).then(|| {
+            format!(
+                "and {count} more {members} of the cycle: each waits for what the next one has, and the last one for what 1 has"
+            )
+        })
     }
 
     /// Threads among the parties with their numbers.
@@ -77,7 +97,10 @@ impl<'a> Parties<'a> {
     }
 
     fn add_cycle(&mut self, view: &View<'a>, edges: &'a [Edge]) {
-        for (index, edge) in edges.iter().enumerate() {
+        // One more takes no more room than the words for it.
+        let told = if edges.len() > MEMBERS + 1 { MEMBERS } else { edges.len() };
+        self.further = &edges[told..];
+        for (index, edge) in edges.iter().take(told).enumerate() {
             let before = &edges[(index + edges.len() - 1) % edges.len()];
             let wait = wait_of(view, edge);
             let hold = hold_of(view, before);
@@ -93,11 +116,7 @@ impl<'a> Parties<'a> {
                 },
                 None => Statement { what: format!("waits for {}", view.resource_name(&edge.resource)), call: None },
             });
-            self.parties.push(Party {
-                name: waiter_name(view, edge),
-                thread: edge.waiter.map(|tid| (edge.process.as_str(), tid)),
-                statements,
-            });
+            self.parties.push(Party { name: waiter_name(view, edge), thread: waiting_thread(edge), statements });
             self.edges.push(edge_line(index, Some((index + 1) % edges.len()), wait, hold_of(view, edge)));
         }
     }
@@ -190,6 +209,10 @@ impl<'a> Parties<'a> {
             self.parties.push(Party { name: view.thread_name(process, tid), thread, statements });
         }
     }
+}
+
+fn waiting_thread(edge: &Edge) -> Option<Key<'_>> {
+    edge.waiter.map(|tid| (edge.process.as_str(), tid))
 }
 
 /// The wait behind an edge.

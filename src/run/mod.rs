@@ -21,7 +21,6 @@ use sample::Sampler;
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
 /// Longest pause of one process at a look; and at the last, at what ends anyway: on a busy machine threads take long to come
 /// to their stop.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// The last look tells what those before it have proven, or is taken again so often.
 const LAST_LOOKS: usize = 3;
@@ -114,7 +113,7 @@ impl Watch {
             return Event::Nothing;
         }
         let spent = cpu_time();
-        let report = look(&pids, Keep::Nothing, LONGEST_PAUSE).map(|outcome| outcome.report);
+        let report = look(&pids, Keep::Nothing, None).map(|outcome| outcome.report);
         let decision = self.judge.looked(Instant::now(), cpu_time().saturating_sub(spent), report.as_ref().ok());
         match (decision, report) {
             (Decision::Over, _) => Event::Over(Reason::Hang, proven_look(&pids)),
@@ -137,7 +136,7 @@ fn cpu_time() -> Duration {
 }
 
 fn last_look(pids: &[i32]) -> LastLook {
-    look(pids, Keep::Snapshot { redact: false }, LAST_PAUSE).map(Box::new)
+    look(pids, Keep::Snapshot { redact: false }, Some(LAST_PAUSE)).map(Box::new)
 }
 
 fn proven_look(pids: &[i32]) -> LastLook {
@@ -151,7 +150,7 @@ fn proven_look(pids: &[i32]) -> LastLook {
     last
 }
 
-fn look(pids: &[i32], keep: Keep, max_pause: Duration) -> Result<Outcome, analysis::Error> {
+fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
     let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause, locals: false, working: false };
     analysis::attach(&options, keep)
 }

@@ -149,6 +149,7 @@ impl<'a> Symbols<'a> {
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
         let Some(module) = self.module(address) else { return Vec::new() };
         let lines = module.lines.get_or_init(|| {
+            log::info!("reading the line tables of {}", module.name);
             let own = module.file.as_ref().and_then(Lines::load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
         });
@@ -161,7 +162,10 @@ impl<'a> Symbols<'a> {
     }
 
     fn table(&self, module: &'a Module) -> &'a Table {
-        module.symbols.get_or_init(|| Table::collect(module.file.as_ref(), self.debug_file(module).as_ref()))
+        module.symbols.get_or_init(|| {
+            log::info!("reading the symbols of {}", module.name);
+            Table::collect(module.file.as_ref(), self.debug_file(module).as_ref())
+        })
     }
 
     /// The separate debug file of a stripped module.

@@ -20,7 +20,7 @@ use crate::python::Python;
 use crate::report::{Finding, Verdict};
 use crate::threads::Thread;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
-pub use findings::{Explanation, explain, explanations};
+pub use findings::{Example, Explanation, Fix, Requirement, Toolkit, explain, explanations};
 use names::Names;
 
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and

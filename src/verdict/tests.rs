@@ -274,19 +274,6 @@ fn a_reader_behind_a_writer_is_a_note() {
     assert_eq!(judgement.findings[0].code, "reader-behind-writer");
 }
 
-#[test]
-fn every_finding_is_explained() {
-    for explanation in explanations() {
-        assert!(!explanation.help.is_empty() && !explanation.references.is_empty(), "{}", explanation.code);
-        assert!(explanation.text.len() > 100 && !explanation.title.is_empty(), "{}", explanation.code);
-        assert!(explain(explanation.code).is_some());
-    }
-    let mut codes: Vec<_> = explanations().map(|explanation| explanation.code).collect();
-    codes.sort_unstable();
-    codes.dedup();
-    assert_eq!(codes.len(), explanations().count(), "each once");
-}
-
 /// What a process with this libcuda is told on a machine with that kernel driver.
 fn mismatch(library: &str, kernel: &str, branches: &[u64]) -> Vec<Finding> {
     let mut scene = Scene::new(&[(1, "MainThread", &["poll", "m@t.py:1"])]);
@@ -384,4 +371,45 @@ fn the_command_for_a_core_of_the_gpu_is_exact() {
         vec![crate::image::Descriptor { number: 35, target, reads: true, ..crate::image::Descriptor::default() }];
     assert!(help(&scene).contains("`echo 1 > /proc/5/fd/35`"));
     assert!(help(&scene).contains("cuda-gdb -p 5 "));
+}
+
+fn library(path: &str) -> Mapping {
+    Mapping {
+        start: Addr(0x7000_0000),
+        end: Addr(0x7000_1000),
+        read: true,
+        write: false,
+        execute: true,
+        shared: false,
+        offset: 0,
+        device: (8, 1),
+        inode: 1,
+        path: Some(path.into()),
+        deleted: false,
+    }
+}
+
+#[test]
+fn who_starts_the_ranks_is_none_that_is_missing() {
+    let mut scene = Scene::new(&[(10, "MainThread", &["libcuda.so.1!", "cuCtxSynchronize", "step@train.py:9"])]);
+    scene.wait(10, "cuda_device", None).spinning = true;
+    for (position, pid) in [(1, 11), (2, 12)] {
+        let mut other = Scene::new(&[(pid, "MainThread", &["clock_nanosleep", "run@agent.py:5"])]);
+        scene.image.processes.append(&mut other.image.processes);
+        scene.threads.append(&mut other.threads);
+        scene.wait(pid, "timer", None).waiter = Party::Thread(position, pid);
+    }
+    for (process, rank) in scene.image.processes.iter_mut().zip([Some("0"), None, Some("1")]) {
+        process.mappings = vec![library("/usr/lib/libnccl.so.2")];
+        process.environment = rank.map(|rank| ("RANK".to_owned(), rank.to_owned())).into_iter().collect();
+    }
+    let findings = scene.judge().findings;
+    let found = findings.iter().find(|finding| finding.code == "missing-rank").expect("found");
+    assert!(found.message.contains("Not there is rank 1 (process 12)"), "{}", found.message);
+    assert_eq!(found.threads.len(), 1);
+    // Without the variable every process may be one.
+    scene.image.processes.iter_mut().for_each(|process| process.environment.clear());
+    let findings = scene.judge().findings;
+    let found = findings.iter().find(|finding| finding.code == "missing-rank").expect("found");
+    assert_eq!(found.threads.len(), 2, "{}", found.message);
 }

@@ -56,7 +56,9 @@ fn every_finding_is_explained() {
     for name in list.lines().filter_map(|l| l.split_whitespace().next()) {
         let (code, text) = output(&["explain", name]);
         assert_eq!(code, 0, "{name}");
-        assert!(text.contains("What to change") && text.len() > 250, "{text}");
+        for part in ["What it is", "How it comes about", "Example", "How to fix it", "References"] {
+            assert!(text.contains(&format!("\n{part}\n")), "{part} is not in {text}");
+        }
     }
 }
 

@@ -2,11 +2,15 @@
 
 mod bad_input;
 mod browser;
+mod containers;
 mod contract;
 mod cuda;
+mod examples;
+mod formats;
 mod harmless;
 mod harness;
 mod inside_gdb;
+mod installed;
 mod kernel_waits;
 mod launchers;
 mod libcs;

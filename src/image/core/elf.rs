@@ -291,6 +291,7 @@ fn architecture(machine: elf::Machine) -> String {
 
 fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
     let damaged = |why: String| CoreError::Damaged { path: name(), why };
+    log::info!("unpacking {}", name());
     let file = File::open(path).map_err(|source| CoreError::Unreadable { path: name(), source })?;
     let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
     let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;

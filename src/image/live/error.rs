@@ -4,13 +4,16 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use super::open;
 use super::proc_fs::{self, ProcFs};
 
 /// Why a live process cannot be looked at. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// No process of that id.
-    #[error("there is no process {pid}; check the id with `ps -e`, inside the same container or PID namespace")]
+    #[error(
+        "there is no process {pid} here; check the id with `ps -e`, which has other ids inside a container than outside"
+    )]
     NoSuchProcess {
         /// The id asked for.
         pid: i32,
@@ -128,7 +131,9 @@ pub(super) struct DenialFacts {
     pub(super) capable: bool,
     /// Yama's scope.
     pub(super) yama_scope: Option<i32>,
-    /// Whether a seccomp filter watches lockscope.
+    /// Whether the target has capabilities that lockscope lacks.
+    pub(super) exceeded: bool,
+    /// Whether a seccomp filter keeps lockscope from ptrace.
     pub(super) filtered: bool,
 }
 
@@ -138,13 +143,16 @@ impl DenialFacts {
         const CAP_SYS_PTRACE: u64 = 1 << 19;
         let own = proc_fs::status(&proc_fs.root().join("self")).unwrap_or_default();
         let directory = proc_fs.process(pid);
+        let target = proc_fs::status(&directory).unwrap_or_default();
+        let permitted = |status: proc_fs::Status| status.permitted_capabilities.unwrap_or(0);
         DenialFacts {
-            target_uid: proc_fs::status(&directory).and_then(|status| status.effective_uid),
+            target_uid: target.effective_uid,
             memory_uid: std::fs::metadata(directory.join("mem")).ok().map(|metadata| metadata.uid()),
             own_uid: own.effective_uid,
             capable: own.effective_capabilities.is_some_and(|set| set & CAP_SYS_PTRACE != 0),
             yama_scope: proc_fs.yama_scope(),
-            filtered: own.seccomp.is_some_and(|mode| mode != 0),
+            exceeded: permitted(target) & !permitted(own) != 0,
+            filtered: own.seccomp.is_some_and(|mode| mode != 0) && open::is_filtered(),
         }
     }
 }
@@ -160,45 +168,64 @@ pub(super) fn explain_denied(facts: &DenialFacts) -> String {
     }
     if facts.capable {
         if facts.filtered {
-            return "a seccomp filter, most likely a container's, refuses ptrace; start the container with \
-                    --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, or run lockscope on the host"
+            return "a seccomp filter, most likely a container's, refuses ptrace; start lockscope's container with \
+                    --security-opt seccomp=unconfined, or run lockscope on the host as root"
                 .to_owned();
         }
         return "lockscope has CAP_SYS_PTRACE, so that a security module (AppArmor, SELinux; see `dmesg`) or another \
                 user namespace stands in between; run lockscope on the host as root"
             .to_owned();
     }
+    if facts.filtered {
+        // Docker's and containerd's profiles for kernels before 4.8 allow it with the capability.
+        return "a seccomp filter, most likely a container's, refuses ptrace; start lockscope's container with \
+                --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, or run lockscope on the host as root"
+            .to_owned();
+    }
+    // Root without the capability is root of a container, where sudo gives nothing.
+    let contained = facts.own_uid == Some(0);
+    let privileged = if contained {
+        "start lockscope's container with --cap-add=SYS_PTRACE (`kubectl debug` with --profile=general), or run lockscope \
+         on the host as root"
+    } else {
+        "run lockscope with sudo, or in a container with --cap-add=SYS_PTRACE"
+    };
     if other_user {
         let (target, own) = (facts.target_uid.unwrap_or(0), facts.own_uid.unwrap_or(0));
+        let how = match contained {
+            true => format!("run lockscope as that user (`docker exec --user {target}`), or {privileged}"),
+            false => "run lockscope as that user or with sudo, or in a container with --cap-add=SYS_PTRACE".to_owned(),
+        };
         return format!(
-            "the process belongs to user {target}, lockscope runs as user {own} and has no CAP_SYS_PTRACE; run \
-             lockscope with sudo or as that user"
+            "the process belongs to user {target}, lockscope runs as user {own} and has no CAP_SYS_PTRACE; {how}"
         );
     }
     if facts.yama_scope == Some(2) {
-        return "Yama's scope is 2 (kernel.yama.ptrace_scope), so that only processes with CAP_SYS_PTRACE may attach; \
-                run lockscope with sudo"
-            .to_owned();
+        return format!(
+            "Yama's scope is 2 (kernel.yama.ptrace_scope), so that only processes with CAP_SYS_PTRACE may attach; \
+             {privileged}"
+        );
+    }
+    if facts.exceeded {
+        return format!(
+            "the process has capabilities that lockscope lacks (CapPrm in /proc/PID/status), and lockscope has no \
+             CAP_SYS_PTRACE; {privileged}"
+        );
     }
     if not_dumpable {
-        return "the process is not dumpable (a set-user-id program, one with file capabilities, or one that asked for \
-                it by PR_SET_DUMPABLE); run lockscope with sudo"
-            .to_owned();
+        return format!(
+            "the process is not dumpable (a set-user-id program, one with file capabilities, or one that asked for it by \
+             PR_SET_DUMPABLE); {privileged}"
+        );
     }
     if facts.yama_scope == Some(1) {
-        return "Yama's scope is 1 (kernel.yama.ptrace_scope), so that without CAP_SYS_PTRACE only an ancestor may \
-                attach; run lockscope with sudo, start the program by `lockscope run`, or allow it until the next boot \
-                with `sudo sysctl kernel.yama.ptrace_scope=0`"
-            .to_owned();
+        return format!(
+            "Yama's scope is 1 (kernel.yama.ptrace_scope), so that without CAP_SYS_PTRACE only an ancestor may attach; \
+             start the program by `lockscope run`, allow it until the next boot with `sudo sysctl \
+             kernel.yama.ptrace_scope=0`, or {privileged}"
+        );
     }
-    if facts.filtered {
-        return "a seccomp filter, most likely a container's, refuses ptrace; start the container with \
-                --cap-add=SYS_PTRACE"
-            .to_owned();
-    }
-    "no rule known to lockscope explains it and CAP_SYS_PTRACE is missing; run lockscope with sudo, or in a container \
-     with --cap-add=SYS_PTRACE"
-        .to_owned()
+    format!("no rule known to lockscope explains it and CAP_SYS_PTRACE is missing; {privileged}")
 }
 
 #[cfg(test)]
@@ -216,8 +243,9 @@ mod tests {
             std::fs::write(root.path().join("sys/kernel/yama/ptrace_scope"), scope).expect("scope");
         }
         let mut facts = DenialFacts::read(&ProcFs::new(root.path()), 12);
-        // The temporary directory belongs to whoever runs the test.
+        // The temporary directory belongs to whoever runs the test, and no filter of theirs is asked.
         facts.memory_uid = facts.target_uid;
+        facts.filtered = own.contains("Seccomp:\t2");
         facts
     }
 
@@ -225,6 +253,8 @@ mod tests {
     const FILTERED: &str = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n";
     const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
     const CONTAINED: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80c25fb\nSeccomp:\t2\n";
+    const WITHOUT: &str = "Uid:\t0\t0\t0\t0\nCapPrm:\t00000000800405fb\nCapEff:\t00000000800405fb\nSeccomp:\t0\n";
+    const MORE: &str = "Uid:\t0\t0\t0\t0\nCapPrm:\t00000000800415fb\nCapEff:\t00000000800415fb\nSeccomp:\t0\n";
 
     #[test]
     fn each_rule_has_its_sentence() {
@@ -237,6 +267,18 @@ mod tests {
         assert!(said(FILTERED, USER, Some("0")).contains("seccomp filter"));
         assert!(said(ROOT, ROOT, None).contains("security module"));
         assert!(said(USER, USER, None).contains("sudo"));
+        assert!(said(WITHOUT, MORE, Some("1")).contains("has capabilities that lockscope lacks"));
+        assert!(said(MORE, WITHOUT, None).contains("no rule known"));
+    }
+
+    #[test]
+    fn root_of_a_container_is_not_sent_to_sudo() {
+        for (target, yama) in [(USER, None), (MORE, None), (WITHOUT, None), (WITHOUT, Some("1")), (WITHOUT, Some("2"))]
+        {
+            let text = explain_denied(&facts(WITHOUT, target, yama));
+            assert!(!text.contains("with sudo") && text.contains("--profile=general"), "{text}");
+        }
+        assert!(explain_denied(&facts(WITHOUT, USER, None)).contains("docker exec --user 1000"));
     }
 
     #[test]

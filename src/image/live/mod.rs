@@ -53,19 +53,14 @@ pub struct Options {
     /// Look at all their descendants too.
     pub tree: bool,
     /// Longest time that the target may stand still.
-    pub max_pause: Duration,
+    pub max_pause: Option<Duration>,
     /// Where proc is mounted.
     pub proc_root: PathBuf,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            pids: Vec::new(),
-            tree: false,
-            max_pause: Duration::from_millis(50),
-            proc_root: PathBuf::from("/proc"),
-        }
+        Options { pids: Vec::new(), tree: false, max_pause: None, proc_root: PathBuf::from("/proc") }
     }
 }
 
@@ -92,7 +87,7 @@ struct Target {
 #[derive(Debug)]
 pub struct LiveTarget {
     proc_fs: ProcFs,
-    max_pause: Duration,
+    max_pause: Option<Duration>,
     targets: Vec<Target>,
     gaps: Vec<Gap>,
     released: Option<Instant>,
@@ -245,8 +240,9 @@ impl LiveTarget {
         let (proc_fs, targets) = (&self.proc_fs, &self.targets);
         let work = |stops: &[ProcessStop], deadline: Instant| take_all(proc_fs, facts, targets, stops, deadline);
         let threads = facts.iter().flat_map(|facts| &facts.threads);
+        let max_pause = self.max_pause.unwrap_or_else(|| usual_pause(threads.clone().count()));
         let spared = threads.filter(|(_, facts)| facts.is_in_a_write()).map(|(&tid, _)| tid).collect();
-        let stopped = stop::joint_stop(proc_fs, &pids, &spared, self.max_pause, work);
+        let stopped = stop::joint_stop(proc_fs, &pids, &spared, max_pause, work);
         self.released = Some(Instant::now());
         let stop::Stopped { result, processes, pause } = stopped?;
         Ok(stop::Stopped { result: result?, processes, pause })
@@ -272,11 +268,7 @@ impl LiveTarget {
                     "it did not fit in the pause limit and is read after the release; raise --max-pause",
                 ));
             }
-            for thread in threads.iter().filter(|thread| thread.state != TaskState::Zombie) {
-                if let Some(why) = &thread.missing {
-                    image.gaps.push(Gap::new(format!("registers of thread {} of process {pid}", thread.tid), why));
-                }
-            }
+            image.gaps.extend(missing_registers(pid, &threads));
             let mappings = taken.mappings.take().unwrap_or(facts.mappings);
             let memory = Arc::new(LiveMemory::new(source, mappings.clone(), taken.copied));
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
@@ -314,12 +306,9 @@ impl LiveTarget {
 /// Whether lockscope may look at a process, found out without touching it; one that is gone may be.
 pub fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
-    // Whoever may open the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself: asked
-    // about a process that it does not trace, the kernel says ESRCH.
-    let opened = std::fs::File::open(proc_fs.process(pid).join("mem"));
-    let denied = opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-    let filtered = matches!(nix::sys::ptrace::interrupt(nix::unistd::Pid::this()), Err(Errno::EPERM | Errno::ENOSYS));
-    if !denied && !filtered {
+    // Whoever may read the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself.
+    let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+    if !denied && !open::is_filtered() {
         return Ok(());
     }
     Err(open::denied(&proc_fs, pid))
@@ -328,6 +317,34 @@ pub fn may_attach(pid: i32) -> Result<(), AttachError> {
 /// Direct children of a process, of all its threads.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
     ProcFs::new("/proc").children(pid)
+}
+
+/// The longest stop where the user gives none: enough for all threads also on a machine that is busy (200 threads of Python with
+/// 20 frames each take 7 ms on one that is not).
+fn usual_pause(threads: usize) -> Duration {
+    const LEAST: Duration = Duration::from_millis(50);
+    const OF_A_THREAD: Duration = Duration::from_micros(100);
+    LEAST.max(OF_A_THREAD * u32::try_from(threads).unwrap_or(u32::MAX))
+}
+
+/// Threads without registers: each one, or by their reason how many.
+fn missing_registers(pid: i32, threads: &[ThreadImage]) -> Vec<Gap> {
+    /// So many are named.
+    const FEW: usize = 8;
+    let mut by_reason: Vec<(&str, Vec<i32>)> = Vec::new();
+    for thread in threads.iter().filter(|thread| thread.state != TaskState::Zombie) {
+        let Some(why) = &thread.missing else { continue };
+        match by_reason.iter_mut().find(|(known, _)| known == why) {
+            Some((_, tids)) => tids.push(thread.tid),
+            None => by_reason.push((why, vec![thread.tid])),
+        }
+    }
+    let gap = |what: String, why: &str| Gap::new(format!("registers of {what} of process {pid}"), why);
+    let gaps = by_reason.into_iter().map(|(why, tids)| match tids.len() {
+        0..=FEW => tids.iter().map(|tid| gap(format!("thread {tid}"), why)).collect(),
+        many => vec![gap(format!("{many} threads"), why)],
+    });
+    gaps.flat_map(|gaps: Vec<Gap>| gaps).collect()
 }
 
 /// Errors that mean that the process is not there any more.
@@ -365,7 +382,7 @@ fn take_all(
                 Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared => {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
-                Outcome::Ended => {}
+                Outcome::NotReached | Outcome::Ended => {}
             }
         }
         // The map may have changed since; to read it again must not cost too much of the pause, nor wait for a lock
@@ -452,6 +469,9 @@ fn thread_image(
                 "it was not stopped: any stop would cut that write short. Its call and stack pointer are the kernel's";
             (None, Some(format!("it sleeps in {place}; {why}")))
         }
+        Outcome::NotReached => {
+            (None, Some("the pause limit was over before it was asked to stop; raise --max-pause".to_owned()))
+        }
         // A main thread that has exited stands for its process as long as others live.
         Outcome::Ended if tid == process.pid && facts.is_dead() => (None, Some("has exited".to_owned())),
         Outcome::Ended => return None,
@@ -462,7 +482,11 @@ fn thread_image(
         name: facts.name,
         state,
         registers,
-        syscall: taken.calls.get(&tid).copied(),
+        syscall: taken.calls.get(&tid).copied().or_else(|| match outcome {
+            // To ask for thousands of them would have taken its part of the pause.
+            Outcome::NotReached => proc_fs::system_call(&proc_fs.task(process.pid, tid)),
+            _ => None,
+        }),
         wchan: facts.wait_channel,
         cpu_used: facts.cpu_used,
         asleep_ms: facts.asleep_ms,

@@ -4,10 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
 
 use super::error::{AttachError, DenialFacts, explain_denied};
 use super::proc_fs::{self, ProcFs};
+use super::sys::{Span, read_spans};
 
 /// Refuse what cannot be looked at; the start time of what can.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
@@ -30,8 +34,7 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
     if let Some(error) = traced(proc_fs, pid) {
         return Err(error);
     }
-    // To open this file takes the same permission as ptrace, and has no effect.
-    if let Err(error) = File::open(proc_fs.process(living).join("mem")) {
+    if let Err(error) = may_read(proc_fs, living) {
         return Err(match error.raw_os_error() {
             Some(nix::libc::ESRCH | nix::libc::ENOENT) => AttachError::Ended { pid },
             _ => denied(proc_fs, pid),
@@ -39,6 +42,20 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
     }
     check_program(proc_fs, pid, living)?;
     Ok(stat.start_ticks)
+}
+
+/// Whether the memory of a thread's process may be read, which takes the permission of ptrace and has no effect. Opening the
+/// file takes more: whoever has CAP_SYS_PTRACE alone may not pass by the permissions of another user's file.
+pub(super) fn may_read(proc_fs: &ProcFs, living: i32) -> io::Result<()> {
+    match read_spans(living, &[Span { start: 0, length: 1 }], &mut [0]) {
+        Ok(_) | Err(Errno::EFAULT) => Ok(()),
+        Err(_) => File::open(proc_fs.process(living).join("mem")).map(drop),
+    }
+}
+
+/// Whether a filter forbids ptrace itself: asked about a process that it does not trace, the kernel says ESRCH.
+pub(super) fn is_filtered() -> bool {
+    matches!(nix::sys::ptrace::interrupt(Pid::this()), Err(Errno::EPERM | Errno::ENOSYS))
 }
 
 /// The error for a process that has a tracer already, in any of its threads.

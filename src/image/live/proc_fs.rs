@@ -33,6 +33,8 @@ pub(super) struct Status {
     pub(super) effective_uid: Option<u32>,
     /// Effective capabilities.
     pub(super) effective_capabilities: Option<u64>,
+    /// Permitted capabilities.
+    pub(super) permitted_capabilities: Option<u64>,
     /// 0 none, 1 strict, 2 filter.
     pub(super) seccomp: Option<u32>,
     /// Voluntary and involuntary context switches.
@@ -223,6 +225,7 @@ pub(super) fn parse_status(text: &str) -> Status {
             "NSpid" => status.innermost_id = value.split_whitespace().last().and_then(|id| id.parse().ok()),
             "Uid" => status.effective_uid = value.split_whitespace().nth(1).and_then(|id| id.parse().ok()),
             "CapEff" => status.effective_capabilities = u64::from_str_radix(value, 16).ok(),
+            "CapPrm" => status.permitted_capabilities = u64::from_str_radix(value, 16).ok(),
             "Seccomp" => status.seccomp = value.parse().ok(),
             "voluntary_ctxt_switches" => voluntary = value.parse().ok(),
             "nonvoluntary_ctxt_switches" => involuntary = value.parse().ok(),

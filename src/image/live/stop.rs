@@ -35,6 +35,8 @@ pub(super) enum Outcome {
     Refused(Errno),
     /// It was not asked, because a stop would change what its call returns.
     Spared,
+    /// It was not asked, because the time was over before its turn.
+    NotReached,
     /// It had exited, or did so before its stop.
     Ended,
 }
@@ -167,7 +169,11 @@ impl<'a> Tracer<'a> {
         let mut found_new = false;
         let mut refused = None;
         for tid in self.proc_fs.threads(pid).unwrap_or_default() {
-            if self.threads[index].contains_key(&tid) || Instant::now() >= deadline {
+            if self.threads[index].contains_key(&tid) {
+                continue;
+            }
+            if Instant::now() >= deadline {
+                self.threads[index].insert(tid, Progress::Final(Outcome::NotReached));
                 continue;
             }
             if self.spared.contains(&tid) {

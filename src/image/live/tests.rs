@@ -71,7 +71,7 @@ fn proc_fs() -> ProcFs {
 
 fn open(pids: &[i32]) -> Result<LiveTarget, AttachError> {
     // The machines that run tests may be loaded.
-    LiveTarget::open(Options { pids: pids.to_vec(), max_pause: Duration::from_secs(2), ..Options::default() })
+    LiveTarget::open(Options { pids: pids.to_vec(), max_pause: Some(Duration::from_secs(2)), ..Options::default() })
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -260,7 +260,8 @@ fn descendants_belong_to_the_tree() {
     until("the grandchild", || proc_fs().children(pid).len() == 1);
     let grandchild = proc_fs().children(pid)[0];
     until("its sleep", || system_call(&proc_fs().process(grandchild)).is_some_and(|call| call.number == 230));
-    let options = Options { pids: vec![pid], tree: true, max_pause: Duration::from_secs(2), ..Options::default() };
+    let options =
+        Options { pids: vec![pid], tree: true, max_pause: Some(Duration::from_secs(2)), ..Options::default() };
     let image = LiveTarget::open(options).expect("open").look().expect("look");
     assert_eq!(image.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid, grandchild]);
     kill(Pid::from_raw(grandchild), Signal::SIGKILL).expect("end the grandchild");

@@ -86,14 +86,15 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         }
     }
     if style.detail.all {
-        let apart = |(process, thread): &(&str, &Thread)| !members.contains(&(*process, thread.tid));
+        let told: HashSet<Key> = parties.told().collect();
+        let apart = |(process, thread): &(&str, &Thread)| !told.contains(&(*process, thread.tid));
         for (process, thread) in view.each_thread().filter(apart) {
             one_thread::about(view, process, thread, page);
             stack(view, "stack of", process, thread, STACK_ENDS, style, page);
             page.blank();
         }
     } else {
-        others(view, &members, &victims, page);
+        others(view, &parties.told().collect(), &victims, page);
     }
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
@@ -306,12 +307,12 @@ fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), pag
 }
 
 /// Threads that are no party, in groups of equal stacks, and a count of those left out.
-fn others(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
-    let groups = groups::groups(view, members, victims);
+fn others(view: &View, told: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
+    let groups = groups::groups(view, told, victims);
     if groups.is_empty() {
         return;
     }
-    page.plain(if members.is_empty() { "threads:" } else { "other threads:" });
+    page.plain(if told.is_empty() { "threads:" } else { "other threads:" });
     for group in groups.iter().take(OTHER_THREADS) {
         let role = if group.role.is_empty() { String::new() } else { format!(", {},", group.role) };
         let call = group.call.as_deref().map(|call| format!("  in  {call}")).unwrap_or_default();

@@ -46,6 +46,9 @@ pub(super) fn table(parties: &Parties, page: &mut Page) {
             head = indent.clone();
         }
     }
+    if let Some(more) = parties.more() {
+        page.paragraph(&" ".repeat(4 + number), &format!("{}{more}", " ".repeat(4 + number)));
+    }
 }
 
 /// `1 -> 2  evidence  exact`.

@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::image::ProcessImage;
 use crate::image::gpu::uses_cuda;
 use crate::report::Severity;
@@ -14,10 +14,39 @@ pub(super) const RULE: Rule = Rule {
         code: "cuda-after-fork",
         title: "CUDA in a forked child",
         severity: Severity::Error,
-        text: "CUDA was initialised before the fork. The child has a copy of the driver's memory, but neither its threads nor its connection to the GPU, and a lock of the driver that another thread had at the fork stays locked for good. Most calls return an error (3, \"initialization error\"; PyTorch says \"Cannot re-initialize CUDA in forked subprocess\"), and some never return.",
+        what: "A process was forked by one that had already initialised CUDA, and now waits: inside of CUDA, or while it handles the error that CUDA gave it. CUDA cannot be used in such a child.",
+        cause: "The child has a copy of the driver's memory, but neither its threads nor its connection to the GPU, and a lock of the driver that another thread had at the fork stays locked for good. Most calls return an error (3, \"initialization error\"; PyTorch says \"Cannot re-initialize CUDA in forked subprocess\"), and some never return.\n\nOn Linux multiprocessing forked by default until Python 3.13 (forkserver is the default since 3.14). CUDA is initialised earlier than one thinks: by counting devices, by moving a model, or by an import that does so.",
+        example: Example {
+            file: "cuda_after_fork.py",
+            program: include_str!("examples/cuda_after_fork.py"),
+            command: "python3 cuda_after_fork.py",
+            needs: Requirement::Gpu,
+        },
         help: &[
             "start workers by spawn or forkserver: multiprocessing.set_start_method(\"spawn\"), multiprocessing_context=\"spawn\" for a DataLoader",
             "or fork before the first call of CUDA, also before torch.cuda.is_available() and device counts",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Python,
+                text: "`multiprocessing.set_start_method(\"spawn\")` or `get_context(\"spawn\")`; for a pool `ProcessPoolExecutor(mp_context=multiprocessing.get_context(\"spawn\"))`. Protect the start of the program with `if __name__ == \"__main__\":`.",
+            },
+            Fix {
+                with: Toolkit::Numba,
+                text: "do not call anything of `numba.cuda` before the fork, not even `cuda.is_available()` or `cuda.detect()`; or spawn.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "make no array and ask for no device before the fork (`cupy.cuda.runtime.getDeviceCount()` initialises CUDA too); or spawn.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "`torch.multiprocessing.set_start_method(\"spawn\")`, and `DataLoader(..., multiprocessing_context=\"spawn\")` where the workers use CUDA. Better still, let data loaders return tensors of the CPU and move them in the parent (`pin_memory=True`). With PYTORCH_NVML_BASED_CUDA_CHECK=1 `torch.cuda.is_available()` does not initialise CUDA.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "fork before the first call of CUDA, or call exec right after fork (posix_spawn).",
+            },
         ],
         references: &["pyg-team/pytorch_geometric#10810", "https://pytorch.org/docs/stable/notes/multiprocessing.html"],
     },

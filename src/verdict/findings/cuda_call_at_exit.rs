@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule, is_libc};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit, is_libc};
 use crate::report::Severity;
 use crate::symbols::plain_name;
 use crate::threads::{Frame, FrameKind};
@@ -14,10 +14,47 @@ pub(super) const RULE: Rule = Rule {
         code: "cuda-call-at-exit",
         title: "CUDA is called while the program ends",
         severity: Severity::Warning,
-        text: "exit() runs the functions that were registered with atexit and the destructors of static objects, the last registered first. CUDA takes itself down in the same way. A destructor that calls CUDA, or a thread that goes on using it, comes before, amidst or behind that: it gets cudaErrorCudartUnloading (\"driver shutting down\", 4, earlier 29), waits for work that nobody ends, or waits for a lock that the taking down holds.",
+        what: "The program is ending: one thread runs destructors and exit functions. That thread, or another one beside it, is inside of CUDA, which is being taken down at the same time.",
+        cause: "exit() runs the functions that were registered with atexit and the destructors of static objects, the last registered first. CUDA takes itself down in the same way. A destructor that calls CUDA, or a thread that goes on using it, comes before, amidst or behind that: it gets cudaErrorCudartUnloading (\"driver shutting down\", 4, earlier 29), waits for work that nobody ends, or waits for a lock that the taking down holds.",
+        example: Example {
+            file: "cuda_call_at_exit.cpp",
+            program: include_str!("examples/cuda_call_at_exit.cpp"),
+            command: "c++ -g cuda_call_at_exit.cpp -o hang -lcuda && ./hang",
+            needs: Requirement::Gpu,
+        },
         help: &[
             "finish with CUDA before main returns: stop and join the threads that use it, then free what static objects own by a function of your own",
             "or register the clean-up with atexit after the context was created (after cudaFree(0)): it then runs before CUDA's own",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Python,
+                text: "release what owns device memory before the program ends: in a `finally`, a `with`, or by atexit.register, which runs before the interpreter and then CUDA go. Use no daemon threads that call CUDA: join them.",
+            },
+            Fix {
+                with: Toolkit::Numba,
+                text: "join threads that use `numba.cuda` before the program ends, and close the context explicitly where needed: `numba.cuda.close()`.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "drop global arrays before the program ends, and return the pool's memory: `cupy.get_default_memory_pool().free_all_blocks()`.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "call `torch.distributed.destroy_process_group()` before the end, and let data loaders end (`persistent_workers` live as long as their iterator). An extension must not keep tensors in static variables: their destructors run at exit.",
+            },
+            Fix {
+                with: Toolkit::Pybind11,
+                text: "do not keep CUDA objects in static variables of a module. Give the module a function that frees them, and register it: `py::module_::import(\"atexit\").attr(\"register\")(py::cpp_function(&shut_down))`.",
+            },
+            Fix {
+                with: Toolkit::PyO3,
+                text: "statics are not dropped in Rust, but thread-locals and objects of Python are: free device memory in a function that Python's atexit calls.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "stop and join the threads that use CUDA, and free what static objects own, before main returns. A function that is registered with atexit after the context was made (after cudaFree(0)) runs before CUDA's own.",
+            },
         ],
         references: &["pytorch/pytorch#97142", "NVIDIA/cccl#7063", "eclipse-omr/omr#38"],
     },

@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. Which devices may use a newer library is not known here.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::waits::cuda::driver::{CudaLibrary, branch};
 use crate::waits::{Party, cuda};
@@ -13,11 +13,40 @@ pub(super) const RULE: Rule = Rule {
         code: "driver-library-mismatch",
         title: "libcuda and the kernel's driver are of different versions",
         severity: Severity::Warning,
-        text: "libcuda, the part of NVIDIA's driver that runs in the program, has to fit the part in the kernel. A container, or a folder in LD_LIBRARY_PATH, can bring another one: then the soft link libcuda.so.1 leads to it. A newer library works with an older kernel driver only where forward compatibility covers the branch and the hardware, which is data-centre GPUs; elsewhere CUDA says 804 (cudaErrorCompatNotSupportedOnDevice). Any other mix is 803 (cudaErrorSystemDriverMismatch).",
+        what: "The libcuda in the process (the part of NVIDIA's driver that runs in the program) and the part in the kernel are of different versions. Mixes that are not supported give errors, and some of them calls that do not return.",
+        cause: "libcuda has to fit the driver in the kernel. The host has the right one, and the container runtime brings it into a container. But an image, or a folder in LD_LIBRARY_PATH, can bring another: then the soft link libcuda.so.1 leads to that. A newer library works with an older kernel driver only where forward compatibility covers the branch and the hardware, which is data-centre GPUs; elsewhere CUDA says 804 (cudaErrorCompatNotSupportedOnDevice). Any other mix is 803 (cudaErrorSystemDriverMismatch). An update of the host's driver under a container that goes on running gives such a mix too.",
+        example: Example {
+            file: "driver_library_mismatch.py",
+            program: include_str!("examples/driver_library_mismatch.py"),
+            command: "python3 driver_library_mismatch.py",
+            needs: Requirement::GpuAndCompatibilityPackage,
+        },
         help: &[
             "let the loader find the host's own libcuda: no compat folder in LD_LIBRARY_PATH, no libcuda in the image",
             "or update the driver of the host to the library's branch",
             "or use an image with the CUDA that the host's driver brings",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Numba,
+                text: "Numba loads the libcuda.so.1 that the loader finds; NUMBA_CUDA_DRIVER names another place. `numba -s` prints what it found. Unset the variable where it points into an image's compat folder.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "CuPy's wheels have CUDA's runtime in them, never libcuda: install the wheel whose CUDA the host's driver has (cupy-cuda12x, cupy-cuda13x), and read `cupy.show_config()`.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "PyTorch's wheels have CUDA's runtime in them, never libcuda: choose a wheel whose CUDA is no newer than the driver (`nvidia-smi` prints the driver's CUDA), and compare `torch.version.cuda`. A conda package named cuda-compat brings a libcuda: remove it.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "link with the stub of libcuda (`-L/usr/local/cuda/lib64/stubs -lcuda`), but never put the folder of stubs or of compat into an rpath or LD_LIBRARY_PATH. cuDriverGetVersion and cudaRuntimeGetVersion give both versions.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "`ldconfig -p | grep libcuda` and `cat /proc/driver/nvidia/version` in the container show both sides. Start it with `docker run --gpus all` and no compat folder in LD_LIBRARY_PATH, and restart containers after an update of the host's driver.",
+            },
         ],
         references: &["https://docs.nvidia.com/deploy/cuda-compatibility/"],
     },

@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. The error's number is known only where the exception says it.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::waits::Handled;
 
@@ -12,10 +12,47 @@ pub(super) const RULE: Rule = Rule {
         code: "failed-launch",
         title: "a thread waits while it handles an error of CUDA",
         severity: Severity::Warning,
-        text: "A call of CUDA returned an error, the program raised an exception, and the thread that caught it waits in its handler. Others wait for what that thread was to give them.\n\nAn error of a kernel shows in a later call: the call that returned it need not have anything to do with it, and from then on every call of the context returns the same.",
+        what: "A call of CUDA returned an error, the program raised an exception, and the thread that caught it waits in its handler. Others wait for what that thread was to give them.",
+        cause: "A kernel fails some time after it was launched. Its error shows in a later call, which need not have anything to do with it, and from then on every call of the context returns the same. The handler then runs code that was written for the good case: it joins a thread that waits for the result, puts into a queue that nobody empties, or waits for the GPU or for other ranks.",
+        example: Example {
+            file: "failed_launch.py",
+            program: include_str!("examples/failed_launch.py"),
+            command: "python3 failed_launch.py",
+            needs: Requirement::Gpu,
+        },
         help: &[
             "find the kernel that failed: run with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer",
             "let the handler end: it must not wait for a thread, a queue or a peer that the failed work was to serve, and CUDA can not be used any more in this process",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Python,
+                text: "in the handler tell the others first (put the exception into the queue, `future.set_exception`, set an event), and do not join before. After an error such as 700 only a new process can use the GPU.",
+            },
+            Fix {
+                with: Toolkit::Numba,
+                text: "the error comes as `numba.cuda.cudadrv.driver.CudaAPIError`, mostly at `cuda.synchronize()` or `copy_to_host()`. `@cuda.jit(debug=True, opt=False)` checks indices inside of kernels.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "the error comes as `cupy.cuda.runtime.CUDARuntimeError` or `cupy.cuda.driver.CUDADriverError`, at the next synchronisation. Free no arrays in the handler: that calls CUDA again.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "the error comes as `torch.AcceleratorError` or RuntimeError, \"CUDA error: ...\". Do not call a collective or `.cpu()` in the handler: let the process end with an error, so that torchrun restarts the job. With NCCL, TORCH_NCCL_ASYNC_ERROR_HANDLING (on by default) ends ranks whose peer failed.",
+            },
+            Fix {
+                with: Toolkit::Pybind11,
+                text: "throw after each failed call, with the file and line of the call; a destructor must not wait for the GPU when the context has failed (ask cudaGetLastError or cudaStreamQuery first).",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "check the result of each call, and cudaGetLastError() after each launch. cudaPeekAtLastError() leaves the error in place. A process whose context has failed should end.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "`CUDA_LAUNCH_BLOCKING=1 PROGRAM` makes the call that fails the one that is reported (not with NCCL), `compute-sanitizer PROGRAM` names the thread and the address.",
+            },
         ],
         references: &["https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__ERROR.html"],
     },

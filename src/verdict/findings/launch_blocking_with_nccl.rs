@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::threads::Frame;
 use crate::waits::{Party, cuda};
@@ -13,9 +13,38 @@ pub(super) const RULE: Rule = Rule {
         code: "launch-blocking-with-nccl",
         title: "CUDA_LAUNCH_BLOCKING=1 with NCCL",
         severity: Severity::Warning,
-        text: "With CUDA_LAUNCH_BLOCKING=1 each launch returns when its kernel is done. A collective's kernel is done when all ranks have launched theirs. A process that launches for several devices or communicators, one after the other, waits in the first launch and never comes to the second; and ranks that launch in different orders block each other at once.",
+        what: "The program runs with CUDA_LAUNCH_BLOCKING=1, and a thread waits in the launch of a collective's kernel for that kernel to end. It ends only when the other ranks have launched theirs.",
+        cause: "With CUDA_LAUNCH_BLOCKING=1 each launch returns when its kernel is done. A collective's kernel is done when all ranks have launched theirs. A process that launches for several devices or communicators, one after the other, waits in the first launch and never comes to the second; and ranks that launch in different orders block each other at once.\n\nThe variable is set to find out which kernel fails, and then forgotten: in a shell's start-up file, an image, or a notebook.",
+        example: Example {
+            file: "launch_blocking_with_nccl.py",
+            program: include_str!("examples/launch_blocking_with_nccl.py"),
+            command: "CUDA_LAUNCH_BLOCKING=1 torchrun --nproc-per-node 2 launch_blocking_with_nccl.py",
+            needs: Requirement::TwoGpusAndPyTorch,
+        },
         help: &[
             "unset CUDA_LAUNCH_BLOCKING for programs that use NCCL; to find a failing kernel, use compute-sanitizer or CUDA core dumps",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Numba,
+                text: "remove CUDA_LAUNCH_BLOCKING; to find a failing kernel use `@cuda.jit(debug=True, opt=False)` and compute-sanitizer.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "remove CUDA_LAUNCH_BLOCKING when `cupyx.distributed` or `cupy.cuda.nccl` is in use. With several devices in one process put the calls between `nccl.groupStart()` and `nccl.groupEnd()`.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "remove CUDA_LAUNCH_BLOCKING; to find a failing kernel run one process on one GPU with it, or all with compute-sanitizer or TORCH_USE_CUDA_DSA (in a build that has it). Use communicators in one order on all ranks in any case.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "remove CUDA_LAUNCH_BLOCKING; with several devices or communicators in one thread put the calls between ncclGroupStart and ncclGroupEnd.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "`env | grep CUDA_LAUNCH_BLOCKING` on each node, then `unset CUDA_LAUNCH_BLOCKING`. CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 gives a core of the GPU where a kernel fails, without slowing down the others.",
+            },
         ],
         references: &["NVIDIA/nccl#750", "NVIDIA/nccl#774"],
     },

@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. Whether the kernel waits for the loading thread is not seen from here.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::waits::{Party, cuda};
 
@@ -12,10 +12,39 @@ pub(super) const RULE: Rule = Rule {
         code: "lazy-loading-vs-running-kernel",
         title: "loading code onto the GPU waits for a running kernel",
         severity: Severity::Warning,
-        text: "Since CUDA 12.2 a kernel's code is loaded when it is used first (CUDA_MODULE_LOADING=LAZY). Loading needs memory of the context and may wait until everything that runs there is done. A kernel that runs meanwhile and waits for something that this thread would do next (a flag, another kernel, its part of a collective) is never done.",
+        what: "A thread loads the code of a kernel onto the GPU, and that waits for what runs there. If the running kernel waits for something that this thread would do next, neither ends.",
+        cause: "Since CUDA 12.2 a kernel's code is loaded when it is used first (CUDA_MODULE_LOADING=LAZY). Loading needs memory of the context and may wait until everything that runs there is done. A kernel that runs meanwhile and waits for something that this thread would do next (a flag, another kernel, its part of a collective) is never done.\n\nOften the first step hangs, or the first step of an unusual shape, since only then a kernel is new; run again with all kernels loaded, the same program works.",
+        example: Example {
+            file: "lazy_loading_vs_running_kernel.py",
+            program: include_str!("examples/lazy_loading_vs_running_kernel.py"),
+            command: "python3 lazy_loading_vs_running_kernel.py",
+            needs: Requirement::Gpu,
+        },
         help: &[
             "start the program with CUDA_MODULE_LOADING=EAGER",
             "or load all kernels first: launch each once, or call cuModuleGetFunction or cudaFuncGetAttributes for it, before a kernel runs that waits for others",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Numba,
+                text: "compile and launch each kernel once before the program's own work begins: Numba loads a kernel's code at its first launch for each set of argument types. With signatures given, `@cuda.jit(\"void(float32[:])\")` compiles early, and the first launch still loads.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "launch each kernel once beforehand, or call `cupy.RawModule.get_function` for it; elementwise kernels are compiled and loaded at the first use of each combination of types.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "run one warm-up step on every rank before kernels that wait for others (NCCL on another stream, symmetric memory, spin-waiting kernels), or start with CUDA_MODULE_LOADING=EAGER. torch.compile and Triton load kernels at their first run: warm them up too.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "call cudaFuncGetAttributes or cuModuleGetFunction and cuFuncLoad (CUDA 12.4) for each kernel at the start, before a kernel runs that waits for others.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "start the program with CUDA_MODULE_LOADING=EAGER: all kernels are loaded when CUDA is initialised. It costs time and device memory.",
+            },
         ],
         references: &[
             "meta-pytorch/torchcomms#2334",

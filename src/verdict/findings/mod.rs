@@ -10,6 +10,7 @@ mod dead_process_holds_lock;
 mod driver_library_mismatch;
 mod event_loop_blocked;
 mod executor_self_wait;
+mod explanation;
 mod failed_launch;
 mod file_lock_cycle;
 mod finalizing_interpreter;
@@ -35,6 +36,8 @@ mod reader_behind_writer;
 mod self_deadlock;
 mod static_init_cycle;
 mod stop_the_world_blocked;
+#[cfg(test)]
+mod tests;
 mod traced_or_stopped;
 mod waiting_for_gpu;
 
@@ -43,35 +46,11 @@ use std::collections::BTreeSet;
 use super::names::{Names, is_driver_function, source_line};
 use super::{DeadEnd, Look, Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
-use crate::report::{Finding, Severity};
+use crate::report::Finding;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::facts::is_c_library;
 use crate::waits::{Gone, Party, ResourceKey};
-
-/// The texts of a finding.
-#[derive(Debug, Clone, Copy)]
-pub struct Explanation {
-    /// Its name in the contract.
-    pub code: &'static str,
-    /// A headline.
-    pub title: &'static str,
-    /// How grave.
-    pub severity: Severity,
-    /// What happens and why: paragraphs, each one line, with an empty line between.
-    pub text: &'static str,
-    /// What to change, where the rule says nothing closer.
-    pub help: &'static [&'static str],
-    /// Public reports of the same.
-    pub references: &'static [&'static str],
-}
-
-impl Explanation {
-    /// Everything for `lockscope explain`: paragraphs with an empty line between.
-    pub fn full_text(&self) -> String {
-        let help: Vec<String> = self.help.iter().map(|help| format!("  * {help}")).collect();
-        format!("{}\n\nWhat to change:\n{}\n\nSee: {}", self.text, help.join("\n"), self.references.join(", "))
-    }
-}
+pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
 struct Rule {
     explanation: Explanation,

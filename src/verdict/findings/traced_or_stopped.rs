@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::image::TaskState;
 use crate::report::Severity;
 use crate::waits::Party;
@@ -13,8 +13,33 @@ pub(super) const RULE: Rule = Rule {
         code: "traced-or-stopped",
         title: "a process is stopped by a signal, frozen, or held by a debugger",
         severity: Severity::Warning,
-        text: "The threads of the process do not run because a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) stopped it, because its control group is frozen, or because a debugger holds it. That looks like a hang and is none.",
+        what: "The threads of the process do not run because a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU) stopped it, because its control group is frozen, or because a debugger holds it. That looks like a hang and is none.",
+        cause: "A job in the background that reads from the terminal is stopped by SIGTTIN, and one that sets the terminal's modes by SIGTTOU. Control-Z sends SIGTSTP. docker pause, a batch system that suspends jobs, and systemctl freeze stop the whole control group. A debugger or strace that was left attached keeps a process where it was.",
+        example: Example {
+            file: "traced_or_stopped.sh",
+            program: include_str!("examples/traced_or_stopped.sh"),
+            command: "sh traced_or_stopped.sh",
+            needs: Requirement::Nothing,
+        },
         help: &["continue a stopped process with `kill -CONT PID`", "let the debugger continue or detach"],
+        fixes: &[
+            Fix {
+                with: Toolkit::Python,
+                text: "a debugger in a child (pdb, breakpoint()) in the background reads from the terminal and is stopped: start it in the foreground, or with its input from /dev/null.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "torchrun's workers are in the background of the terminal: `breakpoint()` in one of them stops it. `torch.distributed.breakpoint()` lets one rank talk and the others wait.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "waitpid with WUNTRACED tells a parent that its child was stopped. ptrace(PTRACE_DETACH) or the end of the tracer lets a traced process go on.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "`kill -CONT PID`, or `fg` in the shell that started it; `docker unpause NAME`; `scontrol resume JOB`; `systemctl thaw UNIT`. `grep -E 'State|TracerPid' /proc/PID/status` shows which it is.",
+            },
+        ],
         references: &["man 7 signal", "man 2 ptrace"],
     },
     rule,

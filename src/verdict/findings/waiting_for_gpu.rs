@@ -2,7 +2,7 @@
 //!
 //! In: the judged look. Out: drafts of the finding, one a process. What the GPU does is not seen from here.
 
-use super::{Context, Draft, Explanation, Rule};
+use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::image::ProcessImage;
 use crate::report::Severity;
 use crate::waits::{Certainty, Party, Wait, cuda};
@@ -13,10 +13,39 @@ pub(super) const RULE: Rule = Rule {
         code: "waiting-for-gpu",
         title: "threads wait for the GPU",
         severity: Severity::Note,
-        text: "The threads are in calls that return when the GPU has done its work, and no thread of the process holds that up. Either the work takes its time, or a kernel never ends: it loops, it waits for a word that the host is to write, or it is a collective whose other ranks did not come.\n\nWhat the GPU runs is not to be seen from the CPU. cuda-gdb shows it, and so does a core of the GPU that the program was prepared for by CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1.",
+        what: "The threads are in calls that return when the GPU has done its work, and no thread of the process holds that up. Either the work takes its time, or a kernel never ends: it loops, it waits for a word that the host is to write, or it is a collective whose other ranks did not come.",
+        cause: "Kernels run apart from the program, and a call that waits for one cannot tell a slow kernel from an endless one. What the GPU runs is not to be seen from the CPU. cuda-gdb shows it, and so does a core of the GPU that the program was prepared for by CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1.\n\nKernels that never end mostly wait: for another block that does not run yet (a barrier over the whole grid without a cooperative launch), for other threads of a warp or block in a branch (`__syncthreads` in an if), for a flag without volatile or atomic access, or for another GPU.",
+        example: Example {
+            file: "waiting_for_gpu.py",
+            program: include_str!("examples/waiting_for_gpu.py"),
+            command: "python3 waiting_for_gpu.py",
+            needs: Requirement::Gpu,
+        },
         help: &[
             "see which kernel runs: cuda-gdb -p PID, `info cuda kernels`",
             "start the program with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1: it can then write a core of the GPU on request",
+        ],
+        fixes: &[
+            Fix {
+                with: Toolkit::Numba,
+                text: "`cuda.syncthreads()` must be reached by all threads of a block; a barrier of the whole grid needs `cuda.cg.this_grid().sync()`, for which Numba launches cooperatively. The simulator (NUMBA_ENABLE_CUDASIM=1) runs kernels on the CPU, where a debugger of Python shows the loop.",
+            },
+            Fix {
+                with: Toolkit::CuPy,
+                text: "a RawKernel with a barrier of the whole grid must be made with `enable_cooperative_groups=True`. Compile with `cupy.RawKernel(..., options=(\"-lineinfo\",))` so that cuda-gdb can name lines.",
+            },
+            Fix {
+                with: Toolkit::PyTorch,
+                text: "if the report names NCCL, look at all ranks: `lockscope attach` with the processes of the node. Else find the operator: the stack of the waiting thread shows where the wait is, not what it waits for; the profiler or py-spy of earlier steps shows what was launched. In Triton, TRITON_INTERPRET=1 runs kernels on the CPU.",
+            },
+            Fix {
+                with: Toolkit::C,
+                text: "compile kernels with -lineinfo. cudaLaunchCooperativeKernel is needed for grid.sync(). Words that the host writes must be read as volatile or with cuda::atomic_ref, from mapped or managed memory.",
+            },
+            Fix {
+                with: Toolkit::Shell,
+                text: "`nvidia-smi` shows whether the GPU is busy. `compute-sanitizer --tool synccheck PROGRAM` finds barriers that not all threads reach.",
+            },
         ],
         references: &[
             "pytorch/pytorch#196133",

@@ -22,6 +22,14 @@ const ENTRY_POINTS: [&str; 8] = [
     "cudaMalloc",
 ];
 
+/// Beginnings of file names: driver and runtime; and what the driver loads into the process for a debugger or a profiler, and
+/// runs on threads of its own. Under cuda-gdb such a thread would else be one with a host function (seen with 580.159.04).
+const NAMES: [&str; 4] = ["libcuda.so", "libcudart", "libcudadebugger.so", "libcupti.so"];
+
+fn is_named_so(name: &str) -> bool {
+    NAMES.iter().any(|known| name.starts_with(known))
+}
+
 /// The libraries of CUDA that have frames on some stack.
 #[derive(Debug, Default)]
 pub(super) struct Libraries {
@@ -37,8 +45,7 @@ impl Libraries {
         let on_stacks: BTreeSet<usize> = frames.filter_map(|frame| list.at(frame.pc)).collect();
         let is_cuda = |module: &usize| {
             let Some(known) = list.list.get(*module).filter(|known| known.name.contains(".so")) else { return false };
-            let by_name = known.name.starts_with("libcuda.so") || known.name.starts_with("libcudart");
-            by_name || ENTRY_POINTS.iter().any(|name| context.symbols.exports(*module, name))
+            is_named_so(&known.name) || ENTRY_POINTS.iter().any(|name| context.symbols.exports(*module, name))
         };
         Libraries { modules: on_stacks.into_iter().filter(is_cuda).collect() }
     }
@@ -59,5 +66,20 @@ impl Libraries {
         let modules = context.symbols.modules();
         let is_cuda = |frame: &NativeFrame| modules.at(frame.pc).is_some_and(|module| self.modules.contains(&module));
         thread.native.frames.iter().map(is_cuda).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_loads_for_a_debugger_is_cudas_too() {
+        for name in ["libcuda.so.1", "libcuda.so.580.159.04", "libcudart-f0a1.so.12", "libcudadebugger.so.580.159.04"] {
+            assert!(is_named_so(name), "{name}");
+        }
+        for name in ["libcudnn.so.9", "libcublas.so.12", "libfakecuda.so", "libcudf.so"] {
+            assert!(!is_named_so(name), "{name}");
+        }
     }
 }
