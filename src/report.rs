@@ -33,7 +33,7 @@ pub enum Verdict {
     Blocked,
 }
 
-/// "holds the GIL", "is to read from the pipe", "is child process 12": what a holder is to a resource of this kind.
+/// "holds the GIL", "is to read from the pipe", "belongs to child process 12": what a holder is to a resource of this kind.
 pub fn held(kind: &str, name: &str) -> String {
     let data = name.strip_prefix("data in ").or(name.strip_prefix("data on "));
     match (kind, name.strip_prefix("room in "), data) {
@@ -46,7 +46,9 @@ pub fn held(kind: &str, name: &str) -> String {
         ("py_condition", ..) => format!("is to set {name}"),
         ("py_stop_the_world", ..) if name.starts_with("the end ") => format!("decides on {name}"),
         ("py_stop_the_world", ..) => format!("has yet to come to {name}"),
-        ("process" | "thread" | "py_thread", ..) => format!("is {name}"),
+        // A process is waited for, and one of its threads waits in turn.
+        ("process", ..) => format!("belongs to {name}"),
+        ("thread" | "py_thread", ..) => format!("is {name}"),
         ("cuda_stream" | "cuda_event" | "cuda_device", ..) => format!("runs a host function that {name} waits for"),
         _ => format!("holds {name}"),
     }

@@ -39,7 +39,7 @@ const REPORTS: Entry = (
     "The reports of a hang, in the folder of --report-dir. Only their owner can read them.",
 );
 const COLOURS: &[Entry] = &[
-    ("NO_COLOR", "No colour, whatever its value."),
+    ("NO_COLOR", "No colour, unless it is empty."),
     ("CLICOLOR_FORCE", "Colour also where standard output is no terminal, unless it is 0."),
     ("CLICOLOR", "No colour if it is 0."),
     ("TERM", "No colour and no arrows beyond ASCII if it is dumb."),

@@ -126,7 +126,7 @@ impl<'a> View<'a> {
         statement
     }
 
-    /// What somebody is to a resource that he is said to have: "holds the GIL", "is child process 12".
+    /// What somebody is to a resource that he is said to have: "holds the GIL", "belongs to child process 12".
     pub(super) fn held(&self, id: &str) -> String {
         let kind = self.resource(id).map_or("", |resource| resource.kind.as_str());
         held(kind, &self.resource_name(id))

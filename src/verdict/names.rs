@@ -152,7 +152,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What a holder is to a resource: "holds the GIL", "is child process 12".
+    /// What a holder is to a resource: "holds the GIL", "belongs to child process 12".
     pub fn held(&self, key: &ResourceKey) -> String {
         crate::report::held(key.kind, &self.resource(key))
     }

@@ -68,7 +68,8 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
                 "sysv_semaphore" => "took its last unit",
                 "py_condition" => "is to set that",
                 "cuda_stream" | "cuda_event" | "cuda_device" => "runs a host function that this waits for",
-                "process" | "thread" | "py_thread" => "is that",
+                "process" => "belongs to that",
+                "thread" | "py_thread" => "is that",
                 _ => "holds that",
             };
             format!("{who} {verb} and {waits}")

@@ -43,7 +43,7 @@ fn asleep(pid: i32) -> usize {
 }
 
 fn measure(pid: i32) {
-    let options = Options { pids: vec![pid], max_pause: Duration::from_secs(5), ..Options::default() };
+    let options = Options { pids: vec![pid], max_pause: Some(Duration::from_secs(5)), ..Options::default() };
     let mut target = LiveTarget::open(options).expect("it can be looked at");
     let image = target.look().expect("a look");
     let process = &image.processes[0];
