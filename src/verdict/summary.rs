@@ -262,24 +262,39 @@ fn once_for_each_set<'r>(things: &Things<'_>, roots: &'r [Root]) -> Vec<&'r Root
 /// "4 wait for the GIL, held by MainThread (533) in step at train.py:56".
 fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Things<'_>) -> String {
     let (look, names) = (context.look, context.names);
-    let who = match root.waiting.as_slice() {
+    let wait = |waiting: &[&Party]| match waiting {
         [only] => format!("{} waits", names.party(only)),
         several => format!("{} wait", several.len()),
     };
+    let all: Vec<&Party> = root.waiting.iter().collect();
     match &root.party {
         Party::Resource(key) => {
-            let call = match root.waiting.as_slice() {
+            let of_it = look.observations.waits.iter().filter(|wait| wait.resource == *key);
+            let itself: BTreeSet<&Party> = of_it.map(|wait| &wait.waiter).collect();
+            // The others wait for what these hold.
+            let direct: Vec<&Party> = all.iter().copied().filter(|waiter| itself.contains(waiter)).collect();
+            let direct = if direct.is_empty() { all } else { direct };
+            let more = match root.waiting.len() - direct.len() {
+                0 => String::new(),
+                1 => " (and 1 more because of that)".to_owned(),
+                more => format!(" (and {more} more because of that)"),
+            };
+            let who = wait(&direct);
+            let call = match direct.as_slice() {
                 [only] => {
-                    let wait = look.observations.waits.iter().find(|wait| wait.waiter == *only);
+                    let wait = look.observations.waits.iter().find(|wait| wait.waiter == **only);
                     names.call(only, wait.and_then(|wait| wait.frame)).phrase()
                 }
                 _ => String::new(),
             };
             let several = root.waiting.iter().filter_map(|waiter| things.get(waiter)).max().copied().unwrap_or(1);
             match several {
-                1 => format!("{who} for {}{call}", names.resource(key)),
+                1 => format!("{who} for {}{call}{more}", names.resource(key)),
                 several => {
-                    format!("{who} for one of {several} things{call}, the first of which is {}", names.resource(key))
+                    format!(
+                        "{who} for one of {several} things{call}, the first of which is {}{more}",
+                        names.resource(key)
+                    )
                 }
             }
         }
@@ -294,7 +309,7 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Th
                 .collect();
             let held: Vec<String> = held.into_keys().collect();
             let state = if busy.contains(party) { ", which runs" } else { "" };
-            format!("{who} for {}, held by {}{state}", held.join(" and "), place(context, party))
+            format!("{} for {}, held by {}{state}", wait(&all), held.join(" and "), place(context, party))
         }
     }
 }
