@@ -64,6 +64,14 @@ pub fn without_address(label: &str) -> String {
         .join(" ")
 }
 
+impl Report {
+    /// Whether a finding before this one gives the same advice: to read it twice helps nobody.
+    pub fn advice_was_given(&self, position: usize) -> bool {
+        let Some(this) = self.findings.get(position) else { return false };
+        self.findings[..position].iter().any(|before| before.code == this.code && before.help == this.help)
+    }
+}
+
 impl Verdict {
     /// The word in JSON and text.
     pub fn as_str(self) -> &'static str {

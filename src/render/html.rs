@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::parties::{Parties, Party};
 use super::view::{self, Key, View};
 use super::{captured, certainty_word, escape, groups, headline, shortened, svg};
-use crate::report::{Finding, Report, Severity, Thread};
+use crate::report::{Finding, Report, Thread};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
 const MOST_GROUPS: usize = 100;
@@ -184,24 +184,24 @@ fn advice(report: &Report) -> Markup {
     html! {
         section aria-labelledby="advice" {
             h2 id="advice" { "What to change" }
-            @for finding in &report.findings { (one_finding(finding)) }
+            @for (position, finding) in report.findings.iter().enumerate() {
+                (one_finding(finding, report.advice_was_given(position)))
+            }
         }
     }
 }
 
-fn one_finding(finding: &Finding) -> Markup {
-    let severity = match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
+fn one_finding(finding: &Finding, advice_was_given: bool) -> Markup {
+    let severity = finding.severity.as_str();
     html! {
         article {
             h3 { span class=(severity) { (severity) } " " (text(&finding.title)) " " code { (text(&finding.code)) } }
             @if !finding.message.is_empty() { p { (text(&finding.message)) } }
-            @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (text(help)) } } } }
-            @if !finding.references.is_empty() { p.quiet { "The same elsewhere: " (text(&finding.references.join(", "))) } }
-            p.quiet { code { "lockscope explain " (text(&finding.code)) } }
+            @if !advice_was_given {
+                @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (text(help)) } } } }
+                @if !finding.references.is_empty() { p.quiet { "The same elsewhere: " (text(&finding.references.join(", "))) } }
+                p.quiet { code { "lockscope explain " (text(&finding.code)) } }
+            }
         }
     }
 }
@@ -299,6 +299,17 @@ fn gaps(report: &Report) -> Markup {
 mod tests {
     use super::*;
     use crate::render::text::tests::{empty, ring, seed};
+
+    #[test]
+    fn equal_advice_is_given_once() {
+        let mut report = seed();
+        report.findings.push(report.findings[0].clone());
+        let page = page(&report).into_string();
+        assert_eq!(page.matches("give CUDA a native callback").count(), 1, "{page}");
+        assert_eq!(page.matches("<h3><span class=\"error\">").count(), 2, "{page}");
+        report.findings[1].help.push("another".into());
+        assert_eq!(super::page(&report).into_string().matches("give CUDA a native callback").count(), 2);
+    }
 
     #[test]
     fn a_long_cycle_stays_a_page_that_can_be_read() {

@@ -27,7 +27,8 @@ pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     if !report.cycles.is_empty() && graph.len() <= MOST_GRAPH {
         fenced("mermaid", &graph, out)?;
     }
-    let help = report.findings.iter().flat_map(|finding| &finding.help);
+    let told = report.findings.iter().enumerate().filter(|(position, _)| !report.advice_was_given(*position));
+    let help = told.flat_map(|(_, finding)| &finding.help);
     for help in help.take(8) {
         writeln!(out, "- {}", prose(&cut(help, 512)))?;
     }

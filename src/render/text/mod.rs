@@ -126,7 +126,8 @@ fn advice(report: &Report, page: &mut Page) {
         if !said && !finding.message.is_empty() && finding.message != report.summary {
             page.prefixed("note:", Color::Cyan, &finding.message);
         }
-        for (index, help) in finding.help.iter().enumerate() {
+        let help = if report.advice_was_given(position) { &[][..] } else { &finding.help };
+        for (index, help) in help.iter().enumerate() {
             page.prefixed("help:", Color::Green, &with_references(help, index, finding));
         }
     }
