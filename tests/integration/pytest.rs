@@ -255,7 +255,7 @@ fn the_wheel_installs_into_every_python() {
             .expect("pip runs");
         assert!(installed.status.success(), "{version}: {}", String::from_utf8_lossy(&installed.stderr));
         for words in [&["bin/lockscope"][..], &["bin/python", "-m", "lockscope"]] {
-            let output = Command::new(folder.path().join(words[0])).args(&words[1..]).arg("--version").output();
+            let output = Command::new(folder.path().join(words[0])).args(&words[1..]).arg("-V").output();
             let said = String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned();
             assert_eq!(said.trim(), concat!("lockscope ", env!("CARGO_PKG_VERSION")), "{version}");
         }
