@@ -115,7 +115,7 @@ fn graph(report: &Report) -> Markup {
                     "An arrow leads from who waits to what is waited for, and from there to who has it. Boxes are threads, rounded "
                     "boxes locks and the like, pointed ones lead out of the process. "
                     @if report.processes.len() > 1 { "Frames are processes, and an arrow to a frame leads to any thread inside. " }
-                    "Red and thick: a cycle. Drawn through: exact; "
+                    "Red and thick: a cycle, or an owner that is gone. Solid: exact; "
                     "dashed: inferred; dotted: one of several candidates."
                 }
             }
@@ -199,8 +199,8 @@ fn one_finding(finding: &Finding, advice_was_given: bool) -> Markup {
             @if !finding.message.is_empty() { p { (text(&finding.message)) } }
             @if !advice_was_given {
                 @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (text(help)) } } } }
-                @if !finding.references.is_empty() { p.quiet { "The same elsewhere: " (text(&finding.references.join(", "))) } }
-                p.quiet { code { "lockscope explain " (text(&finding.code)) } }
+                @if !finding.references.is_empty() { p.quiet { "Similar reports: " (text(&finding.references.join(", "))) } }
+                p.quiet { "More: " code { "lockscope explain " (text(&finding.code)) } }
             }
         }
     }

@@ -152,9 +152,8 @@ impl<'a> Parties<'a> {
                 Some(Gone::ProcessDead) => "its process is dead",
                 Some(Gone::Exited) | None => "exited",
             };
-            let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
             self.parties.push(Party {
-                name: keep_together(&format!("{name}, gone")),
+                name: keep_together(&lost_owner(hold)),
                 thread: None,
                 statements: vec![Statement { what: format!("{} ({why})", view.hold_statement(hold)), call: None }],
             });
@@ -209,6 +208,12 @@ impl<'a> Parties<'a> {
             self.parties.push(Party { name: view.thread_name(process, tid), thread, statements });
         }
     }
+}
+
+/// "thread 543, gone".
+pub(super) fn lost_owner(hold: &Hold) -> String {
+    let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
+    format!("{name}, gone")
 }
 
 fn waiting_thread(edge: &Edge) -> Option<Key<'_>> {

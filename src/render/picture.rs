@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::parties::lost_owner;
 use super::view::{NO_BREAK, View};
-use crate::report::{Certainty, Gone, Report};
+use crate::report::{Certainty, Hold, Report};
 
 /// The graph of a report.
 #[derive(Debug)]
@@ -83,14 +84,17 @@ impl Picture {
         for wait in &report.waits {
             let waiter = names.node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
             if wait.waiter_resource.is_none() {
-                let thread = names.thread(&view, &wait.process, wait.tid, None);
+                let thread = names.thread(&view, &wait.process, wait.tid);
                 threads.entry(&wait.process).or_default().insert(waiter.clone(), thread);
             }
             link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence);
         }
         for hold in &report.holds {
-            let holder = names.node(&hold.process, hold.tid, None);
-            let thread = names.thread(&view, &hold.process, hold.tid, hold.gone);
+            let holder = names.holder(hold);
+            let thread = match hold.gone {
+                Some(_) => (lost_owner(hold), Shape::Thread),
+                None => names.thread(&view, &hold.process, hold.tid),
+            };
             threads.entry(&hold.process).or_default().insert(holder.clone(), thread);
             link(&hold.resource, &holder, hold.certainty, hold.mode.as_deref(), &hold.evidence);
         }
@@ -245,6 +249,17 @@ impl Red {
             red.links.insert((edge.resource.clone(), holder.clone()));
             red.nodes.extend([waiter, edge.resource.clone(), holder]);
         }
+        // Without a cycle what hangs for good is who waits for an owner that is gone.
+        let lost = report.holds.iter().filter(|hold| hold.gone.is_some() && report.cycles.is_empty());
+        for hold in lost {
+            let holder = names.holder(hold);
+            for wait in report.waits.iter().filter(|wait| wait.resource == hold.resource) {
+                let waiter = names.node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
+                red.links.insert((waiter.clone(), wait.resource.clone()));
+                red.links.insert((wait.resource.clone(), holder.clone()));
+                red.nodes.extend([waiter, wait.resource.clone(), holder.clone()]);
+            }
+        }
         red
     }
 }
@@ -274,17 +289,24 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// The node of a holder. One that is gone is nobody who is there, though its process may have one thread only.
+    fn holder(&self, hold: &Hold) -> String {
+        match hold.gone {
+            Some(_) => format!("{}_gone_{}", hold.process, hold.tid.unwrap_or_default()),
+            None => self.node(&hold.process, hold.tid, None),
+        }
+    }
+
     /// What a thread, or a whole process, is called inside of its process, and what it is.
-    fn thread(&self, view: &View, process: &str, tid: Option<i32>, gone: Option<Gone>) -> (String, Shape) {
-        let (name, shape) = match tid.or(self.only.get(process).copied()) {
+    fn thread(&self, view: &View, process: &str, tid: Option<i32>) -> (String, Shape) {
+        match tid.or(self.only.get(process).copied()) {
             Some(tid) => {
                 let short = view.thread(process, tid).filter(|thread| self.several && !thread.name.is_empty());
                 let name = short.map(|thread| format!("{} ({tid})", thread.name));
                 (name.unwrap_or_else(|| view.thread_name(process, tid)), Shape::Thread)
             }
             None => (format!("any thread of {}", view.process_name(process)), Shape::Process),
-        };
-        (if gone.is_some() { format!("{name}, gone") } else { name }, shape)
+        }
     }
 }
 
@@ -309,6 +331,21 @@ fn spaced(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::render::text::tests::seed;
+
+    #[test]
+    fn an_owner_that_is_gone_is_no_thread_that_is_there() {
+        let mut report = seed();
+        report.cycles.clear();
+        report.processes[0].threads.truncate(1);
+        report.waits.truncate(1);
+        report.holds.truncate(1);
+        report.holds[0].resource = report.waits[0].resource.clone();
+        (report.holds[0].tid, report.holds[0].gone) = (None, Some(crate::report::Gone::LeftInParent));
+        let (picture, _) = Picture::of(&report).reduced(60);
+        let labels: Vec<&str> = picture.nodes().filter(|node| node.red).map(|node| node.label.as_str()).collect();
+        assert!(labels.contains(&"MainThread (533)") && labels.contains(&"lost owner, gone"), "{labels:?}");
+        assert!(picture.links.iter().all(|link| link.red) && picture.links.len() == 2, "{:?}", picture.links);
+    }
 
     #[test]
     fn many_equal_waiters_are_one_node_and_idle_threads_none() {
