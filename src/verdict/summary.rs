@@ -111,6 +111,9 @@ fn waits_itself(context: &Context<'_>, hold: &Hold) -> Option<String> {
     ))
 }
 
+/// Kinds whose waiters wait to be woken, not for a lock.
+const WOKEN: [&str; 4] = ["py_condition", "pthread_cond", "semaphore", "pthread_barrier"];
+
 /// An owner without an id.
 const UNNAMED: &str = "its owner";
 
@@ -130,8 +133,8 @@ pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> 
     let why = match orphan.gone {
         Gone::Exited => format!("{owner} exited without releasing it"),
         Gone::LeftInParent if owner == UNNAMED => {
-            "whoever held it, or was to wake its waiters, is a thread of the parent process that fork did not copy"
-                .into()
+            let was = if WOKEN.contains(&hold.resource.kind) { "was to wake it" } else { "held it" };
+            format!("whoever {was} is a thread of the parent process, and fork copies no other threads")
         }
         Gone::LeftInParent => {
             format!("{owner} of the parent process held it at the fork, and only the forking thread exists here")

@@ -73,8 +73,8 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
                     let why = match living {
                         1 => "it is the only thread of its process, and nobody else can wake it".to_owned(),
                         count => format!(
-                            "all {count} threads of the process wait for each other or to be woken, and none is left to \
-                             do it"
+                            "{} of the process wait for each other or to be woken, and none is left to do it",
+                            if count == 2 { "both threads".to_owned() } else { format!("all {count} threads") }
                         ),
                     };
                     out.hopeless.push(Hopeless { resource: key.clone(), why, whole_process: true });

@@ -191,7 +191,7 @@ const CONVERSATIONS: [Conversation; 16] = [
         calls: &["202"],
         verdict: "stuck",
         finding: Some("nobody-left-to-wake"),
-        mentions: &["news", "wait_for_news", "all 2 threads"],
+        mentions: &["news", "wait_for_news", "both threads"],
     },
     Conversation {
         case: "service",

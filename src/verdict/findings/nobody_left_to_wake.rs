@@ -61,7 +61,7 @@ pub(super) const RULE: Rule = Rule {
 
 /// For queues, events, conditions and semaphores of Python.
 const PYTHON_HELP: [&str; 3] = [
-    "make sure that whoever is to call put(), set(), notify() or release() lives and comes there: look for an exception that \
+    "make sure that whoever is to call put(), set(), notify() or release() is still running and reaches that call: look for an exception that \
      ended it, and for a return before the call",
     "put the call into a `finally`, or end a queue by a value that says that no more will come",
     "wait with a time-out and look at what is left: get(timeout=...), wait(timeout=...)",
@@ -69,7 +69,7 @@ const PYTHON_HELP: [&str; 3] = [
 
 /// For conditions and semaphores.
 const NATIVE_HELP: [&str; 2] = [
-    "make sure that whoever is to signal or post lives and comes there: look for a thread that ended early or was never started",
+    "make sure that whoever is to signal or post is still running and reaches that call: look for a thread that ended early or was never started",
     "look for a wake-up that was sent before the wait began: change the predicate and signal under the mutex, and test it before \
      each wait",
 ];

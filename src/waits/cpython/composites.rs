@@ -144,7 +144,12 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         label: String::new(),
         state: vec![("object", object.0 as i64)],
         frame: Some(frame.address),
-        evidence: vec![format!("it is in {} of the {class} at {object}", frame.function)],
+        evidence: vec![match object == condition {
+            true => format!("it is in {} of the {class} at {object}", frame.function),
+            false => {
+                format!("it is in {} of the {class} at {object}, whose condition is at {condition}", frame.function)
+            }
+        }],
         needs_any: false,
     };
     let detail = match class.as_str() {
