@@ -52,10 +52,10 @@ fn the_archive_is_whole() {
         assert!(long.contains(line), "{line:?}: {long}");
     }
     for name in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
-        let packed = std::fs::read(tree.join("share/doc/lockscope").join(name)).expect("readable");
+        let packed = std::fs::read_to_string(tree.join("share/doc/lockscope").join(name)).expect("readable");
         assert_eq!(
             packed,
-            std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("readable"),
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("readable"),
             "{name}"
         );
     }
