@@ -11,6 +11,8 @@ use crate::waits::kernel::call_name;
 
 /// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
 const WORDS: u64 = 16;
+/// Innermost frames whose registers are told: what waits is among them, and of thousands of threads they would fill the memory.
+const WITH_REGISTERS: usize = 12;
 /// Memory is read by pages: what lies behind this one may not be at hand.
 const PAGE: u64 = 4096;
 
@@ -36,7 +38,12 @@ fn working(thread: &ThreadImage, merged: Option<&Thread>, symbols: &Symbols<'_>,
     Working {
         system_call: call.map(|call| system_call(&call)),
         registers: registers.iter().map(|(register, value)| named(register, value)).collect(),
-        native: native.iter().flat_map(|native| &native.frames).map(|frame| native_frame(frame, symbols)).collect(),
+        native: native
+            .iter()
+            .flat_map(|native| &native.frames)
+            .enumerate()
+            .map(|(index, frame)| native_frame(frame, symbols, index < WITH_REGISTERS))
+            .collect(),
         end: native.map(|native| native.end.to_string()).or(thread.missing.clone()).unwrap_or_default(),
         memory,
     }
@@ -54,9 +61,9 @@ fn named(register: Register, value: u64) -> (String, String) {
     (register.name().to_owned(), format!("{value:#x}"))
 }
 
-fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>) -> NativeFrame {
+fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_registers: bool) -> NativeFrame {
     let module = symbols.modules().at(frame.lookup).map(|module| &symbols.modules().list[module]);
-    let saved = Register::CALLEE_SAVED.into_iter();
+    let saved = Register::CALLEE_SAVED.into_iter().filter(|_| with_registers);
     NativeFrame {
         function: symbols.function(frame.lookup).map(|symbol| symbol.name),
         module: module.map(|module| module.name.clone()),

@@ -50,7 +50,7 @@ pub struct NativeFrame {
     pub cfa: Option<String>,
     /// `cfi`, `frame-pointer`, `scan`.
     pub trust: String,
-    /// Callee-saved registers that are known there: name and value.
+    /// Callee-saved registers that are known there: name and value; of the innermost frames only.
     pub registers: Vec<(String, String)>,
 }
 
