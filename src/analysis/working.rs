@@ -3,8 +3,10 @@
 //! In: a report and the look that it was made of. Out: the report's threads with their [`Working`]. Reads nothing but memory
 //! that the look has read already, and decides nothing.
 
+use std::collections::HashMap;
+
 use crate::image::{Addr, Image, MemoryExt, ProcessImage, Register, Syscall, ThreadImage};
-use crate::report::{NativeFrame, Report, SystemCall, Words, Working};
+use crate::report::{NativeFrame, Report, Resource, SystemCall, Words, Working};
 use crate::symbols::Symbols;
 use crate::threads::Thread;
 use crate::waits::kernel::call_name;
@@ -18,15 +20,21 @@ const PAGE: u64 = 4096;
 
 /// Add the working to all threads.
 pub(super) fn add(report: &mut Report, image: &Image, symbols: &[Symbols<'_>], threads: &[Vec<Thread>]) {
-    for (position, process) in image.processes.iter().enumerate() {
-        for (index, thread) in process.threads.iter().enumerate() {
-            let Some(id) = report.processes.get(position).map(|process| process.id.clone()) else { continue };
-            let memory = memory(report, &id, process, thread.tid);
-            let merged = threads[position].iter().find(|merged| merged.tid == thread.tid);
-            let reported = report.processes.get_mut(position).and_then(|process| process.threads.get_mut(index));
-            if let Some(reported) = reported {
-                reported.working = Some(working(thread, merged, &symbols[position], memory));
-            }
+    let wanted = Wanted::of(report);
+    let mut all = Vec::with_capacity(image.processes.len());
+    for ((process, reported), (symbols, threads)) in
+        image.processes.iter().zip(&report.processes).zip(symbols.iter().zip(threads))
+    {
+        let merged: HashMap<i32, &Thread> = threads.iter().map(|thread| (thread.tid, thread)).collect();
+        let of_thread = |thread: &ThreadImage| {
+            let memory = wanted.memory(&reported.id, process, thread.tid);
+            working(thread, merged.get(&thread.tid).copied(), symbols, memory)
+        };
+        all.push(process.threads.iter().map(of_thread).collect::<Vec<_>>());
+    }
+    for (reported, workings) in report.processes.iter_mut().zip(all) {
+        for (thread, working) in reported.threads.iter_mut().zip(workings) {
+            thread.working = Some(working);
         }
     }
 }
@@ -76,25 +84,42 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
     }
 }
 
-/// The words of what a thread waits for and holds in its own process.
-fn memory(report: &Report, process: &str, image: &ProcessImage, tid: i32) -> Vec<Words> {
-    let waits = report.waits.iter().filter(|wait| wait.process == process && wait.tid == Some(tid));
-    let holds = report.holds.iter().filter(|hold| hold.process == process && hold.tid == Some(tid));
-    let mut ids: Vec<&str> = Vec::new();
-    for id in waits.map(|wait| wait.resource.as_str()).chain(holds.map(|hold| hold.resource.as_str())) {
-        if !ids.contains(&id) {
-            ids.push(id);
-        }
-    }
-    ids.into_iter().filter_map(|id| words(report, process, image, id)).collect()
+/// What each thread waits for and holds, each thing once.
+struct Wanted<'a> {
+    resources: HashMap<&'a str, &'a Resource>,
+    of_threads: HashMap<(&'a str, i32), Vec<&'a str>>,
 }
 
-fn words(report: &Report, process: &str, image: &ProcessImage, id: &str) -> Option<Words> {
-    let resource = report.resources.iter().find(|resource| resource.id == id && resource.process == process)?;
+impl<'a> Wanted<'a> {
+    fn of(report: &'a Report) -> Wanted<'a> {
+        let waits = report.waits.iter().map(|wait| (wait.process.as_str(), wait.tid, wait.resource.as_str()));
+        let holds = report.holds.iter().map(|hold| (hold.process.as_str(), hold.tid, hold.resource.as_str()));
+        let mut of_threads: HashMap<(&str, i32), Vec<&str>> = HashMap::new();
+        for (process, tid, resource) in waits.chain(holds) {
+            let Some(tid) = tid else { continue };
+            let ids = of_threads.entry((process, tid)).or_default();
+            if !ids.contains(&resource) {
+                ids.push(resource);
+            }
+        }
+        let resources = report.resources.iter().map(|resource| (resource.id.as_str(), resource));
+        Wanted { resources: resources.collect(), of_threads }
+    }
+
+    /// The words of those that lie in the thread's own process.
+    fn memory(&self, process: &'a str, image: &ProcessImage, tid: i32) -> Vec<Words> {
+        let ids = self.of_threads.get(&(process, tid)).into_iter().flatten();
+        let resources =
+            ids.filter_map(|id| self.resources.get(id).copied()).filter(|resource| resource.process == process);
+        resources.filter_map(|resource| words(resource, image)).collect()
+    }
+}
+
+fn words(resource: &Resource, image: &ProcessImage) -> Option<Words> {
     let address = resource.address.as_deref()?;
     let start = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;
     let to_page_end = (PAGE - start % PAGE) / 4;
     let word = |index: u64| image.memory.u32(Addr(start) + 4 * index).ok().map(|word| format!("{word:#010x}"));
     let words: Vec<String> = (0..WORDS.min(to_page_end)).map_while(word).collect();
-    (!words.is_empty()).then(|| Words { resource: id.to_owned(), address: address.to_owned(), words })
+    (!words.is_empty()).then(|| Words { resource: resource.id.clone(), address: address.to_owned(), words })
 }
