@@ -31,7 +31,7 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         return Ok(vec![Destination::Stdout(arguments.format.unwrap_or(Format::Text))]);
     }
     let file = |path: &PathBuf| {
-        if path == Path::new("-") {
+        if is_stdout(path) {
             return Ok(Destination::Stdout(arguments.format.unwrap_or(Format::Text)));
         }
         if is_snapshot(path) {
@@ -44,6 +44,11 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         }
     };
     arguments.files.iter().map(file).collect()
+}
+
+/// `-`, as many programs call it.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Whether a name says that a snapshot is wanted.
@@ -77,7 +82,7 @@ pub(super) fn write(outcome: &Outcome, destinations: &[Destination], detail: Det
                 to_stdout(&rendered(report, *format, &Style { detail, ..Style::for_stdout() })?)?;
             }
             Destination::File(path, format) => {
-                named(path, &rendered(report, *format, &Style { detail, ..Style::plain() })?)?;
+                self::report(path, report, *format, detail)?;
                 files.push(path.display().to_string());
             }
             Destination::Snapshot(path) => {
@@ -100,8 +105,8 @@ fn rendered(report: &Report, format: Format, style: &Style) -> Result<Vec<u8>, C
 }
 
 /// Write a report to a file that only its owner can read.
-pub(super) fn report(path: &Path, report: &Report, format: Format) -> Result<(), CliError> {
-    named(path, &rendered(report, format, &Style::plain())?)
+pub(super) fn report(path: &Path, report: &Report, format: Format, detail: Detail) -> Result<(), CliError> {
+    named(path, &rendered(report, format, &Style { detail, ..Style::plain() })?)
 }
 
 /// One line on standard error: what was found, and what became of it.
@@ -113,12 +118,11 @@ pub(super) fn headline(report: &Report, what_became: &str) {
 /// Write a snapshot, compressed where its name says so and on standard output (`-`); its size in bytes.
 pub(super) fn snapshot(path: &Path, outcome: &Outcome) -> Result<usize, CliError> {
     let bytes = outcome.snapshot.as_deref().unwrap_or_default();
-    let to_stdout = path == Path::new("-");
-    let is_packed = to_stdout || path.extension().is_some_and(|ending| ending == "zst");
+    let is_packed = is_stdout(path) || path.extension().is_some_and(|ending| ending == "zst");
     let packed = is_packed.then(|| crate::snapshot::packed(bytes));
     let bytes = packed.as_deref().unwrap_or(bytes);
-    if to_stdout {
-        self::to_stdout(bytes)?
+    if is_stdout(path) {
+        to_stdout(bytes)?
     } else {
         named(path, bytes)?
     }

@@ -1,6 +1,5 @@
 //! `lockscope snapshot`: write down what there is to know of running processes.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use super::{CliError, SnapshotArguments, output, progress};
@@ -17,8 +16,11 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     };
     let outcome = progress::during(|| analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
     let size = output::snapshot(&arguments.file, &outcome)?;
-    let to =
-        if arguments.file == Path::new("-") { "standard output".into() } else { arguments.file.display().to_string() };
+    let to = if output::is_stdout(&arguments.file) {
+        "standard output".into()
+    } else {
+        arguments.file.display().to_string()
+    };
     let written = format!("{} KiB written to {to}", size.div_ceil(1024));
     output::headline(&outcome.report, &written);
     if let Some(remains) = &outcome.remains {

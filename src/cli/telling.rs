@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{CliError, ReportArguments, output};
 use crate::analysis::Outcome;
 use crate::render::junit::{self, HungTest, TestResult};
-use crate::render::{self, Format, Style, github, markdown};
+use crate::render::{self, Detail, Format, Style, github, markdown};
 use crate::report::Report;
 use crate::run::{LastLook, Reason, suite};
 
@@ -143,7 +143,7 @@ impl Teller {
         let forms = [("txt", Format::Text), ("html", Format::Html), ("json", Format::Json), ("md", Format::Markdown)];
         let write = |(ending, format)| {
             let path = directory.join(self.file(what, ending));
-            output::report(&path, report, format).map(|()| path)
+            output::report(&path, report, format, Detail::default()).map(|()| path)
         };
         forms.into_iter().map(write).collect()
     }

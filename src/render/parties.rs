@@ -3,7 +3,7 @@
 //! In: a [`View`]. Out: [`Parties`]: for a cycle its members; for a lost owner the waiters and what is known of the owner; else
 //! the threads of the first finding. Neither escapes nor lays out anything.
 
-use super::view::{Key, View, keep_together};
+use super::view::{Key, View, lost_owner};
 use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
 
 /// Parties of a report without a cycle.
@@ -43,9 +43,8 @@ pub(super) struct Parties<'a> {
 /// The name of an edge's waiter.
 pub(super) fn waiter_name(view: &View, edge: &Edge) -> String {
     match (edge.waiter, &edge.waiter_resource) {
-        (Some(tid), _) => view.thread_name(&edge.process, tid),
         (None, Some(resource)) => view.resource_name(resource),
-        (None, None) => view.process_name(&edge.process),
+        (tid, _) => view.party_name(&edge.process, tid),
     }
 }
 
@@ -133,10 +132,7 @@ impl<'a> Parties<'a> {
             .collect();
         for (wait, _) in &waits {
             self.parties.push(Party {
-                name: match wait.tid {
-                    Some(tid) => view.thread_name(&wait.process, tid),
-                    None => view.process_name(&wait.process),
-                },
+                name: view.party_name(&wait.process, wait.tid),
                 thread: wait.tid.map(|tid| (wait.process.as_str(), tid)),
                 statements: vec![Statement { what: view.wait_statement(wait), call: view.wait_call(wait, None) }],
             });
@@ -153,7 +149,7 @@ impl<'a> Parties<'a> {
                 Some(Gone::Exited) | None => "exited",
             };
             self.parties.push(Party {
-                name: keep_together(&lost_owner(hold)),
+                name: lost_owner(hold),
                 thread: None,
                 statements: vec![Statement { what: format!("{} ({why})", view.hold_statement(hold)), call: None }],
             });
@@ -208,12 +204,6 @@ impl<'a> Parties<'a> {
             self.parties.push(Party { name: view.thread_name(process, tid), thread, statements });
         }
     }
-}
-
-/// "thread 543, gone".
-pub(super) fn lost_owner(hold: &Hold) -> String {
-    let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
-    format!("{name}, gone")
 }
 
 fn waiting_thread(edge: &Edge) -> Option<Key<'_>> {

@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::parties::lost_owner;
-use super::view::{NO_BREAK, View};
+use super::view::{NO_BREAK, View, lost_owner};
 use crate::report::{Certainty, Hold, Report};
 
 /// The graph of a report.

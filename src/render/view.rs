@@ -87,6 +87,16 @@ impl<'a> View<'a> {
         keep_together(&name)
     }
 
+    /// A thread, or where no thread is known its whole process.
+    pub(super) fn party_name(&self, process: &str, tid: Option<i32>) -> String {
+        tid.map_or_else(|| self.process_name(process), |tid| self.thread_name(process, tid))
+    }
+
+    /// Who holds something; one that is gone is nobody of its process.
+    pub(super) fn holder_name(&self, hold: &Hold) -> String {
+        if hold.gone.is_some() { lost_owner(hold) } else { self.party_name(&hold.process, hold.tid) }
+    }
+
     /// `python3 885`.
     pub(super) fn process_name(&self, id: &str) -> String {
         match self.processes.get(id) {
@@ -285,6 +295,12 @@ impl<'a> View<'a> {
     }
 }
 
+/// "thread 543, gone".
+pub(super) fn lost_owner(hold: &Hold) -> String {
+    let name = hold.tid.map_or_else(|| "lost owner".to_string(), |tid| format!("thread {tid}"));
+    keep_together(&format!("{name}, gone"))
+}
+
 /// A function's name without a symbol version, else module and offset.
 pub(super) fn function_name(frame: &Frame) -> String {
     let name = match (&frame.function, &frame.module) {
@@ -292,7 +308,7 @@ pub(super) fn function_name(frame: &Frame) -> String {
             Some((name, version)) if !name.is_empty() && version.trim_start_matches('@').starts_with("GLIBC") => {
                 name.to_string()
             }
-            _ => shortened(function),
+            _ => without_arguments(function),
         },
         (None, Some(module)) => {
             let module = base_name(module);
@@ -334,7 +350,7 @@ pub(super) fn keep_together(name: &str) -> String {
 
 /// A function's name with the arguments of its templates or generics left out where they make it long: what is inside
 /// `<...>` behind a word becomes `…`.
-fn shortened(name: &str) -> String {
+fn without_arguments(name: &str) -> String {
     const LONG: usize = 72;
     if name.chars().count() <= LONG {
         return name.to_string();
@@ -418,17 +434,17 @@ mod tests {
     #[test]
     fn long_names_lose_what_templates_are_made_of() {
         let long = "std::_Function_handler<void (int), main::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)";
-        assert_eq!(shortened(long), "std::_Function_handler<…>::_M_invoke(std::_Any_data const&, int&&)");
+        assert_eq!(without_arguments(long), "std::_Function_handler<…>::_M_invoke(std::_Any_data const&, int&&)");
         let long = "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once";
         assert_eq!(
-            shortened(long),
+            without_arguments(long),
             "<core::panic::unwind_safe::AssertUnwindSafe<…> as core::ops::function::FnOnce<…>>::call_once"
         );
         let long =
             "Kernel::operator<(std::vector<int, std::allocator<int>> const&, std::map<int, int, std::less<int>>)";
-        assert_eq!(shortened(long), "Kernel::operator<(std::vector<…> const&, std::map<…>)");
+        assert_eq!(without_arguments(long), "Kernel::operator<(std::vector<…> const&, std::map<…>)");
         let long = "do_call<(), spawn::{closure#1}::{closure_env#0}<demo::{closure#0}::{closure_env#0}, fn() -> ()>>";
-        assert_eq!(shortened(long), "do_call<…>");
-        assert_eq!(shortened("std::vector<int>::push_back"), "std::vector<int>::push_back");
+        assert_eq!(without_arguments(long), "do_call<…>");
+        assert_eq!(without_arguments("std::vector<int>::push_back"), "std::vector<int>::push_back");
     }
 }

@@ -307,6 +307,11 @@ fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), pag
     }
 }
 
+/// The call in which somebody waits, or took what he holds, behind the statement of it.
+fn within(call: Option<String>) -> String {
+    call.map(|call| format!("  in  {call}")).unwrap_or_default()
+}
+
 /// Threads that are no party, in groups of equal stacks, and a count of those left out.
 fn others(view: &View, told: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
     let groups = groups::groups(view, told, victims);
@@ -316,7 +321,7 @@ fn others(view: &View, told: &HashSet<Key>, victims: &HashSet<Key>, page: &mut P
     page.plain(if told.is_empty() { "threads:" } else { "other threads:" });
     for group in groups.iter().take(OTHER_THREADS) {
         let role = if group.role.is_empty() { String::new() } else { format!(", {},", group.role) };
-        let call = group.call.as_deref().map(|call| format!("  in  {call}")).unwrap_or_default();
+        let call = within(group.call.clone());
         match group.members.as_slice() {
             [(process, thread)] => {
                 page.frame(&format!("  {}{role}  {}{call}", view.thread_name(process, thread.tid), group.doing));

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use super::page::Page;
+use super::within;
 use crate::render::certainty_word;
 use crate::render::view::{Key, View};
 use crate::report::Thread;
@@ -21,7 +22,7 @@ pub(super) fn about(view: &View, process: &str, thread: &Thread, page: &mut Page
     let mut told = HashSet::new();
     chain(view, (process, thread.tid), 1, &mut told, page);
     for hold in view.holds_by(process, thread.tid) {
-        let call = view.hold_call(hold).map(|call| format!("  in  {call}")).unwrap_or_default();
+        let call = within(view.hold_call(hold));
         page.paragraph("    ", &format!("  {}{call}  ({})", view.hold_statement(hold), certainty_word(hold.certainty)));
         let waiters = view.report.waits.iter().filter(|wait| wait.resource == hold.resource);
         let names: Vec<String> = waiters
@@ -53,29 +54,17 @@ fn chain<'a>(view: &View<'a>, key: Key<'a>, depth: usize, told: &mut HashSet<Key
     let indent = "  ".repeat(depth.min(8));
     let further = format!("{indent}  ");
     for wait in view.waits_of(key.0, key.1).to_vec() {
-        let call = view.wait_call(wait, None).map(|call| format!("  in  {call}")).unwrap_or_default();
+        let call = within(view.wait_call(wait, None));
         let sure = certainty_word(wait.certainty);
         page.paragraph(&further, &format!("{indent}{}{call}  ({sure})", view.wait_statement(wait)));
         for hold in view.holds_of(&wait.resource).to_vec() {
-            let gone = if hold.gone.is_some() { ", which is gone" } else { "" };
-            let Some(tid) = hold.tid else {
-                page.paragraph(
-                    &further,
-                    &format!("{indent}{} {}", view.process_name(&hold.process), view.hold_statement(hold)),
-                );
-                continue;
-            };
-            let back = if told.contains(&(hold.process.as_str(), tid)) { ": a cycle" } else { "" };
-            page.paragraph(
-                &further,
-                &format!(
-                    "{indent}{}{gone} {} ({}){back}",
-                    view.thread_name(&hold.process, tid),
-                    view.hold_statement(hold),
-                    certainty_word(hold.certainty)
-                ),
-            );
-            chain(view, (hold.process.as_str(), tid), depth + 1, told, page);
+            let next = hold.tid.filter(|_| hold.gone.is_none()).map(|tid| (hold.process.as_str(), tid));
+            let back = if next.is_some_and(|next| told.contains(&next)) { ": a cycle" } else { "" };
+            let (who, what) = (view.holder_name(hold), view.hold_statement(hold));
+            page.paragraph(&further, &format!("{indent}{who} {what} ({}){back}", certainty_word(hold.certainty)));
+            if let Some(next) = next {
+                chain(view, next, depth + 1, told, page);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! that the report does not.
 
 use super::page::Page;
+use super::within;
 use crate::render::certainty_word;
 use crate::render::view::{NO_BREAK, View, keep_together};
 use crate::report::{Hold, Thread, Wait, Words, Working};
@@ -100,15 +101,12 @@ fn frames(working: &Working, page: &mut Page) {
 }
 
 fn waiting(view: &View, wait: &Wait, page: &mut Page) {
-    let call = view.wait_call(wait, None).map(|call| format!("  in  {call}")).unwrap_or_default();
+    let call = within(view.wait_call(wait, None));
     let sure = certainty_word(wait.certainty);
     page.paragraph("     ", &format!("  4  it {}{call}: {sure}", view.wait_statement(wait)));
     evidence(&wait.evidence, page);
     for hold in view.holds_of(&wait.resource) {
-        let who = match hold.tid {
-            Some(tid) => view.thread_name(&hold.process, tid),
-            None => view.process_name(&hold.process),
-        };
+        let who = view.holder_name(hold);
         page.paragraph(
             "     ",
             &format!("  5  {who} {}: {}", view.hold_statement(hold), certainty_word(hold.certainty)),
@@ -121,7 +119,7 @@ fn waiting(view: &View, wait: &Wait, page: &mut Page) {
 }
 
 fn held(view: &View, hold: &Hold, page: &mut Page) {
-    let call = view.hold_call(hold).map(|call| format!("  in  {call}")).unwrap_or_default();
+    let call = within(view.hold_call(hold));
     page.paragraph(
         "     ",
         &format!("  -  it {}{call}: {}", view.hold_statement(hold), certainty_word(hold.certainty)),
