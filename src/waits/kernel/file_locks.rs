@@ -3,13 +3,14 @@
 //! In: a call on a descriptor, and the lines of /proc/locks. Out: the resource, and its holders: processes, since the
 //! kernel keeps these locks for processes or open files and never for threads. It asks the kernel nothing.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold};
-use super::super::{Observations, Party, Resource, ResourceKey, Scope};
-use super::Call;
-use super::ends::descriptor;
+use super::peers::descriptor;
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Gap};
+use crate::waits::blocked_call::Call;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Observations, Party, Resource, ResourceKey, Scope};
+use crate::waits::thread::Process;
 
 const NR_FLOCK: i64 = 73;
 
@@ -22,17 +23,17 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let key = ResourceKey { kind: "file_lock", scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
-    Some((Resource { key, process: process.context.process, label, state: Vec::new() }, evidence))
+    Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }
 
 /// Processes that hold the file lock which the waiter asked for.
-pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Observations) {
-    let process = &look.processes[found.process];
+pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, out: &mut Observations) {
+    let process = blocked.process(found);
     let kernel = &process.context.all.kernel;
-    let key = &found.decoded.resource.key;
+    let key = &found.blocked_on.resource.key;
     let Some(descriptor) = descriptor(process, number) else { return };
     let Some(inode) = descriptor.inode else { return };
-    let is_flock = found.decoded.call.is_some_and(|call| call.number == NR_FLOCK);
+    let is_flock = found.blocked_on.call.is_some_and(|call| call.number == NR_FLOCK);
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
     // The request itself stands there too, and tells its bytes.
     let own = process.context.image.pid;
@@ -52,7 +53,7 @@ pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Obs
             descriptor.target,
             lock.pid
         );
-        let taker = look.processes.iter().position(|other| other.context.image.pid == lock.pid);
+        let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
         match taker {
             Some(position) => out.holds.push(exact_hold(key, Party::Process(position), None, vec![text])),
             None => {
