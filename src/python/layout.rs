@@ -2,8 +2,8 @@
 //!
 //! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
 //! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as built by pyenv, each
-//! confirmed on a live process, and checked by scripts/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell most of
-//! their own offsets.
+//! confirmed on a live process, and checked by scripts/check/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and
+//! 3.15.2 tell most of their own offsets.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 
