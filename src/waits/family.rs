@@ -5,7 +5,8 @@
 
 use super::blocked_on::BlockedOn;
 use super::holders::Blocked;
-use super::model::Observations;
+use super::kinds::Kind;
+use super::observations::Observations;
 use super::thread::{Process, ThreadView};
 
 /// A lock family, open for one sample.
@@ -18,5 +19,12 @@ pub trait Family {
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations);
 }
 
-/// Opens a family for the processes of one sample.
-pub type Open = for<'s> fn(&'s [Process<'s>]) -> Box<dyn Family + 's>;
+/// A row of the list of families.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    /// The kinds of the resources that it decodes: rows of [`kinds`](super::kinds), or rows of its own beside its decoder.
+    /// A resource of a kind that no family lists fails every test that meets it.
+    pub kinds: &'static [&'static Kind],
+    /// Opens it for the processes of one sample.
+    pub open: for<'s> fn(&'s [Process<'s>]) -> Box<dyn Family + 's>,
+}

@@ -2,6 +2,7 @@
 //!
 //! In: a process and an address. Out: a [`ResourceKey`] that is equal in every process that maps the same word, and a label.
 
+use super::kinds::Kind;
 use super::model::{ResourceKey, Scope};
 use super::thread::{Process, ThreadView};
 use crate::image::Addr;
@@ -18,7 +19,7 @@ pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
 
 /// The identity of an object at `address`; in shared memory the address differs from process to process and
 /// is left out.
-pub fn key(process: &Process<'_>, kind: &'static str, address: Addr) -> ResourceKey {
+pub fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> ResourceKey {
     let scope = scope(process, address);
     let address = if matches!(scope, Scope::Shared(..)) { Addr(0) } else { address };
     ResourceKey { kind, scope, address }

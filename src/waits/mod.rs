@@ -5,7 +5,7 @@
 //!
 //! Each layer imports only those above it in this list:
 //!
-//! 1. [`model`], [`circumstances`]: the words of the result.
+//! 1. [`kinds`], [`model`], [`circumstances`], [`observations`]: the words of the result.
 //! 2. [`blocked_call`], [`c_library`], [`thread`], [`identity`]: one thread, its call, what its stack has, what an address is.
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
@@ -23,15 +23,19 @@ pub mod family;
 pub mod holders;
 pub mod identity;
 pub mod kernel;
+pub mod kinds;
 pub mod libc;
 pub mod model;
+pub mod observations;
 pub mod observe;
 mod quiescent;
 pub mod thread;
 
 pub use circumstances::{CudaLibrary, Fits, Handled};
-pub use model::{Certainty, Gone, Hold, Needs, Observations, Party, Resource, ResourceKey, Scope, Unsatisfiable, Wait};
-pub use observe::observe;
+pub use kinds::Kind;
+pub use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Unsatisfiable, Wait};
+pub use observations::Observations;
+pub use observe::{kind_named, observe};
 pub use thread::Context;
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! The words of this stage: waits, holds, the resources between them, who waits and holds, how sure that is.
 //!
-//! In: nothing. Out: plain, owned types, of which [`Observations`] is what the whole stage gives. Nothing here reads memory
-//! or knows a family.
+//! In: nothing. Out: plain, owned types. Nothing here reads memory or knows a family.
 
-use super::circumstances::{CudaLibrary, Handled};
-use crate::image::{Addr, Gap};
+use super::kinds::Kind;
+use crate::image::Addr;
 
 /// How sure a wait or a hold is.
 #[derive(
@@ -44,8 +43,8 @@ pub enum Scope {
 /// A node of the graph that is not a thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKey {
-    /// A kind of the JSON contract: `pthread_mutex`, `gil`, ...
-    pub kind: &'static str,
+    /// What it is.
+    pub kind: &'static Kind,
     /// Where it lives.
     pub scope: Scope,
     /// Its address, or 0 for one that has none.
@@ -173,30 +172,4 @@ pub struct Unsatisfiable {
     pub why: String,
     /// It follows from the standstill of the whole process: a cycle or a lost owner there explains it better.
     pub whole_process: bool,
-}
-
-/// All that the families found in one sample.
-#[derive(Debug, Clone, Default)]
-pub struct Observations {
-    /// Every resource named by a wait or hold, once.
-    pub resources: Vec<Resource>,
-    /// Waits.
-    pub waits: Vec<Wait>,
-    /// Holds.
-    pub holds: Vec<Hold>,
-    /// What nobody is left to release or signal.
-    pub unsatisfiable: Vec<Unsatisfiable>,
-    /// Libraries of CUDA.
-    pub cuda: Vec<CudaLibrary>,
-    /// Exceptions of Python that threads handle now.
-    pub handled: Vec<Handled>,
-    /// What could not be decided.
-    pub gaps: Vec<Gap>,
-}
-
-impl Observations {
-    /// What is known of a resource.
-    pub fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
-        self.resources.iter().find(|resource| resource.key == *key)
-    }
 }

@@ -6,15 +6,22 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::blocked_on::{BlockedOn, ThreadWait};
-use super::family::{Family, Open};
+use super::family::{Family, Registered};
 use super::holders::{self, Blocked};
-use super::model::{Observations, Party, Wait};
+use super::kinds::Kind;
+use super::model::{Party, Wait};
+use super::observations::Observations;
 use super::thread::{Context, Process, ThreadView};
 use super::{cpython, cuda, kernel, libc, quiescent};
 use crate::symbols::plain_name;
 
 /// The families, lowest first. A new one is a folder and a line here.
-const FAMILIES: [Open; 4] = [kernel::open, libc::open, cuda::open, cpython::open];
+const FAMILIES: [Registered; 4] = [kernel::FAMILY, libc::FAMILY, cuda::FAMILY, cpython::FAMILY];
+
+/// The row of a kind by its name in the JSON contract.
+pub fn kind_named(name: &str) -> Option<&'static Kind> {
+    FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
+}
 
 /// Frames searched for the call that waits: the wait is at the innermost end.
 const ENTRY_FRAMES: usize = 16;
@@ -22,7 +29,7 @@ const ENTRY_FRAMES: usize = 16;
 /// Decode the waits and holds of all processes of one sample.
 pub fn observe(contexts: &[Context<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
-    let families = FAMILIES.map(|open| open(&processes));
+    let families = FAMILIES.map(|family| (family.open)(&processes));
     let blocked = Blocked::new(&processes, decode(&processes, &families));
     let mut out = Observations::default();
     let mut named = HashSet::new();
@@ -39,6 +46,9 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
         family.holds(&blocked, &mut out);
     }
     quiescent::find(&blocked, &mut out);
+    for resource in &out.resources {
+        debug_assert!(kind_named(resource.key.kind.name).is_some(), "no family lists the kind {}", resource.key.kind);
+    }
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
     out
@@ -80,7 +90,7 @@ fn wait(process: &Process<'_>, thread: &ThreadView<'_>, blocked_on: &BlockedOn) 
     }
 }
 
-/// The merged frame of the waiting call: the outermost of the innermost frames that has a name of the ENTRY_POINTS, else
+/// The merged frame of the waiting call: the outermost of the innermost frames that is named as one of the entry points, else
 /// the innermost one.
 fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
     let frames = &thread.thread?.frames;

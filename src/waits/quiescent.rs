@@ -8,25 +8,10 @@ use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
 use crate::image::{Gap, TaskState};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
-use crate::waits::model::{Certainty, Hold, Needs, Observations, Party, Scope, Unsatisfiable};
+use crate::waits::kinds::{self, Giver};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Scope, Unsatisfiable};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
-
-/// What only threads of the process give, and nobody owns: somebody must come and wake.
-const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier", "py_condition", "py_lock"];
-/// What threads of the process hold, or are.
-const OWNED: &[&str] = &[
-    "pthread_mutex",
-    "pthread_rwlock",
-    "thread",
-    "pthread_once",
-    "static_guard",
-    "stdio_file",
-    "py_rlock",
-    "py_thread",
-    "py_import_lock",
-    "py_mutex",
-    "gil",
-];
 
 /// Add what nobody is left to give.
 pub(super) fn find(blocked: &Blocked<'_>, out: &mut Observations) {
@@ -40,7 +25,7 @@ pub(super) fn find(blocked: &Blocked<'_>, out: &mut Observations) {
         }
         let living = living(process);
         let wanted: Vec<&ThreadWait> =
-            own.iter().filter(|found| WAKE_UPS.contains(&found.blocked_on.resource.key.kind)).collect();
+            own.iter().filter(|found| found.blocked_on.resource.key.kind.giver == Giver::AnyThread).collect();
         // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
         let runs_python =
             |found: &&&ThreadWait| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());
@@ -93,10 +78,10 @@ fn stands_still(process: &Process<'_>, own: &[ThreadWait]) -> bool {
         let ThreadWait { blocked_on, .. } = found;
         let key = &blocked_on.resource.key;
         matches!(key.scope, Scope::Process(_))
-            && (WAKE_UPS.contains(&key.kind) || OWNED.contains(&key.kind))
+            && key.kind.giver != Giver::Outside
             && !blocked_on.timed
             && !blocked_on.spinning
-            && (blocked_on.needs == Needs::All || key.kind == "py_condition")
+            && (blocked_on.needs == Needs::All || key.kind == kinds::PY_CONDITION)
     };
     own.iter().all(inside)
         && process.threads.iter().enumerate().all(|(position, thread)| {

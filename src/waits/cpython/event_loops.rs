@@ -12,7 +12,9 @@ use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::{Certainty, Hold, Needs, Observations, Party, Resource, Role, Wait};
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// Tasks of one process that waits are told of.
@@ -51,7 +53,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             let place = own_frame(facts, task);
             let name = place.as_ref().and_then(|frame| inspector.name_of(lock, std::iter::once(frame)));
             let resource = Resource {
-                key: key(process, "other", lock),
+                key: key(process, kinds::ASYNCIO_LOCK, lock),
                 process: process.context.process,
                 label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
                 state: Vec::new(),
@@ -113,7 +115,7 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: 
     let own: Vec<&Task> = facts.tasks().iter().filter(|task| task.tid == Some(tid)).collect();
     let name = process.threads[found.thread].name();
     let resource = Resource {
-        key: key(process, "other", stack[turn].address),
+        key: key(process, kinds::EVENT_LOOP, stack[turn].address),
         process: process.context.process,
         label: format!("the event loop of {name}"),
         role: Some(Role::EventLoop { tasks: own.len() }),
@@ -132,7 +134,7 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: 
 
 fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     Resource {
-        key: key(process, "asyncio_task", task.object),
+        key: key(process, kinds::ASYNCIO_TASK, task.object),
         process: process.context.process,
         label: format!("task {}", task.name),
         state: Vec::new(),

@@ -7,7 +7,9 @@ use crate::image::{Addr, Gap};
 use crate::python::{Gil, Python};
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::holders::{add_resource, exact_hold};
-use crate::waits::model::{Observations, Party, Resource, ResourceKey, Scope};
+use crate::waits::kinds;
+use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// `pthread_cond_t`.
@@ -129,7 +131,7 @@ fn resource(process: &Process<'_>, python: &Python, gil: &Gil) -> Resource {
         _ => "GIL".into(),
     };
     Resource {
-        key: ResourceKey { kind: "gil", scope: Scope::Process(process.context.process), address: gil.address },
+        key: ResourceKey { kind: kinds::GIL, scope: Scope::Process(process.context.process), address: gil.address },
         process: process.context.process,
         label,
         state: vec![

@@ -14,7 +14,9 @@ use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::left_by_fork;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::{Certainty, Gone, Hold, Observations, Party, Resource};
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Gone, Hold, Party, Resource};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
@@ -50,7 +52,7 @@ pub(super) fn find(
         }
         HolderRule::Lock => plain(family, blocked, facts, found, out),
         HolderRule::End(ident) => {
-            if let Some(position) = with_ident(process, facts, ident) {
+            if let Some(position) = facts.thread_with_ident(process, ident) {
                 let thread = &process.threads[position];
                 let evidence = vec![format!("its ident is that of {}", thread.describe())];
                 let holder = Party::Thread(process.context.process, thread.image.tid);
@@ -86,13 +88,6 @@ fn hold(
     Some(Hold { frame: thread.merged_python(frame), ..hold })
 }
 
-/// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is not
-/// known, but its thread state is.
-pub(super) fn with_ident(process: &Process<'_>, facts: &Facts<'_>, ident: u64) -> Option<usize> {
-    let state = || facts.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
-    process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
-}
-
 /// The thread with an ident, or whoever had it and is gone.
 fn by_ident(
     blocked: &Blocked<'_>,
@@ -105,7 +100,7 @@ fn by_ident(
     let process = blocked.process(found);
     let key = &found.blocked_on.resource.key;
     let left = left_by_fork::left_by_fork(blocked, process);
-    let Some(position) = with_ident(process, facts, ident) else {
+    let Some(position) = facts.thread_with_ident(process, ident) else {
         let (holder, gone, why) = match left {
             Some((holder, gone, why)) => (holder, gone, format!("no thread of this process has it: {why}")),
             None => {
@@ -261,7 +256,7 @@ fn in_a_generator(
     let mut holders = facts.suspended().iter().filter(|one| one.locks.contains(&lock));
     let one = holders.next()?;
     let resource = Resource {
-        key: key(process, "other", one.generator),
+        key: key(process, kinds::PY_GENERATOR, one.generator),
         process: process.context.process,
         label: one.label.clone(),
         state: Vec::new(),

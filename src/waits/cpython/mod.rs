@@ -24,10 +24,12 @@ use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::circumstances::Handled;
-use crate::waits::family::Family;
+use crate::waits::family::{Family, Registered};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::key;
-use crate::waits::model::{Needs, Observations, Party, Resource};
+use crate::waits::kinds;
+use crate::waits::model::{Needs, Party, Resource};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use futures::Work;
 use generators::Suspended;
@@ -86,6 +88,13 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is
+    /// not known, but its thread state is.
+    fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
+        let state = || self.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
+        process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
+    }
+
     /// Locks that entered `with` blocks have.
     fn held(&self) -> &[Held] {
         self.held.get_or_init(|| with_blocks::all(&self.inspector))
@@ -128,8 +137,28 @@ pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
 #[derive(Debug)]
 struct Cpython<'s>(Vec<Option<Facts<'s>>>);
 
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::GIL,
+        kinds::PY_LOCK,
+        kinds::PY_RLOCK,
+        kinds::PY_MUTEX,
+        kinds::PY_IMPORT_LOCK,
+        kinds::PY_CONDITION,
+        kinds::PY_THREAD,
+        kinds::PY_STOP_THE_WORLD,
+        kinds::PY_GENERATOR,
+        kinds::MP_LOCK,
+        kinds::ASYNCIO_TASK,
+        kinds::ASYNCIO_LOCK,
+        kinds::EVENT_LOOP,
+    ],
+    open,
+};
+
 /// Open the family.
-pub fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     let facts = |process: &'s Process<'s>| Facts::new(process.memory(), process.context.python?);
     Box::new(Cpython(processes.iter().map(facts).collect()))
 }
@@ -183,7 +212,7 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
         state: purpose.state,
         role: purpose.role,
     };
-    if purpose.kind == "mp_lock" {
+    if purpose.kind == kinds::MP_LOCK {
         // The same lock has an object in each process, and one place in shared memory.
         resource.key.scope = below.resource.key.scope.clone();
         resource.key.address = below.resource.key.address;

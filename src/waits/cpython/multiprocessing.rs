@@ -7,14 +7,14 @@
 
 use std::collections::HashSet;
 
-use super::holders::with_ident;
 use super::{Cpython, Facts};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::frames_of;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::{Observations, Party};
+use crate::waits::model::Party;
+use crate::waits::observations::Observations;
 
 /// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count [live on 3.8 to 3.14].
 const HANDLE: u64 = 0;
@@ -42,7 +42,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWa
                 "the SemLock at {object} in process {} says count = {count}, last_tid = {ident:#x}",
                 process.context.image.pid
             );
-            let holder = match with_ident(process, facts, ident) {
+            let holder = match facts.thread_with_ident(process, ident) {
                 Some(position) => Party::Thread(process.context.process, process.threads[position].image.tid),
                 None => Party::Process(process.context.process),
             };

@@ -10,7 +10,9 @@ use crate::python::{Python, PythonThread, StopTheWorld};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::holders::exact_hold;
 use crate::waits::identity::key;
-use crate::waits::model::{Observations, Party, Resource};
+use crate::waits::kinds;
+use crate::waits::model::{Party, Resource};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// `PyThreadState.state`: attached to the interpreter, running or about to.
@@ -26,7 +28,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
             stop.event, stop.requester, stop.countdown
         );
         let resource = Resource {
-            key: key(process, "py_stop_the_world", stop.event),
+            key: key(process, kinds::PY_STOP_THE_WORLD, stop.event),
             process: process.context.process,
             label: "the pause of all Python threads".into(),
             state: vec![("countdown", stop.countdown)],
@@ -42,7 +44,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
     let paused = own().find(|state| state.tstate + offset == entry.address)?;
     let stop = python.stops.iter().find(|stop| concerns(stop, paused))?;
     let resource = Resource {
-        key: key(process, "py_stop_the_world", stop.event + 1),
+        key: key(process, kinds::PY_STOP_THE_WORLD, stop.event + 1),
         process: process.context.process,
         label: "the end of the pause of all Python threads".into(),
         state: Vec::new(),

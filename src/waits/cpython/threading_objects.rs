@@ -10,6 +10,7 @@ use crate::image::Addr;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
+use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Role;
 use crate::waits::thread::ThreadView;
 
@@ -36,7 +37,7 @@ const MOST_FRAMES: usize = 12;
 /// What a wait is for.
 #[derive(Debug, Clone)]
 pub(super) struct Purpose {
-    pub(super) kind: &'static str,
+    pub(super) kind: &'static Kind,
     pub(super) address: Addr,
     pub(super) label: String,
     /// Words read from it, for people.
@@ -86,12 +87,12 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option
 /// A lock or another object that is itself what is waited for.
 fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObject) -> Option<Purpose> {
     let (kind, rule) = match &behind.what {
-        What::Lock => ("py_lock", Some(HolderRule::Lock)),
-        What::File(ident) => ("py_lock", Some(HolderRule::FileOwner(*ident))),
-        What::RecursiveLock | What::Recursive(_) => ("py_rlock", Some(HolderRule::OwnerField)),
-        What::SimpleQueue => ("py_condition", Some(HolderRule::Wakers { object: None })),
-        What::SharedLock => ("mp_lock", Some(HolderRule::Multiprocessing)),
-        What::Other(_) => ("py_mutex", None),
+        What::Lock => (kinds::PY_LOCK, Some(HolderRule::Lock)),
+        What::File(ident) => (kinds::PY_LOCK, Some(HolderRule::FileOwner(*ident))),
+        What::RecursiveLock | What::Recursive(_) => (kinds::PY_RLOCK, Some(HolderRule::OwnerField)),
+        What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None })),
+        What::SharedLock => (kinds::MP_LOCK, Some(HolderRule::Multiprocessing)),
+        What::Other(_) => (kinds::PY_MUTEX, None),
         What::End(ident) => {
             return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
@@ -142,7 +143,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     let name = inspector.name_of(object, outside).map(|name| format!(" `{name}`")).unwrap_or_default();
     let number = |name: &str| objects.attribute(object, name).and_then(|value| objects.unsigned(value));
     let mut purpose = Purpose {
-        kind: "py_condition",
+        kind: kinds::PY_CONDITION,
         address: condition,
         label: String::new(),
         state: Vec::new(),
@@ -201,7 +202,7 @@ fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose
     let name = objects.attribute(lock, "name").and_then(|name| objects.text(name));
     let owner = objects.attribute(lock, "owner").and_then(|owner| objects.unsigned(owner));
     Some(Purpose {
-        kind: "py_import_lock",
+        kind: kinds::PY_IMPORT_LOCK,
         address: lock,
         label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
         state: Vec::new(),
@@ -224,7 +225,7 @@ fn join(
     let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
     let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
     Purpose {
-        kind: "py_thread",
+        kind: kinds::PY_THREAD,
         address,
         label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
         state: Vec::new(),

@@ -11,7 +11,8 @@ use crate::python::inspect::{AtHand, frames_of};
 use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party};
+use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
 const WAKING: &[&str] = &[

@@ -32,8 +32,8 @@ const fn may_wait(name: &'static str) -> Call {
     Call { name, on: On::Device, only_waits: false }
 }
 
-/// Sources: "ENTRY_POINTS synchronization behavior" in the reference manuals of driver and runtime, CUDA 13.0; the calls that free
-/// or load wait for running kernels as measured with driver 580.159.04 (scripts/gpu/workloads.py).
+/// Sources: "API synchronization behavior" in the reference manuals of driver and runtime, CUDA 13.0; the calls that free
+/// or load wait for running kernels as measured with driver 580.159.04 (scripts/measure/gpu/workloads.py).
 const CALLS: &[Call] = &[
     waits("StreamSynchronize", On::Stream(0)),
     waits("EventSynchronize", On::Event(0)),

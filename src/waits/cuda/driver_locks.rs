@@ -7,7 +7,8 @@ use super::calls::{self, Mode, is_api};
 use super::stacks::Stack;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party};
+use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Refine the holds of locks that threads in driver calls wait for.

@@ -14,7 +14,8 @@ use crate::symbols::plain_name;
 use crate::unwind::Trust;
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party, ResourceKey, Scope};
+use crate::waits::model::{Certainty, Hold, Party, ResourceKey, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// A thread that stands between a lock call and the unlock call of the same lock.

@@ -6,7 +6,8 @@
 use crate::image::{Gap, come_from_one};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
+use crate::waits::model::{Certainty, Gone, Hold, Party, Resource, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// Generations of parents asked for an owner that fork left behind.

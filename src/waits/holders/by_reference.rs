@@ -5,7 +5,8 @@
 use crate::image::Addr;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party};
+use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::observations::Observations;
 
 /// Threads that do not wait for the lock and have its address in a register or on their stack: candidates.
 pub fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {

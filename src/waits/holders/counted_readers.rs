@@ -7,7 +7,8 @@ use super::by_critical_section;
 use crate::image::Gap;
 use crate::waits::blocked_on::{Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party, Resource};
+use crate::waits::model::{Certainty, Hold, Party, Resource};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Frames of the C library in which a wait for a lock lies.

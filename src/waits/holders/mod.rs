@@ -13,7 +13,8 @@ use std::any::Any;
 use std::collections::BTreeSet;
 
 use super::blocked_on::{Ownership, ThreadWait};
-use super::model::{Certainty, Hold, Observations, Party, Resource, ResourceKey};
+use super::model::{Certainty, Hold, Party, Resource, ResourceKey};
+use super::observations::Observations;
 use super::thread::Process;
 
 /// All processes of a sample with what their threads are blocked on, and what the rules here keep of them.

@@ -9,7 +9,9 @@ use crate::image::{Addr, Gap};
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Observations, Party, Resource, ResourceKey, Scope};
+use crate::waits::kinds;
+use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 const NR_FLOCK: i64 = 73;
@@ -20,7 +22,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let inode = descriptor.inode?;
     let what = if call.number == NR_FLOCK { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
-    let key = ResourceKey { kind: "file_lock", scope, address: Addr(0) };
+    let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
     Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))

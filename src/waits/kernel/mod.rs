@@ -12,10 +12,12 @@ use crate::image::descriptors::{Asked, Want, asked};
 use crate::image::{Addr, Fault, Gap, MemoryExt, Syscall, TaskState};
 use crate::waits::blocked_call::{Call, Futex, NR_FUTEX, NR_FUTEX_WAIT, NR_FUTEX_WAITV, futex, shaped_as_futex};
 use crate::waits::blocked_on::{AlsoWaited, BlockedOn, Ownership, ThreadWait};
-use crate::waits::family::Family;
+use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::{key, label};
-use crate::waits::model::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use peers::OtherEnd;
 use syscalls::{Timed, Waits};
@@ -59,8 +61,28 @@ enum HolderRule {
 #[derive(Debug)]
 struct Kernel;
 
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::FUTEX,
+        kinds::PIPE,
+        kinds::SOCKET,
+        kinds::EVENTFD,
+        kinds::FILE_LOCK,
+        kinds::PROCESS,
+        kinds::SYSV_SEMAPHORE,
+        kinds::TIMER,
+        kinds::STDIN,
+        kinds::DESCRIPTOR,
+        kinds::SIGNAL,
+        kinds::EVENTS,
+        kinds::SYSTEM_CALL,
+    ],
+    open,
+};
+
 /// Open the family: it keeps nothing.
-pub fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Kernel)
 }
 
@@ -115,7 +137,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
     }
     BlockedOn {
         resource: Resource {
-            key: key(process, "futex", futex.word),
+            key: key(process, kinds::FUTEX, futex.word),
             process: process.context.process,
             label: label(process, thread, "futex", futex.word),
             state: now.map(|word| ("word", i64::from(word))).into_iter().collect(),
@@ -162,22 +184,26 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
-    let (kind, scope, text) = match waits {
-        Waits::Timer => ("timer", own("timer"), format!("a timer ({name})")),
-        Waits::Signal => ("other", own("signal"), format!("a signal ({name})")),
+    let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
+        Waits::Timer => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
+        Waits::Signal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
         Waits::Descriptor(kind) => {
             let fd = a0 as i32;
-            let kind = if fd == 0 && kind == "other" { "stdin" } else { kind };
-            let what = if kind == "stdin" { "standard input".into() } else { format!("descriptor {fd}") };
+            let kind = if fd == 0 && kind == kinds::DESCRIPTOR { kinds::STDIN } else { kind };
+            let what = if kind == kinds::STDIN { "standard input".into() } else { format!("descriptor {fd}") };
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
         }
-        Waits::Several => ("other", own("events"), format!("events ({name})")),
+        Waits::Several => (kinds::EVENTS, own("events"), format!("events ({name})")),
         Waits::Child => child(process, call, &name),
         Waits::Semaphores => {
             let set = a0 as i32;
-            ("sysv_semaphore", Scope::System(format!("sysv-semaphore:{set}")), format!("System V semaphore set {set}"))
+            (
+                kinds::SYSV_SEMAPHORE,
+                Scope::System(format!("sysv-semaphore:{set}")),
+                format!("System V semaphore set {set}"),
+            )
         }
-        Waits::Other => ("other", own("call"), name.clone()),
+        Waits::Other => (kinds::SYSTEM_CALL, own("call"), name.clone()),
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
     // one is restarted so all the same, and its arguments say it.
@@ -270,11 +296,13 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static str, Scope, String) {
+fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static Kind, Scope, String) {
     let of = process.context.process;
     match named_child(call) {
-        Some(pid) => ("process", Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})")),
-        None => ("process", Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
+        Some(pid) => {
+            (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
+        }
+        None => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
     }
 }
 

@@ -9,7 +9,9 @@ use crate::image::{Addr, Gap};
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Observations, Party, Resource, ResourceKey, Scope};
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// The semaphore that `call` waits for.
@@ -36,7 +38,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<AlsoWaited> {
             ("waiters", i64::from(semaphore.waiters)),
         ]);
     }
-    let key = ResourceKey { kind: "sysv_semaphore", scope, address: Addr(0) };
+    let key = ResourceKey { kind: kinds::SYSV_SEMAPHORE, scope, address: Addr(0) };
     Some(AlsoWaited {
         resource: Resource { key, process: process.context.process, label, state, role: None },
         evidence,

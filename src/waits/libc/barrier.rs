@@ -4,12 +4,14 @@
 //! thread is left that could; else the threads that could as those who hold it up. The barrier records
 //! nobody: which of them are meant is an inference.
 
+use crate::waits::kinds;
 use std::collections::BTreeSet;
 
 use crate::image::{MemoryExt, TaskState};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Needs, Observations, Party, Scope, Unsatisfiable};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Scope, Unsatisfiable};
+use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// `struct pthread_barrier` { in, current_round, count, .. } (nptl/internaltypes.h).
@@ -83,7 +85,7 @@ fn behind(blocked: &Blocked<'_>, found: &ThreadWait) -> BTreeSet<usize> {
     let joins: Vec<(usize, usize)> = blocked
         .waits_of(found.process)
         .iter()
-        .filter(|wait| wait.blocked_on.resource.key.kind == "thread")
+        .filter(|wait| wait.blocked_on.resource.key.kind == kinds::THREAD)
         .filter(|wait| !wait.blocked_on.timed)
         .filter_map(|wait| Some((wait.thread, process.pthread(wait.blocked_on.resource.key.address)?)))
         .collect();

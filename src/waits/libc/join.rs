@@ -9,6 +9,7 @@ use crate::image::{Addr, MemoryExt};
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::{PTHREAD_SELF, PTHREAD_TID};
+use crate::waits::kinds;
 use crate::waits::model::{Resource, ResourceKey, Scope};
 
 /// Calls that join.
@@ -47,7 +48,7 @@ pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str
     let tid = target.image.tid;
     let process = case.process.context.process;
     let resource = Resource {
-        key: ResourceKey { kind: "thread", scope: Scope::Process(process), address: pd },
+        key: ResourceKey { kind: kinds::THREAD, scope: Scope::Process(process), address: pd },
         process,
         label: format!("thread '{}' ({tid})", target.name()),
         state: vec![("tid", i64::from(tid))],

@@ -21,10 +21,12 @@ use crate::image::{Addr, MemoryExt};
 use crate::waits::blocked_call::Futex;
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::c_library::CLibrary;
-use crate::waits::family::Family;
+use crate::waits::family::{Family, Registered};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::{key, label};
-use crate::waits::model::{Observations, Resource};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::Resource;
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Who has what this family decoded, where no shared rule finds it.
@@ -47,8 +49,27 @@ enum HolderRule {
 #[derive(Debug)]
 struct Libc;
 
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::PTHREAD_MUTEX,
+        kinds::PTHREAD_RWLOCK,
+        kinds::PTHREAD_SPINLOCK,
+        kinds::LOADER_LOCK,
+        kinds::MALLOC_ARENA,
+        kinds::STDIO_FILE,
+        kinds::SEMAPHORE,
+        kinds::PTHREAD_ONCE,
+        kinds::STATIC_GUARD,
+        kinds::THREAD,
+        kinds::PTHREAD_COND,
+        kinds::PTHREAD_BARRIER,
+    ],
+    open,
+};
+
 /// Open the family: it keeps nothing.
-pub fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Libc)
 }
 
@@ -72,7 +93,7 @@ impl Case<'_, '_> {
     }
 
     /// A resource of `kind` at `base`, called `noun`.
-    fn resource(&self, kind: &'static str, noun: &str, base: Addr, mut state: Vec<(&'static str, i64)>) -> Resource {
+    fn resource(&self, kind: &'static Kind, noun: &str, base: Addr, mut state: Vec<(&'static str, i64)>) -> Resource {
         let key = key(self.process, kind, base);
         if key.address.is_null() {
             // In shared memory the address is no part of the identity, but people look for it.
@@ -118,7 +139,7 @@ const GLIBC: [Decoder; 10] = [
 impl Family for Libc {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let Some(below) = below else { return spinlock::decode(process, thread) };
-        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex") else {
+        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
             return mutex::refused_and_paused(process, thread, below);
         };
         let case = Case { process, thread, below, futex };

@@ -8,7 +8,8 @@ use crate::image::{Addr, Gap};
 use crate::symbols::plain_name;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
-use crate::waits::model::{Certainty, Hold, Observations, Party, ResourceKey};
+use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
+use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Frames searched for a call that has not come back.

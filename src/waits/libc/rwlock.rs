@@ -10,7 +10,9 @@ use crate::image::{Addr, Gap};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::{Certainty, Observations, Party};
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Party};
+use crate::waits::observations::Observations;
 
 /// Calls that wait for an rwlock.
 pub(super) const ENTRY_POINTS: &[&str] = &["pthread_rwlock_"];
@@ -68,8 +70,8 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     // Behind a preferred writer, a reader waits for that writer and not for the readers, whom it could join: the place
     // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
     if field == "__readers" {
-        let mut queue = case.resource("pthread_rwlock", "queued writer of rwlock", base, state);
-        queue.key = key(case.process, "pthread_rwlock", base + layout::WRITERS);
+        let mut queue = case.resource(kinds::PTHREAD_RWLOCK, "queued writer of rwlock", base, state);
+        queue.key = key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
         return Some(
             case.below
                 .refined(queue, ENTRY_POINTS, evidence)
@@ -80,7 +82,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let changing = matches!(ownership, Ownership::Unknown);
     let decoded = case
         .below
-        .refined(case.resource("pthread_rwlock", "rwlock", base, state), ENTRY_POINTS, evidence)
+        .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), ENTRY_POINTS, evidence)
         .with_mode(mode)
         .owned(ownership);
     Some(if changing {
@@ -143,7 +145,7 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
 /// The writer that a reader waits behind: the one that waits for the readers of the same lock to leave.
 pub(super) fn queued_writer(blocked: &Blocked<'_>, found: &ThreadWait, base: Addr, out: &mut Observations) {
     let process = blocked.process(found);
-    let lock = key(process, "pthread_rwlock", base);
+    let lock = key(process, kinds::PTHREAD_RWLOCK, base);
     let writers: Vec<&ThreadWait> = blocked
         .waits()
         .iter()

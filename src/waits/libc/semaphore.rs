@@ -6,6 +6,7 @@
 use super::Case;
 use super::lock_calls::SEMAPHORE;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::kinds;
 
 /// Calls that wait for a semaphore.
 pub(super) const ENTRY_POINTS: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
@@ -23,6 +24,6 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let shared = case.word(base, 8).unwrap_or(0);
     let state = vec![("value", 0), ("waiters", i64::from(waiters)), ("shared", i64::from(shared != 0))];
     let evidence = vec![case.word_is("semaphore", base, "value = 0"), format!("nwaiters = {waiters} at {}", base + 4)];
-    let decoded = case.below.refined(case.resource("semaphore", "semaphore", base, state), ENTRY_POINTS, evidence);
+    let decoded = case.below.refined(case.resource(kinds::SEMAPHORE, "semaphore", base, state), ENTRY_POINTS, evidence);
     Some(decoded.owned(Ownership::LockedInCode(base, &SEMAPHORE)))
 }

@@ -9,6 +9,7 @@ use crate::symbols::plain_name;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::identity::{key, label};
+use crate::waits::kinds;
 use crate::waits::model::Resource;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -32,7 +33,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<B
     };
     let word = process.memory().i32(lock).ok().filter(is_held)?;
     let resource = Resource {
-        key: key(process, "pthread_spinlock", lock),
+        key: key(process, kinds::PTHREAD_SPINLOCK, lock),
         process: process.context.process,
         label: label(process, thread, "spinlock", lock),
         state: vec![("lock", i64::from(word))],
