@@ -45,6 +45,8 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.
     pub function: Option<String>,
+    /// How the symbol that names a native function is mangled; `Unknown` for other frames.
+    pub mangling: crate::symbols::Mangling,
     /// Module's file name.
     pub module: Option<String>,
     /// Offset of `pc` from the module's start, for frames without a name.

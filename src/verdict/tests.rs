@@ -128,6 +128,7 @@ fn frame(text: &str) -> Frame {
     Frame {
         kind: if python.is_some() { FrameKind::Python } else { FrameKind::Native },
         function: module.is_none().then(|| python.map_or(text, |(function, _)| function).to_string()),
+        mangling: crate::symbols::Mangling::Unknown,
         module,
         module_offset: None,
         file,
