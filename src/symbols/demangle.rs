@@ -18,22 +18,25 @@ pub enum Mangling {
 impl Mangling {
     /// Of a name as it stands in a file. Source: <https://doc.rust-lang.org/rustc/symbol-mangling/>.
     pub(crate) fn of(name: &str) -> Mangling {
-        // Parts of a function that were split off have a suffix: `.cold`, `.llvm.123`.
-        let whole = name.split('.').next().unwrap_or(name);
-        match (whole.starts_with("_R"), whole.starts_with("_Z")) {
-            (true, _) if rustc_demangle::try_demangle(name).is_ok() => Mangling::Rust,
-            (_, true) if ends_in_hash(whole) => Mangling::Rust,
-            (_, true) => Mangling::Cpp,
-            _ => Mangling::Plain,
+        if has_hash(name) || name.starts_with("_R") && rustc_demangle::try_demangle(name).is_ok() {
+            Mangling::Rust
+        } else if name.starts_with("_Z") {
+            Mangling::Cpp
+        } else {
+            Mangling::Plain
         }
     }
 }
 
-/// `17h` and 16 hexadecimal digits are the last component of Rust's older scheme; no C++ compiler makes it.
-fn ends_in_hash(name: &str) -> bool {
-    let hash = name.strip_suffix('E').and_then(|rest| rest.get(rest.len().checked_sub(19)?..));
-    let digits = hash.and_then(|hash| hash.strip_prefix("17h"));
-    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+/// `17h` and 16 hexadecimal digits are the last component of Rust's older scheme, before a suffix like `.llvm.42`; no C++
+/// compiler makes it.
+fn has_hash(name: &str) -> bool {
+    let is_hash = |rest: &str| {
+        let (digits, end) = rest.split_at_checked(16).unwrap_or_default();
+        digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && (end == "E" || end.starts_with("E."))
+    };
+    name.starts_with("_ZN")
+        && name.match_indices("17h").any(|(at, found)| name.get(at + found.len()..).is_some_and(is_hash))
 }
 
 /// The readable form of a symbol's name; C names stay as they are.
@@ -74,6 +77,11 @@ mod tests {
             ("_ZN3foo3barE", Mangling::Cpp),
             ("_ZN4core3fmt5write17h0123456789abcdefE", Mangling::Rust),
             ("_ZN4core3fmt5write17h0123456789abcdefE.llvm.42", Mangling::Rust),
+            (
+                "_ZN4core3ops8function6FnOnce40call_once$u7b$$u7b$vtable.shim$u7d$$u7d$17h0123456789abcdefE",
+                Mangling::Rust,
+            ),
+            ("_ZN3foo17h0123E", Mangling::Cpp),
             ("_RNvC6_123foo3bar", Mangling::Rust),
             ("_Reply", Mangling::Plain),
             ("pthread_mutex_lock", Mangling::Plain),

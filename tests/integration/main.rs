@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod advice;
 mod bad_input;
 mod browser;
 mod containers;
@@ -24,4 +25,5 @@ mod python_locks;
 mod recipes;
 mod run;
 mod run_reports;
+mod test_data;
 mod text_options;
