@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::graph;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
-use crate::report::{Capture, Severity, Source};
+use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
 use crate::waits::cuda::driver::{CudaLibrary, Fits};
@@ -108,8 +108,8 @@ impl Scene {
         self.seen.holds.last_mut().unwrap()
     }
 
-    fn look(&self) -> Look<'_> {
-        Look { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
+    fn look(&self) -> JudgeInput<'_> {
+        JudgeInput { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
     }
 
     fn judge(&self) -> Judgement {
@@ -180,7 +180,7 @@ fn gil_against_driver_callback() {
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
     let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1 };
-    let report = assemble::report(&scene.look(), judgement, Source { kind: "core".into(), path: None }, capture);
+    let report = assemble::report(&scene.look(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
     assert_eq!(report.resources[1].kind, "gil");
