@@ -14,6 +14,7 @@ mod hang_report;
 mod manual;
 mod monitor;
 mod output;
+mod private_file;
 mod progress;
 mod run;
 mod schema;

@@ -6,9 +6,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::report::{
-    CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, held,
-    short_function, short_path,
+    CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, short_function,
+    short_path,
 };
+use crate::waits::kinds::Holding;
 
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
@@ -119,7 +120,7 @@ impl<'a> View<'a> {
     pub(super) fn resource_name(&self, id: &str) -> String {
         let Some(resource) = self.resource(id) else { return keep_together(&format!("resource {id}")) };
         let label = if resource.label.is_empty() { resource.kind.as_str() } else { resource.label.as_str() };
-        if resource.kind == "gil" {
+        if resource.is_gil() {
             return if label.starts_with("the ") { label.to_string() } else { format!("the {label}") };
         }
         match &resource.address {
@@ -145,8 +146,8 @@ impl<'a> View<'a> {
 
     /// What somebody is to a resource that he is said to have: "holds the GIL", "belongs to child process 12".
     pub(super) fn held(&self, id: &str) -> String {
-        let kind = self.resource(id).map_or("", |resource| resource.kind.as_str());
-        held(kind, &self.resource_name(id))
+        let holding = self.resource(id).map_or(Holding::Holds, |resource| resource.properties().holding);
+        holding.held(&self.resource_name(id))
     }
 
     /// `holds rwlock 0x33b84080 (write)`.
@@ -154,8 +155,7 @@ impl<'a> View<'a> {
         let mode = hold.mode.as_ref().map(|mode| format!(" ({mode})")).unwrap_or_default();
         let name = self.resource_name(&hold.resource);
         if hold.certainty == Certainty::Candidate {
-            let may =
-                if self.resource(&hold.resource).is_some_and(|r| r.kind == "py_condition") { "set" } else { "hold" };
+            let may = self.resource(&hold.resource).map_or(Holding::Holds, |one| one.properties().holding).infinitive();
             return format!("may {may} {name}{mode}");
         }
         format!("{}{mode}", self.held(&hold.resource))

@@ -11,6 +11,7 @@ use crate::image::TaskState;
 use crate::report::{self, Report};
 use crate::threads::{Frame, FrameKind, Role};
 use crate::unwind::Trust;
+use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Scope, Wait};
 
 /// Make the report.
@@ -130,7 +131,7 @@ impl<'a> Callbacks<'a> {
 
     fn of_wait(&self, names: &Names<'_>, wait: &Wait) -> Option<report::Callback> {
         let taken = *self.0.get(&wait.waiter)?;
-        call_sites::callback(names.frames(&wait.waiter), wait.frame?, taken, wait.resource.kind == "gil")
+        call_sites::callback(names.frames(&wait.waiter), wait.frame?, taken, wait.resource.kind.topic == Topic::Gil)
     }
 }
 
@@ -157,7 +158,7 @@ fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
     report::Resource {
         id: names.resource_id(key),
-        kind: key.kind.into(),
+        kind: key.kind.name.into(),
         process: names.process_id(home(names, key)),
         address: hex(key.address),
         label,

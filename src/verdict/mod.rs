@@ -21,6 +21,7 @@ use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
 use crate::threads::{Thread, role};
+use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
 use context::Context;
 pub use findings::{Example, Explanation, Fix, Requirement, Toolkit, explain, explanations};
@@ -263,7 +264,7 @@ fn once_for_all_ways(look: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
 
 /// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.
 fn begin_at_the_gil(mut cycle: Cycle) -> Cycle {
-    if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind == "gil") {
+    if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind.topic == Topic::Gil) {
         let count = cycle.edges.len();
         cycle.edges.rotate_left((waits_for_gil + 1) % count);
     }

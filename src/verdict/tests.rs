@@ -36,6 +36,7 @@ struct Scene {
 }
 
 fn key(kind: &'static str) -> ResourceKey {
+    let kind = crate::waits::kind_named(kind).expect("a kind that a family lists");
     ResourceKey { kind, scope: Scope::Process(0), address: Addr(0x1000) }
 }
 
@@ -412,4 +413,25 @@ fn who_starts_the_ranks_is_none_that_is_missing() {
     let findings = scene.judge().findings;
     let found = findings.iter().find(|finding| finding.code == "missing-rank").expect("found");
     assert_eq!(found.threads.len(), 2, "{}", found.message);
+}
+
+#[test]
+fn the_report_names_the_victims_and_the_call_to_read() {
+    let lock = "pthread_mutex_lock";
+    let mut scene = Scene::new(&[(1, "a", &[lock, "f@a.py:1"]), (2, "b", &[lock, "g@a.py:2"]), (3, "c", &[lock])]);
+    let other = ResourceKey { address: Addr(0x2000), ..key("pthread_mutex") };
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 2), "pthread_mutex");
+    scene.wait(2, "pthread_mutex", None).resource = other.clone();
+    scene.hold(Party::Thread(0, 1), "pthread_mutex").resource = other;
+    scene.wait(3, "pthread_mutex", None);
+    let judgement = scene.judge();
+    assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
+    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1 };
+    let source = Source { kind: SourceKind::Core, path: None };
+    let report = assemble::report(&scene.look(), judgement, source, capture);
+    assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
+    let first = &report.waits[0];
+    assert_eq!((first.at.call, first.at.caller, first.callback), (Some(0), Some(1), None));
+    assert!(report.summary.contains("in pthread_mutex_lock, called by f at a.py:1"), "{}", report.summary);
 }

@@ -339,6 +339,7 @@ fn long_stacks_and_many_threads_are_folded() {
     report.processes[0].threads.extend((1000..1100).map(|tid| thread(tid, "w", Vec::new())));
     // Threads that do different things are told one by one, up to a number.
     let each = (2000..2100).map(|tid| thread(tid, "v", vec![python("step", "/v.py", tid as u32)]));
+    let each = each.map(|one| Thread { at: at(0, None), ..one });
     report.processes[0].threads.extend(each);
     let text = text(&report, 100);
     assert!(text.contains("     ... 4956 frames ...\n"), "{text}");

@@ -4,15 +4,13 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
-
-/// What has two ends.
-pub(super) const KINDS: [&str; 2] = ["pipe", "socket"];
+use crate::waits::kinds::Waking;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
     explanation: Explanation {
         code: "pipe-without-writer",
-        title: "a pipe is waited for whose other end only the waiter has",
+        title: "a thread waits at a pipe or socket whose other end only its own process has",
         severity: Severity::Error,
         what: "A thread waits at a pipe or socket whose other end only its own process has. No data can come, and no end either.",
         cause: "A reader of a pipe gets its end when the last write end is closed. Here the reader's own process holds a write end itself, and nobody else does. Mostly the write end was kept open after fork, or was inherited by mistake by a process that lives longer. The same holds for a writer that keeps the only read end of a full pipe.",
@@ -54,5 +52,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.dead_end_drafts(|kind| KINDS.contains(&kind))
+    let mut drafts = context.dead_end_drafts(|kind| kind.waking == Waking::Data);
+    for draft in &mut drafts {
+        let noun = draft.resources.first().map(|key| key.kind.noun);
+        draft.title = noun.map(|noun| format!("a thread waits at a {noun} whose other end only its own process has"));
+    }
+    drafts
 }
