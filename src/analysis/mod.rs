@@ -26,7 +26,7 @@ use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
-use crate::verdict::{self, Judgement, Look};
+use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
 use spins::Spins;
@@ -370,8 +370,8 @@ fn name_frames(
     helped
 }
 
-fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
-    Look {
+fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
+    JudgeInput {
         image,
         threads: &analysis.threads,
         python: &analysis.python,

@@ -12,7 +12,7 @@ use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Image, ProcessImage};
 use crate::python::{self, Python};
-use crate::report::Source;
+use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::Answers;
 use crate::unwind::{Modules, NativeStack};
@@ -109,7 +109,7 @@ impl Subject for Live {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "live".into(), path: None }
+        Source { kind: SourceKind::Live, path: None }
     }
 }
 
@@ -153,7 +153,7 @@ impl Subject for Cores {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "core".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Core, path: Some(self.path.display().to_string()) }
     }
 }
 
@@ -205,6 +205,6 @@ impl Subject for Recorded {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "snapshot".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Snapshot, path: Some(self.path.display().to_string()) }
     }
 }

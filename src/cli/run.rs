@@ -1,6 +1,6 @@
 //! `lockscope run -- COMMAND`: runs it, and ends it with a report when it hangs.
 //!
-//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::telling`] tells of. Signals to
+//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::hang_report`] tells of. Signals to
 //! lockscope go on to the command.
 
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::telling::{Teller, Watched};
+use super::hang_report::{HangReporter, Watched};
 use super::{CliError, OnHang, RunArguments, output};
 use crate::image::live;
 use crate::run::children::{self, Family};
@@ -50,10 +50,10 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
-    let teller = Teller::prepare(&arguments.reports, std::process::id() as i32)?;
-    teller.forget_the_last_run();
+    let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32)?;
+    reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let mut family = match Family::start(&arguments.command, teller.directory(), before) {
+    let mut family = match Family::start(&arguments.command, reporter.directory(), before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
@@ -71,13 +71,13 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         }
         match watch.step() {
             Event::Nothing => {}
-            Event::Beside(report) => teller.beside(&watched, &report),
+            Event::Beside(report) => reporter.report_partial_hang(&watched, &report),
             Event::Over(reason, outcome) => {
                 // It may have ended by itself while it was looked at.
                 if let Some(status) = family.reap() {
                     return Ok(status);
                 }
-                teller.over(&watched, reason, &outcome);
+                reporter.report_hang(&watched, reason, &outcome);
                 if arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                     return Ok(until_it_ends(&mut family, &signals));
                 }
@@ -92,7 +92,7 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         for (signal, by_terminal) in arrived(&signals, watch.rest()) {
             if signal == Signal::SIGTERM {
                 // Whoever runs the tests gives up: this is the last time to look.
-                teller.ended_from_outside(&watched, &watch.look_now());
+                reporter.report_end_from_outside(&watched, &watch.look_now());
                 kill_at = kill_at.or(arguments.kill_after.map(|time| Instant::now() + time));
             }
             pass_on(&family, signal, by_terminal);

@@ -54,7 +54,7 @@ impl Drop for Guard {
 }
 
 /// Be the guard: wait for the end of standard input, and end the group that was named last.
-pub fn stand() {
+pub fn run() {
     take_name(NAME);
     let mut told = String::new();
     let _ = io::stdin().lock().read_to_string(&mut told);

@@ -8,7 +8,7 @@ mod roles;
 
 use crate::unwind::NativeStack;
 pub(crate) use names::missing as missing_names;
-pub(crate) use roles::{is_own_work, role};
+pub(crate) use roles::{Role, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]
@@ -26,7 +26,8 @@ pub struct Thread {
 }
 
 /// What a merged frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum FrameKind {
     /// A C, C++ or Rust function.
     Native,

@@ -46,14 +46,15 @@ mod waiting_for_gpu;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::names::{Names, is_driver_function, source_line};
-use super::{DeadEnd, Look, Orphan, summary};
+use super::context::{Context, Draft};
+use super::names::{is_driver_function, source_line};
+use super::{Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
+use crate::waits::Gone;
 use crate::waits::facts::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
-use crate::waits::{Gone, Party, ResourceKey};
 pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
 struct Rule {
@@ -120,26 +121,6 @@ impl Rule {
     }
 }
 
-/// What a rule looks at.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    pub(super) look: &'a Look<'a>,
-    pub(super) names: &'a Names<'a>,
-    pub(super) cycles: &'a [Cycle],
-    pub(super) orphans: &'a [Orphan],
-    pub(super) dead_ends: &'a [DeadEnd],
-}
-
-/// A finding before it has ids; empty texts are filled from the explanation.
-#[derive(Debug, Default)]
-struct Draft {
-    cycle: Option<usize>,
-    message: String,
-    parties: Vec<Party>,
-    resources: Vec<ResourceKey>,
-    help: Vec<String>,
-}
-
 /// A function that the driver called back.
 struct Callback {
     /// "its callback <lambda> at compiler.py:288".
@@ -184,7 +165,7 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
     Finding {
         code: explanation.code.into(),
         severity: explanation.severity,
-        title: explanation.title.clone(),
+        title: draft.title.unwrap_or_else(|| explanation.title.clone()),
         message: draft.message,
         threads,
         resources,
@@ -228,6 +209,7 @@ impl Context<'_> {
                 }
                 Draft {
                     cycle: Some(position),
+                    title: None,
                     message,
                     parties: cycle.parties().collect(),
                     resources: cycle.edges.iter().map(|edge| edge.resource.clone()).collect(),

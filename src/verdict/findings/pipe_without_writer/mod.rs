@@ -21,5 +21,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.dead_end_drafts(|kind| kind.waking == Waking::Data)
+    let mut drafts = context.dead_end_drafts(|kind| kind.waking == Waking::Data);
+    for draft in &mut drafts {
+        let noun = draft.resources.first().map(|key| key.kind.noun);
+        draft.title = noun.map(|noun| format!("a thread waits at a {noun} whose other end only its own process has"));
+    }
+    drafts
 }

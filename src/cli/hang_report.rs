@@ -1,4 +1,4 @@
-//! Telling of a hang: on standard error, into the report directory, for JUnit and for GitHub.
+//! Reports of a hang: on standard error, into the report directory, for JUnit and for GitHub.
 //!
 //! In: what is watched, and the last look. Standard error comes first, so that a full disk takes nothing away from the log.
 //! It looks at nothing and ends nothing.
@@ -14,7 +14,7 @@ use crate::render::{self, Detail, Format, Style, github, markdown};
 use crate::report::Report;
 use crate::run::{LastLook, Reason, suite};
 
-/// GitHub takes 1 MiB a step, of whoever writes.
+/// GitHub limits a step's summary to 1 MiB in all.
 const MOST_SUMMARY: u64 = 1 << 20;
 
 /// What is watched, as it is told.
@@ -39,27 +39,27 @@ impl Watched {
 
 /// Where reports go.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct HangReporter {
     directory: Option<PathBuf>,
     junit: Option<PathBuf>,
     /// Names the files, so that processes can share a directory.
     pid: i32,
 }
 
-impl Teller {
+impl HangReporter {
     /// Make the directory, and see that all can be written, before anything depends on it.
-    pub(super) fn prepare(arguments: &ReportArguments, pid: i32) -> Result<Teller, CliError> {
+    pub(super) fn prepare(arguments: &ReportArguments, pid: i32) -> Result<HangReporter, CliError> {
         let directory = arguments.report_dir.as_deref().map(writable).transpose()?;
         let junit = arguments.junit.as_deref().map(|file| -> Result<PathBuf, CliError> {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = file.file_name().ok_or_else(|| CliError::new(format!("`{}` names no file", file.display())))?;
             Ok(writable(folder)?.join(name))
         });
-        Ok(Teller { directory, junit: junit.transpose()?, pid })
+        Ok(HangReporter { directory, junit: junit.transpose()?, pid })
     }
 
     /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
-    pub(super) fn forget_the_last_run(&self) {
+    pub(super) fn remove_stale_junit(&self) {
         if let Some(file) = &self.junit {
             private_file::forget(file);
         }
@@ -71,24 +71,24 @@ impl Teller {
     }
 
     /// It hangs.
-    pub(super) fn over(&self, watched: &Watched, reason: Reason, look: &LastLook) {
+    pub(super) fn report_hang(&self, watched: &Watched, reason: Reason, look: &LastLook) {
         let why = match reason {
             Reason::Hang => "hangs",
             Reason::NoProgress => "has made no progress for the time given by --hang-after",
             Reason::Timeout => "has run for the time given by --timeout",
             Reason::TestTimeout => "has run for longer than its time limit",
         };
-        self.tell(watched, &format!("{} {why}", watched.name), look);
+        self.report(watched, &format!("{} {why}", watched.name), look);
     }
 
     /// Somebody else ends it.
-    pub(super) fn ended_from_outside(&self, watched: &Watched, look: &LastLook) {
+    pub(super) fn report_end_from_outside(&self, watched: &Watched, look: &LastLook) {
         let sentence = format!("{} is being ended from outside (SIGTERM); this is where it stood", watched.name);
-        self.tell(watched, &sentence, look);
+        self.report(watched, &sentence, look);
     }
 
     /// Something in it hangs, and the rest goes on.
-    pub(super) fn beside(&self, watched: &Watched, report: &Report) {
+    pub(super) fn report_partial_hang(&self, watched: &Watched, report: &Report) {
         say(&format!("lockscope: a part of {} hangs, and the rest goes on", watched.name));
         let _ = std::io::stderr().lock().write_all(&text(report));
         if let Some(directory) = &self.directory {
@@ -96,7 +96,7 @@ impl Teller {
         }
     }
 
-    fn tell(&self, watched: &Watched, sentence: &str, look: &LastLook) {
+    fn report(&self, watched: &Watched, sentence: &str, look: &LastLook) {
         let report = look.as_ref().ok().map(|outcome| &outcome.report);
         let test = report.filter(|_| !watched.is_test).and_then(suite::shown_in);
         let in_test = test.as_ref().map(|test| format!(", in the test {test}")).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Teller {
                     files = self.written(kept);
                 }
                 if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
-                    tell_github(&outcome.report, test.as_deref().unwrap_or(&watched.name));
+                    report_to_github(&outcome.report, test.as_deref().unwrap_or(&watched.name));
                 }
             }
             Err(error) => output::say(&format!("lockscope: it could not be looked at any more: {error}")),
@@ -219,7 +219,7 @@ fn junit_file(
 }
 
 /// An annotation in the log, and the report in the summary of the step.
-fn tell_github(report: &Report, what: &str) {
+fn report_to_github(report: &Report, what: &str) {
     let checkout = std::env::var_os("GITHUB_WORKSPACE").map(PathBuf::from).unwrap_or_default();
     output::say(&github::annotation(report, what, &checkout));
     let Some(summary) = std::env::var_os("GITHUB_STEP_SUMMARY").map(PathBuf::from) else { return };
