@@ -87,10 +87,6 @@ pub fn run() -> ExitCode {
         args::Command::Run(arguments) => return run::run(&arguments),
         args::Command::Watch(arguments) => watch::run(&arguments),
         args::Command::Monitor(arguments) => monitor::run(&arguments),
-        args::Command::Guard => {
-            crate::run::guard::run();
-            return ExitCode::SUCCESS;
-        }
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
         args::Command::Generate(arguments) => generate::run(&arguments),

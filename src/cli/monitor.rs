@@ -17,7 +17,8 @@ use super::{CliError, MonitorArguments, OnHang, output};
 use crate::image::live;
 use crate::render::junit::TestOutcome;
 use crate::run::children::{GRACE, end_tree};
-use crate::run::sample::{MONITOR, start_time, take_name};
+use crate::run::own_names::{MONITOR, take_name};
+use crate::run::sample::start_time;
 use crate::run::suite::TestLog;
 use crate::run::{Event, LastLook, Limits, Reason, Watch};
 

@@ -11,6 +11,9 @@ use crate::report::{
 };
 use crate::waits::kinds::Holding;
 
+/// Longest name of a thread or process that is told, in characters.
+const LONGEST_NAME: usize = 64;
+
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
 
@@ -85,7 +88,10 @@ impl<'a> View<'a> {
     /// `MainThread (533)`; with several processes `python3 885: MainThread (533)`.
     pub(super) fn thread_name(&self, process: &str, tid: i32) -> String {
         let name = match self.thread(process, tid) {
-            Some(thread) if !thread.name.is_empty() => format!("{} ({tid})", thread.name),
+            // Python's names of threads have no limit.
+            Some(thread) if !thread.name.trim().is_empty() => {
+                format!("{} ({tid})", super::shortened(&thread.name, LONGEST_NAME))
+            }
             _ => format!("thread {tid}"),
         };
         let name = match self.report.processes.len() {

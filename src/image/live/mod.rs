@@ -269,6 +269,12 @@ impl LiveTarget {
                 ));
             }
             image.gaps.extend(missing_registers(pid, &threads));
+            image.gaps.extend(facts.cut.iter().map(|what| {
+                Gap::new(
+                    format!("a part of the {what} of process {pid}"),
+                    "there is more of it than any program is started with, and only the beginning was read",
+                )
+            }));
             let mappings = taken.mappings.take().unwrap_or(facts.mappings);
             let memory = Arc::new(LiveMemory::new(source, mappings.clone(), taken.copied));
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {

@@ -8,6 +8,8 @@
 use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::Mmap;
 use nix::errno::Errno;
@@ -107,9 +109,126 @@ pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<
 
 /// Map a regular file for reading.
 pub(in crate::image) fn map_file(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, a read raises SIGBUS;
-    // programs and libraries in use are replaced by rename, not rewritten in place.
+    survive_lost_pages();
+    // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, what is lost reads as zeros
+    // (see `survive_lost_pages`); what changes is only ever copied out and parsed with every length checked.
     unsafe { Mmap::map(file) }
+}
+
+/// Which side of a fork this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forked {
+    /// The new process.
+    Child,
+    /// The old one, with the id of the new.
+    Parent(i32),
+}
+
+/// Fork. This process must have one thread, so that the child can go on as any program; refused (EBUSY) where /proc says otherwise.
+pub(crate) fn fork() -> Result<Forked, Errno> {
+    if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
+        return Err(Errno::EBUSY);
+    }
+    // SAFETY: without other threads no lock can be held in the child by a thread that it does not have.
+    let result = unsafe { libc::fork() };
+    Errno::result(result).map(|pid| if pid == 0 { Forked::Child } else { Forked::Parent(pid) })
+}
+
+/// A child that has ended, with its exit status as a shell gives it: 128 + n for one that signal n ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Its id.
+    pub(crate) pid: i32,
+    /// Its status.
+    pub(crate) status: u8,
+}
+
+/// A child that has ended: this one, or any with `None`. It stays as it is where `keep` says so, and else is gone. Does not wait, and
+/// knows real-time signals, of which `nix` makes an error that swallows the status.
+pub(crate) fn ended_child(pid: Option<i32>, keep: bool) -> Result<Option<Ended>, Errno> {
+    let (kind, id) = match pid {
+        Some(pid) => (libc::P_PID, libc::id_t::try_from(pid).map_err(|_| Errno::ECHILD)?),
+        None => (libc::P_ALL, 0),
+    };
+    let options = libc::WEXITED | libc::WNOHANG | if keep { libc::WNOWAIT } else { 0 };
+    // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a valid siginfo_t for the kernel to fill, and outlives the call.
+    Errno::result(unsafe { libc::waitid(kind, id, &mut info, options) })?;
+    // SAFETY: waitid succeeded, so the fields of a SIGCHLD are filled in, or are zero when nothing was there.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let status = if info.si_code == libc::CLD_EXITED { status } else { 128 + status };
+    Ok((pid != 0).then_some(Ended { pid, status: status as u8 }))
+}
+
+/// A descriptor that becomes readable when the process ends (Linux 5.3).
+pub(crate) fn process_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes two numbers and touches no memory.
+    let result = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+/// Close all descriptors of this process but the standard ones and `kept`. Only for a process that was just forked and will never
+/// drop what it owned before: it ends by `exit`.
+pub(crate) fn close_all_but(kept: BorrowedFd<'_>) {
+    let kept = kept.as_raw_fd();
+    for (first, last) in [(3, kept - 1), (kept.max(2) + 1, i32::MAX)] {
+        if first > last {
+            continue;
+        }
+        // SAFETY: closes descriptors that nobody in this process uses any more, see above.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        if result != 0 {
+            // Before Linux 5.9.
+            for descriptor in first..=last.min(1 << 16) {
+                // SAFETY: as above.
+                unsafe { libc::close(descriptor) };
+            }
+        }
+    }
+}
+
+/// Whether a page of a file was missing when it was read, see [`survive_lost_pages`].
+static LOST_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// Whether that happened since it was last asked.
+pub(crate) fn lost_pages() -> bool {
+    LOST_PAGES.swap(false, Ordering::Relaxed)
+}
+
+/// From now on a mapped file that others cut or overwrite in place, or that its file system cannot give any more, reads as zeros
+/// there: the kernel sends SIGBUS, whose default would end lockscope.
+pub(crate) fn survive_lost_pages() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: sigaction is plain data for which all zeroes is a valid value.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = put_zeros as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // SAFETY: the handler makes system calls and stores an atomic only, which a signal handler may do.
+        unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) };
+    });
+}
+
+extern "C" fn put_zeros(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    /// A page of a file is not there (asm-generic/siginfo.h).
+    const BUS_ADRERR: i32 = 2;
+    const PAGE: usize = 4096;
+    // SAFETY: the kernel gives a valid siginfo_t with SA_SIGINFO.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let page = std::ptr::without_provenance_mut(address & !(PAGE - 1));
+    // SAFETY: the page faulted because nothing is behind it (only pages of files raise this code), so nothing is lost by putting
+    // zeros there; it stays readable as it was.
+    let put =
+        code == BUS_ADRERR && unsafe { libc::mmap(page, PAGE, libc::PROT_READ, flags, -1, 0) } != libc::MAP_FAILED;
+    if put {
+        LOST_PAGES.store(true, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: gives the signal its default action, which the instruction meets when it runs again.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
 /// A pthread mutex that records its owner in every libc: error-checking, as musl's default mutex names none.
