@@ -96,7 +96,7 @@ const TABLE: &[Row] = &[
 /// The waits of `tid` as (kind, address).
 fn waits_of(seen: &Observations, tid: i32) -> Vec<(&'static str, u64)> {
     let of = |w: &&super::Wait| w.waiter == Party::Thread(0, tid);
-    seen.waits.iter().filter(of).map(|w| (w.resource.kind, w.resource.address.0)).collect()
+    seen.waits.iter().filter(of).map(|w| (w.resource.kind.name, w.resource.address.0)).collect()
 }
 
 fn gap(seen: &Observations, text: &str) -> bool {
@@ -404,20 +404,20 @@ fn a_restarted_call_that_may_be_no_futex_stays_in_sight() {
     let mut made = process();
     made.set(0, 219, -516, [LOCK, 9, 1000, 0, 0, 0]);
     let seen = look(vec![made]);
-    assert_eq!((seen.waits[0].resource.kind, seen.waits[0].timed), ("other", true));
+    assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), ("system_call", true));
 }
 
 #[test]
 fn other_system_calls() {
     type Case = (i64, i64, [u64; 6], &'static str, bool);
     let cases: [Case; 9] = [
-        (0, -512, [3, 0, 0, 0, 0, 0], "other", false),
+        (0, -512, [3, 0, 0, 0, 0, 0], "descriptor", false),
         (0, -512, [0, 0, 0, 0, 0, 0], "stdin", false),
-        (7, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "other", false),
-        (7, -516, [LOCK, 1, 1000, 0, 0, 0], "other", true),
+        (7, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "events", false),
+        (7, -516, [LOCK, 1, 1000, 0, 0, 0], "events", true),
         (230, -516, [1, 0, 0, 0, 0, 0], "timer", true),
         (219, -516, [1, 0, 0, 0, 0, 0], "timer", true),
-        (232, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "other", false),
+        (232, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "events", false),
         (61, -512, [55, 0, 0, 0, 0, 0], "process", false),
         (73, -512, [3, 2, 0, 0, 0, 0], "file_lock", false),
     ];
@@ -426,7 +426,7 @@ fn other_system_calls() {
         made.set(0, number, result, arguments);
         let seen = look(vec![made]);
         assert_eq!(seen.waits.len(), 1, "{number}");
-        assert_eq!((seen.waits[0].resource.kind, seen.waits[0].timed), (kind, timed), "{number}");
+        assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), (kind, timed), "{number}");
     }
     let mut made = process();
     made.set(0, 61, 55, [55, 0, 0, 0, 0, 0]);

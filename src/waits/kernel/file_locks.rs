@@ -10,6 +10,7 @@ use super::Call;
 use super::ends::descriptor;
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Gap};
+use crate::waits::kinds;
 
 const NR_FLOCK: i64 = 73;
 
@@ -19,7 +20,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let inode = descriptor.inode?;
     let what = if call.number == NR_FLOCK { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
-    let key = ResourceKey { kind: "file_lock", scope, address: Addr(0) };
+    let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
     Some((Resource { key, process: process.context.process, label, state: Vec::new() }, evidence))

@@ -2,6 +2,8 @@
 //!
 //! A table for x86-64; a second architecture adds its own. A call that is not here is reported by its number.
 
+use crate::waits::{Kind, kinds};
+
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
@@ -10,7 +12,7 @@ pub enum Waits {
     /// A signal.
     Signal,
     /// One descriptor, the first argument; the kind of resource as far as the call tells.
-    Descriptor(&'static str),
+    Descriptor(&'static Kind),
     /// One of several descriptors.
     Several,
     /// A child.
@@ -53,31 +55,31 @@ const fn row(number: i64, name: &'static str, waits: Waits, timed: Timed) -> Row
 
 /// Numbers: arch/x86/entry/syscalls/syscall_64.tbl; arguments: the manual pages of section 2.
 pub const TABLE: &[Row] = &[
-    row(0, "read", Waits::Descriptor("other"), Timed::Never),
-    row(1, "write", Waits::Descriptor("other"), Timed::Never),
+    row(0, "read", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(1, "write", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
     row(7, "poll", Waits::Several, Timed::Milliseconds(2)),
-    row(16, "ioctl", Waits::Descriptor("other"), Timed::Never),
-    row(17, "pread64", Waits::Descriptor("other"), Timed::Never),
-    row(18, "pwrite64", Waits::Descriptor("other"), Timed::Never),
-    row(19, "readv", Waits::Descriptor("other"), Timed::Never),
-    row(20, "writev", Waits::Descriptor("other"), Timed::Never),
+    row(16, "ioctl", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(17, "pread64", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(18, "pwrite64", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(19, "readv", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(20, "writev", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
     row(23, "select", Waits::Several, Timed::Pointer(4)),
     row(34, "pause", Waits::Signal, Timed::Never),
     row(35, "nanosleep", Waits::Timer, Timed::Always),
-    row(42, "connect", Waits::Descriptor("socket"), Timed::Never),
-    row(43, "accept", Waits::Descriptor("socket"), Timed::Never),
-    row(44, "sendto", Waits::Descriptor("socket"), Timed::Never),
-    row(45, "recvfrom", Waits::Descriptor("socket"), Timed::Never),
-    row(46, "sendmsg", Waits::Descriptor("socket"), Timed::Never),
-    row(47, "recvmsg", Waits::Descriptor("socket"), Timed::Never),
+    row(42, "connect", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(43, "accept", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(44, "sendto", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(45, "recvfrom", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(46, "sendmsg", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(47, "recvmsg", Waits::Descriptor(kinds::SOCKET), Timed::Never),
     row(61, "wait4", Waits::Child, Timed::Never),
     row(65, "semop", Waits::Semaphores, Timed::Never),
     row(69, "msgsnd", Waits::Other, Timed::Never),
     row(70, "msgrcv", Waits::Other, Timed::Never),
-    row(72, "fcntl", Waits::Descriptor("file_lock"), Timed::Never),
-    row(73, "flock", Waits::Descriptor("file_lock"), Timed::Never),
-    row(74, "fsync", Waits::Descriptor("other"), Timed::Never),
-    row(75, "fdatasync", Waits::Descriptor("other"), Timed::Never),
+    row(72, "fcntl", Waits::Descriptor(kinds::FILE_LOCK), Timed::Never),
+    row(73, "flock", Waits::Descriptor(kinds::FILE_LOCK), Timed::Never),
+    row(74, "fsync", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
+    row(75, "fdatasync", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
     row(128, "rt_sigtimedwait", Waits::Signal, Timed::Pointer(2)),
     row(130, "rt_sigsuspend", Waits::Signal, Timed::Never),
     row(208, "io_getevents", Waits::Other, Timed::Pointer(4)),
@@ -85,16 +87,16 @@ pub const TABLE: &[Row] = &[
     row(220, "semtimedop", Waits::Semaphores, Timed::Pointer(3)),
     row(230, "clock_nanosleep", Waits::Timer, Timed::Always),
     row(232, "epoll_wait", Waits::Several, Timed::Milliseconds(3)),
-    row(242, "mq_timedsend", Waits::Descriptor("other"), Timed::Pointer(4)),
-    row(243, "mq_timedreceive", Waits::Descriptor("other"), Timed::Pointer(4)),
+    row(242, "mq_timedsend", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Pointer(4)),
+    row(243, "mq_timedreceive", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Pointer(4)),
     row(247, "waitid", Waits::Child, Timed::Never),
     row(270, "pselect6", Waits::Several, Timed::Pointer(4)),
     row(271, "ppoll", Waits::Several, Timed::Pointer(2)),
-    row(275, "splice", Waits::Descriptor("other"), Timed::Never),
+    row(275, "splice", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
     row(281, "epoll_pwait", Waits::Several, Timed::Milliseconds(3)),
-    row(288, "accept4", Waits::Descriptor("socket"), Timed::Never),
-    row(299, "recvmmsg", Waits::Descriptor("socket"), Timed::Pointer(4)),
-    row(426, "io_uring_enter", Waits::Descriptor("other"), Timed::Never),
+    row(288, "accept4", Waits::Descriptor(kinds::SOCKET), Timed::Never),
+    row(299, "recvmmsg", Waits::Descriptor(kinds::SOCKET), Timed::Pointer(4)),
+    row(426, "io_uring_enter", Waits::Descriptor(kinds::DESCRIPTOR), Timed::Never),
     row(441, "epoll_pwait2", Waits::Several, Timed::Pointer(3)),
 ];
 
