@@ -210,7 +210,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
-            let judgement = judge(&image, &analysis, verdict);
+            let mut judgement = judge(&image, &analysis, verdict);
+            judgement.gaps.extend(subject.late_gaps());
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
                 pause_us: longest_pause,

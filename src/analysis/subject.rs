@@ -10,7 +10,7 @@ use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
-use crate::image::{Image, ProcessImage};
+use crate::image::{Gap, Image, ProcessImage};
 use crate::python::{self, Python};
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
@@ -48,6 +48,10 @@ pub(super) trait Subject {
     /// How busy the GPUs are, as far as that is known.
     fn gpu(&self, image: &Image) -> Option<GpuUse> {
         image.kernel.gpu.clone()
+    }
+    /// What analysis of the last look could not read, and why.
+    fn late_gaps(&self) -> Vec<Gap> {
+        Vec::new()
     }
     /// For the report.
     fn source(&self) -> Source;
@@ -88,6 +92,10 @@ impl Subject for Live {
 
     fn has_more(&self) -> bool {
         self.looks < MOST_LOOKS
+    }
+
+    fn late_gaps(&self) -> Vec<Gap> {
+        self.target.late_gaps()
     }
 
     fn complete(&mut self, _position: usize, process: &ProcessImage, python: &mut Option<Python>) -> bool {

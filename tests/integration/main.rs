@@ -10,6 +10,7 @@ mod examples;
 mod formats;
 mod harmless;
 mod harness;
+mod hostile;
 mod inside_gdb;
 mod installed;
 mod kernel_waits;
