@@ -18,6 +18,77 @@
 //! ends them and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
 //! ([`run::suite`]).
 //!
+//! # What imports what
+//!
+//! Each room of the crate and the rooms that it imports, lowest first; of [`waits`], each layer. A test reads the `use` lines
+//! and paths of the source and compares; it also knows the few circles that are yet to be cut.
+//!
+//! ```text
+//! image                ->
+//! unwind               -> image symbols
+//! symbols              -> image unwind
+//! code                 -> image unwind symbols
+//! python               -> image unwind symbols threads
+//! threads              -> image unwind symbols code python
+//! waits::kinds         ->
+//! waits::model         -> image waits::kinds
+//! waits::circumstances -> waits::model
+//! waits::observations  -> image waits::model waits::circumstances
+//! waits::blocked_call  -> image
+//! waits::c_library     -> image
+//! waits::thread        -> image symbols code python threads waits::blocked_call waits::c_library
+//! waits::references    -> image waits::blocked_call waits::thread
+//! waits::identity      -> image waits::kinds waits::model waits::thread
+//! waits::blocked_on    -> image waits::model waits::blocked_call
+//! waits::holders       -> image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
+//! waits::kernel        -> image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
+//! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
+//! graph                -> waits
+//! report               -> image threads waits
+//! verdict              -> image unwind symbols python threads waits graph report
+//! render               -> waits report
+//! snapshot             -> image unwind symbols python threads
+//! analysis             -> image unwind symbols python threads waits report verdict snapshot
+//! run                  -> image report render analysis
+//! cli                  -> image report verdict render snapshot analysis run
+//! fuzzing              -> image unwind symbols code python waits render snapshot analysis
+//! ```
+//!
+//! # The tree
+//!
+//! ```text
+//! analysis/            the stages in their order; what a second look confirms
+//! cli/                 commands, their arguments, what is printed where
+//! code/                reading machine code: which calls came before, with which values
+//! graph/               who waits for whom: what is stuck, cycles
+//! image/               what was captured, wherever it came from
+//! image/core/          core files
+//! image/live/          running processes
+//! python/              CPython's structures
+//! render/              the report for people and tools
+//! render/layout/       places of boxes and lines
+//! render/text/         the report in a terminal
+//! report/              the report as plain data
+//! run/                 watching commands and test suites
+//! snapshot/            captured facts in a file
+//! symbols/             names of addresses
+//! threads/             stacks with Python's frames merged in
+//! unwind/              native stacks
+//! verdict/             what the graph means
+//! verdict/findings/    known mistakes, a folder each
+//! waits/               who sleeps on what, and who has it
+//! waits/cpython/       the family of CPython
+//! waits/cuda/          the family of CUDA
+//! waits/holders/       who has it, by rules that more than one family needs
+//! waits/kernel/        the family of the kernel
+//! waits/libc/          the family of the C library
+//! ```
+//!
 //! # Invariants
 //!
 //! * After capture nobody asks where the facts came from: a live process ([`image::live`]), a core file

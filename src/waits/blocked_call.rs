@@ -3,7 +3,7 @@
 //! In: registers, or what /proc says of a thread without them; memory around the call. Out: [`Call`] and [`Futex`]. What a
 //! call waits for is said by the family of the kernel.
 
-use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
+use crate::image::{Addr, Memory, MemoryExt, Register, Syscall, ThreadImage};
 
 /// A system call that a thread sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,11 @@ impl Futex {
     }
 }
 
+/// The registers that have the arguments of a system call (System V ABI of x86-64, appendix A.2.1).
+pub(super) const ARGUMENTS: [Register; 6] =
+    [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
+/// How many arguments a futex call that waits takes: word, operation, value, time-out. The last two are for others.
+pub(super) const FUTEX_ARGUMENTS: usize = 4;
 /// FUTEX_WAIT (linux/futex.h).
 pub const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;
