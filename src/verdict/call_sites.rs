@@ -112,6 +112,7 @@ mod tests {
             native: None,
             python: None,
             locals: Vec::new(),
+            mangling: crate::symbols::Mangling::Unknown,
         }
     }
 
