@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::FileBytes;
-use super::live::sys;
+use crate::sys;
 
 /// Opened files by device and inode.
 #[derive(Debug, Default)]

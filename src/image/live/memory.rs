@@ -13,8 +13,8 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use super::proc_fs::ProcFs;
-use super::sys::{self, Span};
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::sys::{self, Span};
 
 /// Page size of x86-64.
 pub(super) const PAGE: u64 = 4096;

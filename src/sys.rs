@@ -15,48 +15,46 @@ use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use crate::image::descriptors::SetSemaphore;
-
 /// A piece of the target's memory: first address and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// First address.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Length in bytes.
-    pub(super) length: usize,
+    pub(crate) length: usize,
 }
 
 /// As many spans as one call takes (IOV_MAX).
-pub(super) const SPANS_PER_CALL: usize = 1024;
+pub(crate) const SPANS_PER_CALL: usize = 1024;
 
 /// A ptrace stop that a tracee has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     /// The signal of the stop.
-    pub(super) signal: i32,
+    pub(crate) signal: i32,
     /// The PTRACE_EVENT_ number; 0 in a signal-delivery stop.
-    pub(super) event: i32,
+    pub(crate) event: i32,
 }
 
 impl Stop {
     /// The signal that has to be handed on at the detach, since the stop took it out of the queue.
-    pub(super) fn undelivered(self) -> i32 {
+    pub(crate) fn undelivered(self) -> i32 {
         if self.event == 0 { self.signal } else { 0 }
     }
 
     /// Whether the thread stands in a group-stop (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU): it must stay there.
-    pub(super) fn is_group_stop(self) -> bool {
+    pub(crate) fn is_group_stop(self) -> bool {
         self.event == libc::PTRACE_EVENT_STOP && self.signal != libc::SIGTRAP
     }
 
     /// Whether the process has just replaced its program.
-    pub(super) fn is_exec(self) -> bool {
+    pub(crate) fn is_exec(self) -> bool {
         self.event == libc::PTRACE_EVENT_EXEC
     }
 }
 
 /// Whether the tracee `tid` of this very thread has come to a stop; does not wait, and never takes an exit status.
-pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
+pub(crate) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     let id = libc::id_t::try_from(tid).map_err(|_| Errno::ESRCH)?;
     let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
@@ -69,19 +67,65 @@ pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     Ok((pid != 0).then_some(Stop { signal: status & 0xff, event: status >> 8 }))
 }
 
-/// What is known of a semaphore of a System V set, if it can be read.
-pub(super) fn semaphore(set: i32, number: u16) -> Option<SetSemaphore> {
+/// Value, last process and number of waiters of a semaphore of a System V set, if it can be read.
+pub(crate) fn semaphore(set: i32, number: u16) -> Option<[i32; 3]> {
     let ask = |command: i32| {
         // SAFETY: these commands read a number each and take no fourth argument; no memory is touched.
         let result = unsafe { libc::semctl(set, i32::from(number), command) };
         (result >= 0).then_some(result)
     };
-    let (value, last) = (ask(libc::GETVAL)?, ask(libc::GETPID)?);
-    Some(SetSemaphore { set, number, value, last, waiters: ask(libc::GETNCNT)? })
+    Some([ask(libc::GETVAL)?, ask(libc::GETPID)?, ask(libc::GETNCNT)?])
+}
+
+/// General registers as the kernel has them: 216 bytes on x86-64, 272 on AArch64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegisterBytes {
+    bytes: [u8; 272],
+    length: usize,
+}
+
+impl RegisterBytes {
+    /// Those that there are.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Read the general registers of the stopped tracee `tid`.
+pub(crate) fn registers(tid: i32) -> Result<RegisterBytes, Errno> {
+    let mut registers = RegisterBytes { bytes: [0; 272], length: 0 };
+    let mut vector = libc::iovec { iov_base: registers.bytes.as_mut_ptr().cast(), iov_len: registers.bytes.len() };
+    // SAFETY: the vector names bytes that outlive the call, and the kernel writes no more than their number.
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETREGSET,
+            tid,
+            std::ptr::without_provenance_mut::<libc::c_void>(libc::NT_PRSTATUS as usize),
+            &raw mut vector,
+        )
+    };
+    Errno::result(result)?;
+    registers.length = vector.iov_len;
+    Ok(registers)
+}
+
+/// Write the general registers of the stopped tracee `tid`, as [`registers`] gave them.
+pub(crate) fn set_registers(tid: i32, bytes: &[u8]) -> Result<(), Errno> {
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: the kernel only reads the bytes that the vector names, which outlive the call.
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_SETREGSET,
+            tid,
+            std::ptr::without_provenance_mut::<libc::c_void>(libc::NT_PRSTATUS as usize),
+            &raw mut vector,
+        )
+    };
+    Errno::result(result).map(drop)
 }
 
 /// Let the tracee `tid` go, and hand on `signal` (0 for none).
-pub(super) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
+pub(crate) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
     // SAFETY: PTRACE_DETACH ignores the address and takes the signal's number as data; no memory is touched.
     let result = unsafe {
         libc::ptrace(
@@ -96,7 +140,7 @@ pub(super) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
 
 /// Read `spans` (at most [`SPANS_PER_CALL`]) of the process of task `tid`, one after the other, into `buffer`; the
 /// number of bytes before the first that faults.
-pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, Errno> {
     let remote: Vec<RemoteIoVec> = spans
         .iter()
         .take(SPANS_PER_CALL)
@@ -106,7 +150,7 @@ pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<
 }
 
 /// Map a regular file for reading.
-pub(in crate::image) fn map_file(file: &File) -> std::io::Result<Mmap> {
+pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, a read raises SIGBUS;
     // programs and libraries in use are replaced by rename, not rewritten in place.
     unsafe { Mmap::map(file) }
