@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::image::Gap;
+use crate::waits::kinds::{self, Kind, Topic};
 pub use crate::waits::{Certainty, Gone, Needs};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
@@ -31,27 +32,6 @@ pub enum Verdict {
     Running,
     /// Everything else: chains that end outside, at a timer, input, or an unknown waker.
     Blocked,
-}
-
-/// "holds the GIL", "is to read from the pipe", "belongs to child process 12": what a holder is to a resource of this kind.
-pub fn held(kind: &str, name: &str) -> String {
-    let data = name.strip_prefix("data in ").or(name.strip_prefix("data on "));
-    match (kind, name.strip_prefix("room in "), data) {
-        ("pipe" | "socket", Some(full), _) => format!("is to read from {full}"),
-        ("pipe", _, Some(empty)) => format!("is to write to {empty}"),
-        ("socket", _, Some(empty)) => format!("is to answer on {empty}"),
-        ("eventfd", ..) => format!("is to write to {name}"),
-        ("pthread_barrier", ..) => format!("has yet to come to {name}"),
-        ("sysv_semaphore", ..) => format!("took the last unit of {name}"),
-        ("py_condition", ..) => format!("is to set {name}"),
-        ("py_stop_the_world", ..) if name.starts_with("the end ") => format!("decides on {name}"),
-        ("py_stop_the_world", ..) => format!("has yet to come to {name}"),
-        // A process is waited for, and one of its threads waits in turn.
-        ("process", ..) => format!("belongs to {name}"),
-        ("thread" | "py_thread", ..) => format!("is {name}"),
-        ("cuda_stream" | "cuda_event" | "cuda_device", ..) => format!("runs a host function that {name} waits for"),
-        _ => format!("holds {name}"),
-    }
 }
 
 /// A label without addresses: what many things of one kind are called together.
@@ -248,6 +228,18 @@ pub struct Resource {
     pub label: String,
     /// Words of it.
     pub state: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Resource {
+    /// What is true of its kind; a word that this version does not know is as unknown as `other`.
+    pub fn properties(&self) -> &'static Kind {
+        crate::waits::kind_named(&self.kind).unwrap_or(kinds::OTHER)
+    }
+
+    /// Whether it is an interpreter's lock.
+    pub fn is_gil(&self) -> bool {
+        self.properties().topic == Topic::Gil
+    }
 }
 
 /// One wait.

@@ -8,6 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod pyspy;
 mod spins;
 mod subject;
 mod working;
@@ -27,6 +28,7 @@ use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
 use crate::verdict::{self, Judgement, Look};
+use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
 use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
@@ -262,8 +264,7 @@ type Switches = HashMap<i32, u64>;
 fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) -> bool {
     // A stop and the release after it add two (measured), and so does one round of the thread's own code.
     const OF_A_STOP: u64 = 2;
-    const IN_FLIGHT: [&str; 3] = ["pipe", "socket", "eventfd"];
-    let waiters = now.iter().filter(|(_, resource, _)| IN_FLIGHT.contains(&resource.kind)).filter_map(
+    let waiters = now.iter().filter(|(_, resource, _)| resource.kind.topic == Topic::Data).filter_map(
         |(waiter, ..)| match waiter {
             Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
             _ => None,
@@ -363,7 +364,7 @@ fn name_frames(
         });
         analysis.threads[position] = threads::merge(process, &symbols[position], stacks.collect(), Some(python));
     }
-    if analysis.observations.waits.iter().any(|wait| waits::cuda::KINDS.contains(&wait.resource.kind)) {
+    if analysis.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {
         analysis.gpu = subject.gpu(image);
     }
     analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref());

@@ -208,7 +208,7 @@ fn machine_words(line: &str) -> Option<String> {
     let spaceless: String = line.chars().filter(|letter| !letter.is_whitespace()).collect();
     let digits_behind = |text: &str| {
         let (_, rest) = spaceless.split_once(text)?;
-        rest.starts_with(|letter: char| letter.is_ascii_digit() || letter == '-').then(|| format!("{text}{rest}"))
+        rest.starts_with(|letter: char| letter.is_ascii_digit()).then(|| format!("{text}{rest}"))
     };
     ["call.number==", "call.number!=", "raw.number==", "system_call==", "system_call(", "system_call:", "Register("]
         .into_iter()

@@ -13,6 +13,7 @@ mod generate;
 mod manual;
 mod monitor;
 mod output;
+mod private_file;
 mod progress;
 mod run;
 mod schema;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{CliError, ReportArguments, output};
+use super::{CliError, ReportArguments, output, private_file};
 use crate::analysis::Outcome;
 use crate::render::junit::{self, HungTest, TestResult};
 use crate::render::{self, Detail, Format, Style, github, markdown};
@@ -61,7 +61,7 @@ impl Teller {
     /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
     pub(super) fn forget_the_last_run(&self) {
         if let Some(file) = &self.junit {
-            let _ = std::fs::remove_file(file);
+            private_file::forget(file);
         }
     }
 
@@ -187,8 +187,7 @@ fn writable(path: &Path) -> Result<PathBuf, CliError> {
     let refused = |error: std::io::Error| CliError::new(format!("cannot write to `{}`: {error}", path.display()));
     std::fs::create_dir_all(path).map_err(refused)?;
     let path = path.canonicalize().map_err(refused)?;
-    let probe = path.join(format!(".lockscope-{}", std::process::id()));
-    std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(refused)?;
+    private_file::probe(&path).map_err(refused)?;
     Ok(path)
 }
 

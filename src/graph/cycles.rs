@@ -11,6 +11,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use super::{Edge, WaitGraph, proves_hold, proves_wait};
+use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Party, ResourceKey};
 
 /// How many cycles are given in full.
@@ -60,9 +61,9 @@ impl Cycle {
         self.edges.iter().flat_map(|edge| [edge.waiter.clone(), edge.holder.clone()])
     }
 
-    /// Whether it goes through a resource of this kind.
-    pub fn has_kind(&self, kind: &str) -> bool {
-        self.edges.iter().any(|edge| edge.resource.kind == kind)
+    /// Whether one of its waits is about this.
+    pub fn is_about(&self, topic: Topic) -> bool {
+        self.edges.iter().any(|edge| edge.resource.kind.topic == topic)
     }
 
     /// Whether threads or processes of more than one process take part.

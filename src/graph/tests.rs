@@ -5,7 +5,11 @@ use crate::image::Addr;
 use crate::waits::{Gone, Resource, ResourceKey, Scope};
 
 fn key(number: u64) -> ResourceKey {
-    ResourceKey { kind: "pthread_mutex", scope: Scope::Process(0), address: Addr(0x1000 + number * 0x40) }
+    ResourceKey {
+        kind: crate::waits::kinds::PTHREAD_MUTEX,
+        scope: Scope::Process(0),
+        address: Addr(0x1000 + number * 0x40),
+    }
 }
 
 fn thread(tid: i32) -> Party {

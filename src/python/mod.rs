@@ -2,16 +2,14 @@
 //!
 //! In: memory, modules and symbols of a process. Out: [`Python`], owned and plain: addresses, anchors on the C
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
-//! authoritative; py-spy (live processes only) adds what the walk could not name. It decodes no waits.
+//! authoritative. It decodes no waits and knows no merged stack.
 
 pub(crate) mod inspect;
 mod layout;
 pub(crate) mod library;
 mod lines;
-mod merge;
 mod names;
 pub(crate) mod objects;
-pub mod pyspy;
 mod runtime;
 pub(crate) mod values;
 mod walk;
@@ -19,7 +17,7 @@ mod walk;
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::symbols::Symbols;
 
-pub use merge::merge;
+pub(crate) use walk::kernel_thread;
 
 impl Python {
     /// A runtime whose structures were not read.
@@ -209,7 +207,9 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
 
 /// Walk whatever stands at `runtime` by the layout of one of the known versions: for the fuzzers.
 pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) -> Python {
-    let (number, layout) = layout::FIXED[version % layout::FIXED.len()];
+    let Some(&(number, layout)) = layout::FIXED.iter().cycle().nth(version % layout::FIXED.len()) else {
+        return Python::unreadable((0, 0, 0));
+    };
     let mut python = Python::unreadable((number.0, number.1, 0));
     python.runtime = runtime;
     walk_all(image, &mut python, layout);

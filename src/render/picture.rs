@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::{NO_BREAK, View, lost_owner};
 use crate::report::{Certainty, Hold, Report};
+use crate::waits::kinds::Kind;
 
 /// The graph of a report.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl Picture {
         let touched = touched_by(&links, &home);
         let mut between = Vec::new();
         for resource in &report.resources {
-            let shape = shape_of(&resource.kind);
+            let shape = shape_of(resource.properties());
             let one = node(&resource.id, &view.resource_name(&resource.id), shape);
             let by = touched.get(&resource.id);
             if framed && (shape == Shape::Outside || by.is_some_and(|by| by.len() > 1)) {
@@ -221,14 +222,8 @@ impl Picture {
     }
 }
 
-fn shape_of(kind: &str) -> Shape {
-    match kind {
-        "process" | "pipe" | "socket" | "eventfd" | "file_lock" | "sysv_semaphore" | "timer" | "stdin" | "other" => {
-            Shape::Outside
-        }
-        kind if kind.starts_with("cuda_") => Shape::Outside,
-        _ => Shape::Resource,
-    }
+fn shape_of(kind: &Kind) -> Shape {
+    if kind.is_outside() { Shape::Outside } else { Shape::Resource }
 }
 
 /// Nodes and links of all cycles.
@@ -350,7 +345,7 @@ mod tests {
     fn many_equal_waiters_are_one_node_and_idle_threads_none() {
         let mut report = seed();
         let cycle = Picture::of(&report).links.iter().filter(|link| link.red).count();
-        let gil = report.resources.iter().find(|one| one.kind == "gil").expect("a GIL").id.clone();
+        let gil = report.resources.iter().find(|one| one.is_gil()).expect("a GIL").id.clone();
         let wait = report.waits[0].clone();
         for tid in 600..700 {
             report.waits.push(crate::report::Wait { tid: Some(tid), resource: gil.clone(), ..wait.clone() });

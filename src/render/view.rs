@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::python::library;
-use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait, held};
+use crate::report::{Certainty, Frame, Hold, Needs, Process, Report, Resource, Thread, Wait};
+use crate::waits::kinds::Holding;
 
 /// Stands for a space inside a name until the lines are broken.
 pub(super) const NO_BREAK: char = '\u{a0}';
@@ -112,7 +113,7 @@ impl<'a> View<'a> {
     pub(super) fn resource_name(&self, id: &str) -> String {
         let Some(resource) = self.resource(id) else { return keep_together(&format!("resource {id}")) };
         let label = if resource.label.is_empty() { resource.kind.as_str() } else { resource.label.as_str() };
-        if resource.kind == "gil" {
+        if resource.is_gil() {
             return if label.starts_with("the ") { label.to_string() } else { format!("the {label}") };
         }
         match &resource.address {
@@ -138,8 +139,8 @@ impl<'a> View<'a> {
 
     /// What somebody is to a resource that he is said to have: "holds the GIL", "belongs to child process 12".
     pub(super) fn held(&self, id: &str) -> String {
-        let kind = self.resource(id).map_or("", |resource| resource.kind.as_str());
-        held(kind, &self.resource_name(id))
+        let holding = self.resource(id).map_or(Holding::Holds, |resource| resource.properties().holding);
+        holding.held(&self.resource_name(id))
     }
 
     /// `holds rwlock 0x33b84080 (write)`.
@@ -147,8 +148,7 @@ impl<'a> View<'a> {
         let mode = hold.mode.as_ref().map(|mode| format!(" ({mode})")).unwrap_or_default();
         let name = self.resource_name(&hold.resource);
         if hold.certainty == Certainty::Candidate {
-            let may =
-                if self.resource(&hold.resource).is_some_and(|r| r.kind == "py_condition") { "set" } else { "hold" };
+            let may = self.resource(&hold.resource).map_or(Holding::Holds, |one| one.properties().holding).infinitive();
             return format!("may {may} {name}{mode}");
         }
         format!("{}{mode}", self.held(&hold.resource))
@@ -167,7 +167,7 @@ impl<'a> View<'a> {
                 let place = place(callback).map(|place| format!(" at {place}")).unwrap_or_default();
                 return Some(format!("its callback {}{place}", function_name(callback)));
             }
-            let gil = self.resource(&wait.resource).is_some_and(|resource| resource.kind == "gil");
+            let gil = self.resource(&wait.resource).is_some_and(|resource| resource.is_gil());
             if gil && thread.frames[outer..].iter().take_while(|f| f.kind != "python").any(is_driver_call) {
                 let call = function_name(&thread.frames[self.api_frame(thread, index)]);
                 return Some(format!("its callback, on the way into Python ({call})"));

@@ -195,3 +195,48 @@ fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: 
     };
     NativeStack { frames, end }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_a_guess_is_a_guess() {
+        use Trust::{Cfi, Context, FramePointer, Leaf, Scan};
+        let behind = |steps: &[Trust]| steps.iter().fold(Context, |trust, step| trust.then(*step));
+        assert_eq!(behind(&[Cfi, Cfi]), Cfi);
+        assert_eq!(behind(&[Scan, Cfi, Cfi]), Scan);
+        assert_eq!(behind(&[FramePointer, Cfi]), FramePointer);
+        assert_eq!(behind(&[FramePointer, Scan, FramePointer]), Scan);
+        assert_eq!(behind(&[Leaf]), Leaf);
+        assert_eq!(behind(&[Leaf, Cfi]), Cfi, "the return address of a leaf is no guess");
+        assert_eq!(behind(&[Leaf, FramePointer, Cfi]), FramePointer);
+        let words = [Context, Cfi, Leaf, FramePointer, Scan].map(Trust::as_str);
+        assert_eq!(words, ["cfi", "cfi", "scan", "frame-pointer", "scan"]);
+    }
+
+    #[test]
+    fn a_leaf_is_found_again_in_a_saved_stack() {
+        let architecture = Architecture::X86_64;
+        let frame = |sp: u64, trust| NativeFrame {
+            pc: Addr(1),
+            lookup: Addr(1),
+            sp: Addr(sp),
+            cfa: None,
+            registers: RegisterSet::new(architecture),
+            trust,
+            signal: false,
+        };
+        let saved = |second: u64, trust| {
+            let frames = vec![frame(0x1000, Trust::Context), frame(second, trust)];
+            let json = serde_json::to_string(&NativeStack { frames, end: StackEnd::Bottom }).expect("JSON");
+            assert!(!json.contains("Leaf"), "older readers know no such word");
+            let mut read: NativeStack = serde_json::from_str(&json).expect("a stack");
+            read.recognise_leaf(architecture);
+            read.frames[1].trust
+        };
+        assert_eq!(saved(0x1008, Trust::Leaf), Trust::Leaf);
+        assert_eq!(saved(0x1010, Trust::Scan), Trust::Scan);
+        assert_eq!(saved(0x1008, Trust::Cfi), Trust::Cfi);
+    }
+}

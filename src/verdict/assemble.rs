@@ -115,7 +115,7 @@ fn resource(look: &Look<'_>, names: &Names<'_>, key: &crate::waits::ResourceKey)
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
     report::Resource {
         id: names.resource_id(key),
-        kind: key.kind.into(),
+        kind: key.kind.name.into(),
         process: names.process_id(home(look, key)),
         address: hex(key.address),
         label,

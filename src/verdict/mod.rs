@@ -19,6 +19,7 @@ use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Verdict};
 use crate::threads::Thread;
+use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
 pub use findings::{Example, Explanation, Fix, Requirement, Toolkit, explain, explanations};
 use names::Names;
@@ -228,7 +229,7 @@ fn once_for_all_ways(look: &Look<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
 
 /// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.
 fn begin_at_the_gil(mut cycle: Cycle) -> Cycle {
-    if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind == "gil") {
+    if let Some(waits_for_gil) = cycle.edges.iter().position(|edge| edge.resource.kind.topic == Topic::Gil) {
         let count = cycle.edges.len();
         cycle.edges.rotate_left((waits_for_gil + 1) % count);
     }

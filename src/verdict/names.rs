@@ -9,6 +9,7 @@ use super::Look;
 use crate::python::library;
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
+use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Wait, cuda};
 
 /// Names and ids for one look.
@@ -145,23 +146,23 @@ impl<'a> Names<'a> {
     pub fn resource(&self, key: &ResourceKey) -> String {
         let described = self.look.observations.resource(key);
         match described.map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
-            Some(label) if key.kind == "gil" => format!("the {label}"),
+            Some(label) if key.kind.topic == Topic::Gil => format!("the {label}"),
             Some(label) => label.to_string(),
-            None if key.kind == "gil" => "the GIL".into(),
-            None => format!("{} {}", key.kind.replace('_', " "), key.address),
+            None if key.kind.topic == Topic::Gil => "the GIL".into(),
+            None => format!("{} {}", key.kind.noun, key.address),
         }
     }
 
     /// What a holder is to a resource: "holds the GIL", "belongs to child process 12".
     pub fn held(&self, key: &ResourceKey) -> String {
-        crate::report::held(key.kind, &self.resource(key))
+        key.kind.holding.held(&self.resource(key))
     }
 
     /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
     pub fn waited_for(&self, wait: &Wait) -> String {
         let label = self.resource(&wait.resource);
         match wait.mode {
-            Some(mode) if wait.resource.kind != "gil" => format!("{label} ({mode})"),
+            Some(mode) if wait.resource.kind.topic != Topic::Gil => format!("{label} ({mode})"),
             _ => label,
         }
     }

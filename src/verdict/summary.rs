@@ -9,6 +9,7 @@ use super::findings::Context;
 use crate::graph::{Cycle, Root};
 use crate::report::Verdict;
 use crate::threads::{is_own_work, role};
+use crate::waits::kinds::Topic;
 use crate::waits::{Gone, Hold, Party, ResourceKey, cuda};
 
 /// Ends of chains that the sentence names.
@@ -44,7 +45,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
         let wait = edge.wait.map(|wait| &context.look.observations.waits[wait]);
         let wanted = wait.map_or_else(|| names.resource(&edge.resource), |wait| names.waited_for(wait));
         let mut call = names.call(&edge.waiter, wait.and_then(|wait| wait.frame));
-        if edge.resource.kind == "gil" {
+        if edge.resource.kind.topic == Topic::Gil {
             // The function that waits for the GIL is the interpreter's own and says nothing.
             call.api = None;
         }
@@ -62,17 +63,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
         } else if position == 0 {
             format!("{who} {} and {waits}", names.held(&before.resource))
         } else {
-            let verb = match before.resource.kind {
-                "pipe" | "socket" | "eventfd" => "has its other end",
-                "pthread_barrier" => "has yet to come there",
-                "sysv_semaphore" => "took its last unit",
-                "py_condition" => "is to set that",
-                "cuda_stream" | "cuda_event" | "cuda_device" => "runs a host function that this waits for",
-                "process" => "belongs to that",
-                "thread" | "py_thread" => "is that",
-                _ => "holds that",
-            };
-            format!("{who} {verb} and {waits}")
+            format!("{who} {} and {waits}", before.resource.kind.holding.held_that())
         });
     }
     parts.join("; ") + "."
@@ -111,9 +102,6 @@ fn waits_itself(context: &Context<'_>, hold: &Hold) -> Option<String> {
     ))
 }
 
-/// Kinds whose waiters wait to be woken, not for a lock.
-const WOKEN: [&str; 4] = ["py_condition", "pthread_cond", "semaphore", "pthread_barrier"];
-
 /// An owner without an id.
 const UNNAMED: &str = "its owner";
 
@@ -133,7 +121,7 @@ pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> 
     let why = match orphan.gone {
         Gone::Exited => format!("{owner} exited without releasing it"),
         Gone::LeftInParent if owner == UNNAMED => {
-            let was = if WOKEN.contains(&hold.resource.kind) { "was to wake it" } else { "held it" };
+            let was = if hold.resource.kind.is_wake_up() { "was to wake it" } else { "held it" };
             format!("whoever {was} is a thread of the parent process, and fork copies no other threads")
         }
         Gone::LeftInParent => {

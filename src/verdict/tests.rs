@@ -36,6 +36,7 @@ struct Scene {
 }
 
 fn key(kind: &'static str) -> ResourceKey {
+    let kind = crate::waits::kind_named(kind).expect("a kind that a family lists");
     ResourceKey { kind, scope: Scope::Process(0), address: Addr(0x1000) }
 }
 

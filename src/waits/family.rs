@@ -16,6 +16,7 @@ use crate::python::Python;
 use crate::symbols::Symbols;
 pub use crate::symbols::plain_name;
 use crate::threads::Thread;
+use crate::waits::Kind;
 
 /// What the families may look at in one process.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +150,10 @@ pub trait Family: Sync {
     /// Its name.
     fn name(&self) -> &'static str;
 
+    /// The kinds of the resources that it decodes: rows of [`kinds`](super::kinds), or rows of its own beside its
+    /// decoder. A resource of a kind that no family lists fails every test that meets it.
+    fn kinds(&self) -> &'static [&'static Kind];
+
     /// What `thread` waits for; `below` is what the lower families made of it. `None`: nothing better to say.
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded>;
 
@@ -160,6 +165,11 @@ pub trait Family: Sync {
 /// The families, lowest first. A new one is a folder and a line here.
 const FAMILIES: [&dyn Family; 4] =
     [&super::kernel::Kernel, &super::libc::Libc, &super::cuda::Cuda, &super::cpython::Cpython];
+
+/// The row of a kind by its name in the JSON contract.
+pub fn kind_named(name: &str) -> Option<&'static Kind> {
+    FAMILIES.iter().flat_map(|family| family.kinds()).find(|kind| kind.name == name).copied()
+}
 
 /// Frames searched for the call that waits: the wait is at the innermost end.
 const API_FRAMES: usize = 16;
@@ -199,6 +209,9 @@ pub fn observe(contexts: &[Context<'_>]) -> Observations {
         family.holds(&look, &found, &mut out);
     }
     super::standstill::find(&look, &found, &mut out);
+    for resource in &out.resources {
+        debug_assert!(kind_named(resource.key.kind.name).is_some(), "no family lists the kind {}", resource.key.kind);
+    }
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
     out
@@ -212,7 +225,7 @@ pub fn add_resource(out: &mut Observations, resource: &Resource) {
 }
 
 /// The first wait for each resource of one of `kinds`: holders of a resource are looked up once.
-pub fn waited<'f>(waits: &'f [Found], kinds: &[&str]) -> Vec<&'f Found> {
+pub fn waited<'f>(waits: &'f [Found], kinds: &[&Kind]) -> Vec<&'f Found> {
     let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
     waits
         .iter()
@@ -254,7 +267,7 @@ pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
 
 /// The identity of an object at `address`; in shared memory the address differs from process to process and
 /// is left out.
-pub fn key(process: &Process<'_>, kind: &'static str, address: Addr) -> ResourceKey {
+pub fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> ResourceKey {
     let scope = scope(process, address);
     let address = if matches!(scope, Scope::Shared(..)) { Addr(0) } else { address };
     ResourceKey { kind, scope, address }

@@ -9,6 +9,7 @@ pub mod cuda;
 pub mod facts;
 pub mod family;
 pub mod kernel;
+pub mod kinds;
 pub mod libc;
 pub mod owner;
 mod standstill;
@@ -16,7 +17,8 @@ mod standstill;
 use crate::image::{Addr, Gap};
 
 pub use facts::{Process, ThreadFacts};
-pub use family::{Context, Decoded, Family, Look, observe};
+pub use family::{Context, Decoded, Family, Look, kind_named, observe};
+pub use kinds::Kind;
 
 /// How sure a wait or a hold is.
 #[derive(
@@ -56,8 +58,8 @@ pub enum Scope {
 /// A node of the graph that is not a thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKey {
-    /// A kind of the JSON contract: `pthread_mutex`, `gil`, ...
-    pub kind: &'static str,
+    /// What it is.
+    pub kind: &'static Kind,
     /// Where it lives.
     pub scope: Scope,
     /// Its address, or 0 for one that has none.

@@ -10,23 +10,7 @@ use super::libc::initialisers;
 use super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
 use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
 use crate::image::{Gap, TaskState};
-
-/// What only threads of the process give, and nobody owns: somebody must come and wake.
-const WAKE_UPS: &[&str] = &["pthread_cond", "semaphore", "futex", "pthread_barrier", "py_condition", "py_lock"];
-/// What threads of the process hold, or are.
-const OWNED: &[&str] = &[
-    "pthread_mutex",
-    "pthread_rwlock",
-    "thread",
-    "pthread_once",
-    "static_guard",
-    "stdio_file",
-    "py_rlock",
-    "py_thread",
-    "py_import_lock",
-    "py_mutex",
-    "gil",
-];
+use crate::waits::kinds::{self, Giver};
 
 /// Add what nobody is left to give.
 pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
@@ -41,7 +25,7 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
         }
         let living = living(process);
         let wanted: Vec<&Found> =
-            own.iter().filter(|found| WAKE_UPS.contains(&found.decoded.resource.key.kind)).collect();
+            own.iter().filter(|found| found.decoded.resource.key.kind.giver == Giver::AnyThread).collect();
         // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
         let runs_python =
             |found: &&&Found| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());
@@ -94,10 +78,10 @@ fn stands_still(process: &Process<'_>, own: &[Found]) -> bool {
         let Found { decoded, .. } = found;
         let key = &decoded.resource.key;
         matches!(key.scope, Scope::Process(_))
-            && (WAKE_UPS.contains(&key.kind) || OWNED.contains(&key.kind))
+            && key.kind.giver != Giver::Outside
             && !decoded.timed
             && !decoded.spinning
-            && (decoded.needs == Needs::All || key.kind == "py_condition")
+            && (decoded.needs == Needs::All || key.kind == kinds::PY_CONDITION)
     };
     own.iter().all(inside)
         && process.threads.iter().enumerate().all(|(position, thread)| {

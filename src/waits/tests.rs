@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
 /// The waits of `tid` as (kind, address).
 fn waits_of(seen: &Observations, tid: i32) -> Vec<(&'static str, u64)> {
     let of = |w: &&super::Wait| w.waiter == Party::Thread(0, tid);
-    seen.waits.iter().filter(of).map(|w| (w.resource.kind, w.resource.address.0)).collect()
+    seen.waits.iter().filter(of).map(|w| (w.resource.kind.name, w.resource.address.0)).collect()
 }
 
 fn gap(seen: &Observations, text: &str) -> bool {
@@ -405,20 +405,20 @@ fn a_restarted_call_that_may_be_no_futex_stays_in_sight() {
     let mut made = process();
     made.set(0, number(&calls::RESTART_SYSCALL), -516, [LOCK, 9, 1000, 0, 0, 0]);
     let seen = look(vec![made]);
-    assert_eq!((seen.waits[0].resource.kind, seen.waits[0].timed), ("other", true));
+    assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), ("system_call", true));
 }
 
 #[test]
 fn other_system_calls() {
     type Case = (&'static SystemCall, i64, [u64; 6], &'static str, bool);
     let cases: [Case; 9] = [
-        (&calls::READ, -512, [3, 0, 0, 0, 0, 0], "other", false),
+        (&calls::READ, -512, [3, 0, 0, 0, 0, 0], "descriptor", false),
         (&calls::READ, -512, [0, 0, 0, 0, 0, 0], "stdin", false),
-        (&calls::POLL, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "other", false),
-        (&calls::POLL, -516, [LOCK, 1, 1000, 0, 0, 0], "other", true),
+        (&calls::POLL, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "events", false),
+        (&calls::POLL, -516, [LOCK, 1, 1000, 0, 0, 0], "events", true),
         (&calls::CLOCK_NANOSLEEP, -516, [1, 0, 0, 0, 0, 0], "timer", true),
         (&calls::RESTART_SYSCALL, -516, [1, 0, 0, 0, 0, 0], "timer", true),
-        (&calls::EPOLL_WAIT, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "other", false),
+        (&calls::EPOLL_WAIT, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "events", false),
         (&calls::WAIT4, -512, [55, 0, 0, 0, 0, 0], "process", false),
         (&calls::FLOCK, -512, [3, 2, 0, 0, 0, 0], "file_lock", false),
     ];
@@ -427,7 +427,7 @@ fn other_system_calls() {
         made.set(0, number(call), result, arguments);
         let seen = look(vec![made]);
         assert_eq!(seen.waits.len(), 1, "{}", call.name);
-        assert_eq!((seen.waits[0].resource.kind, seen.waits[0].timed), (kind, timed), "{}", call.name);
+        assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), (kind, timed), "{}", call.name);
     }
     let mut made = process();
     made.set(0, number(&calls::WAIT4), 55, [55, 0, 0, 0, 0, 0]);

@@ -2,8 +2,10 @@
  * Each names its threads, prints "READY pids=P[,P2]" and ends by SIGALRM after two minutes. The table of what is true
  * of each case stands in tests/integration/native.rs. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +196,40 @@ static void pshared(void) {
     pthread_mutex_lock(&locks[1 - mine]);
 }
 
+/* A thread holds a lock and waits for a post that nobody can send; another waits for the lock. Of which kind the lock
+ * is must make no difference: a mutex here, the dynamic loader's in the case after it. */
+static sem_t never_posted;
+static void *wait_with_lock(void *unused) {
+    pthread_mutex_lock(&ledger_lock);
+    pthread_barrier_wait(&both);
+    sem_wait(&never_posted);
+    return unused;
+}
+static void *want_lock(void *unused) {
+    pthread_barrier_wait(&both);
+    pthread_mutex_lock(&ledger_lock);
+    return unused;
+}
+static void mutex_behind_semaphore(void) {
+    pthread_barrier_init(&both, 0, 2);
+    sem_init(&never_posted, 0, 0);
+    pthread_t holder = start("holder", wait_with_lock, 0);
+    start("wants", want_lock, 0);
+    ready("READY pids=%d\n", getpid(), 0);
+    pthread_join(holder, 0);
+}
+
+static void *load(void *library) {
+    dlopen(library, RTLD_NOW);
+    return library;
+}
+static void loader_behind_semaphore(char *library) {
+    pthread_t holder = start("holder", load, library);
+    start("wants", load, library);
+    ready("READY pids=%d\n", getpid(), 0);
+    pthread_join(holder, 0);
+}
+
 /* Healthy ones. */
 static volatile unsigned long turns;
 static void *contend(void *unused) {
@@ -239,6 +275,8 @@ int main(int count, char **words) {
     else if (!strcmp(name, "exit-holding")) exit_holding();
     else if (!strcmp(name, "fork-held")) fork_held();
     else if (!strcmp(name, "pshared")) pshared();
+    else if (!strcmp(name, "mutex-behind-semaphore")) mutex_behind_semaphore();
+    else if (!strcmp(name, "loader-behind-semaphore") && count > 2) loader_behind_semaphore(words[2]);
     else if (!strcmp(name, "contention")) contention();
     else if (!strcmp(name, "idle-workers")) idle_workers();
     else return 2;

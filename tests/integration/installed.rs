@@ -1,4 +1,5 @@
-//! What scripts/archive has packed: the program runs without anything around it, and man and the shells read what comes with it.
+//! What scripts/release/archive has packed: the program runs without anything around it, and man and the shells read what
+//! comes with it.
 //!
 //! LOCKSCOPE_ARCHIVE is the archive.
 

@@ -1,5 +1,5 @@
-//! The recipes of scripts/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in the
-//! folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
+//! The recipes of scripts/ship/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in
+//! the folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
 
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +43,7 @@ fn mpirun() {
 #[test]
 fn torchrun() {
     if !tools().join("torchrun").exists() {
-        return println!("not tried: torchrun, scripts/test-tools FOLDER torch installs it");
+        return println!("not tried: torchrun, scripts/check/test-tools FOLDER torch installs it");
     }
     let script = "import os, sys, time, unittest\nif os.environ['RANK'] == '0':\n    unittest.main('test_locks', argv=sys.argv)\n\
                   time.sleep(100 if 'hang' in sys.argv else 0)\n";

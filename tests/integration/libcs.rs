@@ -162,7 +162,7 @@ fn every_wait_of_every_glibc() {
                 cases.push((Library { name, root: Some(root.clone()) }, programs.to_vec()));
             }
         }
-        None => println!("skip: no root file system with a compiler; see scripts/other-libcs"),
+        None => println!("skip: no root file system with a compiler; see scripts/check/other-libcs"),
     }
     for (library, programs) in &cases {
         for program in programs {

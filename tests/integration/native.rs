@@ -206,6 +206,19 @@ fn a_process_in_a_namespace_of_its_own() {
     }
 }
 
+/// The kind of a lock decides nothing: a thread that waits for ever keeps the loader's as it keeps a mutex.
+#[test]
+fn a_lock_of_any_kind_behind_a_wait_without_end_is_stuck() {
+    let program = compile("native/deadlocks.c", "deadlocks", &[]);
+    let library = compile("native/waits_when_loaded.c", "waits_when_loaded.so", &["-shared", "-fPIC"]);
+    for (case, lock) in [("mutex-behind-semaphore", "ledger_lock"), ("loader-behind-semaphore", "loader's lock")] {
+        let target = Target::start(Command::new(&program).arg(case).arg(&library)).settle(3);
+        let look = attach(&target.pids, &[]);
+        assert_eq!(look.verdict(), "stuck", "{case}: {}", look.text);
+        assert!(look.text.contains(lock) && look.text.contains("sem_wait"), "{case}: {}", look.text);
+    }
+}
+
 #[test]
 fn a_program_whose_file_is_gone() {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);

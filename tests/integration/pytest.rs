@@ -1,6 +1,6 @@
 //! The Python package: a wheel in fresh environments, and its plugin with pytest alone, with xdist and below `lockscope run`.
 //!
-//! LOCKSCOPE_WHEEL is what scripts/wheel has built, LOCKSCOPE_TEST_TOOLS the folder of pytest and its like.
+//! LOCKSCOPE_WHEEL is what scripts/release/wheel has built, LOCKSCOPE_TEST_TOOLS the folder of pytest and its like.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -206,7 +206,7 @@ fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
         let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
         // Without the address: a pool's 64 condition variables are one group.
         let label = match view.resource(&wait.resource) {
-            Some(resource) if resource.kind != "gil" && !resource.label.is_empty() => without_address(&resource.label),
+            Some(resource) if !resource.is_gil() && !resource.label.is_empty() => without_address(&resource.label),
             _ => view.resource_name(&wait.resource),
         };
         let label = match waits.len() {

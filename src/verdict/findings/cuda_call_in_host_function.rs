@@ -6,6 +6,7 @@ use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolki
 use crate::graph::CycleEdge;
 use crate::report::Severity;
 use crate::waits::Party;
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -92,5 +93,5 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 fn waits_in_driver(context: &Context<'_>, edge: &CycleEdge) -> bool {
     let mut frames =
         context.names.frames(&edge.waiter).iter().skip(context.frame_of(edge)).skip_while(|frame| is_libc(frame));
-    edge.resource.kind != "gil" && frames.next().is_some_and(|frame| context.names.is_driver(frame))
+    edge.resource.kind.topic != Topic::Gil && frames.next().is_some_and(|frame| context.names.is_driver(frame))
 }

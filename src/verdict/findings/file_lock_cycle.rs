@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -44,5 +45,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| cycle.has_kind("file_lock"))
+    context.cycle_drafts(|cycle| cycle.is_about(Topic::FileLock))
 }

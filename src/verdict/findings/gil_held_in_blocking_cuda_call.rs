@@ -4,7 +4,8 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
-use crate::waits::cuda;
+
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -63,9 +64,9 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
     let mut drafts = Vec::new();
-    for wait in seen.waits.iter().filter(|wait| cuda::KINDS.contains(&wait.resource.kind)) {
+    for wait in seen.waits.iter().filter(|wait| wait.resource.kind.is_gpu()) {
         let in_cycle = context.cycles.iter().any(|cycle| cycle.parties().any(|party| party == wait.waiter));
-        let gil = seen.holds.iter().find(|hold| hold.holder == wait.waiter && hold.resource.kind == "gil");
+        let gil = seen.holds.iter().find(|hold| hold.holder == wait.waiter && hold.resource.kind.topic == Topic::Gil);
         let Some(gil) = gil.filter(|_| !in_cycle) else { continue };
         let others = seen.waits.iter().filter(|other| other.resource == gil.resource);
         let others: Vec<_> = others.map(|other| other.waiter.clone()).collect();

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -65,7 +66,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| {
         context.gil_waiter(cycle).is_some_and(|edge| context.callback(edge).is_some())
-            && cycle.edges.iter().any(|edge| edge.resource.kind != "gil" && context.in_driver(edge))
+            && cycle.edges.iter().any(|edge| edge.resource.kind.topic != Topic::Gil && context.in_driver(edge))
     });
     for draft in &mut drafts {
         let Some(cycle) = draft.cycle.and_then(|position| context.cycles.get(position)) else { continue };
@@ -78,7 +79,9 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
                 callback.api
             );
         }
-        if let Some(other) = cycle.edges.iter().find(|edge| edge.resource.kind != "gil" && context.in_driver(edge)) {
+        if let Some(other) =
+            cycle.edges.iter().find(|edge| edge.resource.kind.topic != Topic::Gil && context.in_driver(edge))
+        {
             let who = context.names.party(&other.waiter);
             let who = who.split(" (").next().unwrap_or(&who).to_string();
             draft.help = vec![

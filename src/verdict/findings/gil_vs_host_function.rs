@@ -4,7 +4,6 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
-use crate::waits::cuda;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -65,7 +64,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     context.cycle_drafts(|cycle| {
-        let through_gpu = cycle.edges.iter().any(|edge| cuda::KINDS.contains(&edge.resource.kind));
+        let through_gpu = cycle.edges.iter().any(|edge| edge.resource.kind.is_gpu());
         context.gil_waiter(cycle).is_some_and(|edge| through_gpu || context.on_driver_thread(edge))
     })
 }

@@ -5,6 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::waits::cpython::EXTENSION;
+use crate::waits::kinds::{Giver, Topic, World};
 use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
@@ -75,9 +76,9 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let keeps = |waiter: &Party| {
             let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
             holds.find(|hold| {
-                let opposed = match hold.resource.kind {
-                    "gil" => !wanted.kind.starts_with("py_"),
-                    _ => wanted.kind.starts_with("py_") && is_native(context, &hold.resource),
+                let opposed = match hold.resource.kind.topic {
+                    Topic::Gil => wanted.kind.world != World::Python,
+                    _ => wanted.kind.world == World::Python && is_native(context, &hold.resource),
                 };
                 opposed && seen.waits.iter().any(|wait| wait.resource == hold.resource)
             })
@@ -102,6 +103,6 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 /// Whether a lock is one of native code: of libc, or an extension's own.
 fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
     let resource = || context.look.observations.resource(key);
-    matches!(key.kind, "pthread_mutex" | "pthread_rwlock")
+    key.kind.world == World::Native && key.kind.is_lock() && key.kind.giver == Giver::Holder
         || resource().is_some_and(|resource| resource.word(EXTENSION).is_some())
 }

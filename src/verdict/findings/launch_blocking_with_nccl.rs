@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::threads::Frame;
-use crate::waits::{Party, cuda};
+use crate::waits::Party;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -54,7 +54,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
     let mut drafts = Vec::new();
-    for wait in seen.waits.iter().filter(|wait| cuda::KINDS.contains(&wait.resource.kind)) {
+    for wait in seen.waits.iter().filter(|wait| wait.resource.kind.is_gpu()) {
         let Party::Thread(process, _) = wait.waiter else { continue };
         let Some(image) = context.look.image.processes.get(process) else { continue };
         let blocking = image.variable("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !matches!(value, "" | "0"));

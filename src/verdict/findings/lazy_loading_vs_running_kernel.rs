@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
+use crate::waits::kinds::Topic;
 use crate::waits::{Party, cuda};
 
 /// The finding's texts and its rule.
@@ -57,7 +58,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
     let mut drafts = Vec::new();
-    for wait in seen.waits.iter().filter(|wait| wait.resource.kind == "cuda_device") {
+    for wait in seen.waits.iter().filter(|wait| wait.resource.kind.topic == Topic::Gpu) {
         let Party::Thread(process, _) = wait.waiter else { continue };
         let call = context.names.call(&wait.waiter, wait.frame);
         if !call.api.as_deref().is_some_and(cuda::calls::loads_code) {

@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::graph::CycleEdge;
 use crate::report::Severity;
-use crate::waits::{Party, cuda};
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -68,7 +68,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| {
         cycle.edges.len() > 1
-            && !cycle.has_kind("gil")
+            && !cycle.is_about(Topic::Gil)
             && cycle.edges.iter().filter(|edge| is_wait_for_lock(edge) || is_gpu(edge)).count() >= 2
     });
     for draft in &mut drafts {
@@ -85,11 +85,9 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// A wait for the GPU, which waits for a host function.
 fn is_gpu(edge: &CycleEdge) -> bool {
-    cuda::KINDS.contains(&edge.resource.kind)
+    edge.resource.kind.is_gpu()
 }
 
-/// A task of asyncio waits for locks of asyncio only, which have no kind of their own.
 fn is_wait_for_lock(edge: &CycleEdge) -> bool {
-    let is_task = matches!(&edge.waiter, Party::Resource(key) if key.kind == "asyncio_task");
-    super::is_lock(edge.resource.kind) || is_task && edge.resource.kind == "other"
+    edge.resource.kind.is_lock()
 }

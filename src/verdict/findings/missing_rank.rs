@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::image::ProcessImage;
 use crate::report::Severity;
-use crate::waits::{Party, cuda};
+use crate::waits::Party;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -62,7 +62,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     }
     let waits_for_gpu = |position: usize| {
         let of_process = |party: &Party| matches!(party, Party::Thread(of, _) if *of == position);
-        seen.waits.iter().any(|wait| of_process(&wait.waiter) && cuda::KINDS.contains(&wait.resource.kind))
+        seen.waits.iter().any(|wait| of_process(&wait.waiter) && wait.resource.kind.is_gpu())
     };
     let (waiting, elsewhere): (Vec<usize>, Vec<usize>) =
         ranks.into_iter().partition(|position| waits_for_gpu(*position));

@@ -49,6 +49,7 @@ use crate::graph::{Cycle, CycleEdge};
 use crate::report::Finding;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::facts::is_c_library;
+use crate::waits::kinds::{Kind, Topic};
 use crate::waits::{Gone, Party, ResourceKey};
 pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
@@ -194,28 +195,6 @@ fn is_libc(frame: &Frame) -> bool {
     frame.module.as_deref().is_some_and(is_c_library)
 }
 
-/// Kinds that one thread holds and another waits for.
-fn is_lock(kind: &str) -> bool {
-    const LOCKS: [&str; 15] = [
-        "pthread_mutex",
-        "pthread_rwlock",
-        "pthread_spinlock",
-        "semaphore",
-        "loader_lock",
-        "malloc_arena",
-        "stdio_file",
-        "file_lock",
-        "sysv_semaphore",
-        "py_lock",
-        "py_rlock",
-        "py_mutex",
-        "py_import_lock",
-        "mp_lock",
-        "futex",
-    ];
-    LOCKS.contains(&kind)
-}
-
 impl Context<'_> {
     fn cycle_drafts(&self, is: impl Fn(&Cycle) -> bool) -> Vec<Draft> {
         let cycles = self.cycles.iter().enumerate().filter(|(_, cycle)| is(cycle));
@@ -253,7 +232,7 @@ impl Context<'_> {
     }
 
     /// The waits without end for resources of some kinds.
-    fn dead_end_drafts(&self, is: impl Fn(&str) -> bool) -> Vec<Draft> {
+    fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
         let ends = self.dead_ends.iter().filter(|end| is(seen.hopeless[end.hopeless].resource.kind));
         ends.map(|end| Draft {
@@ -279,7 +258,7 @@ impl Context<'_> {
 
     /// The edge that waits for a GIL.
     fn gil_waiter<'c>(&self, cycle: &'c Cycle) -> Option<&'c CycleEdge> {
-        cycle.edges.iter().find(|edge| edge.resource.kind == "gil")
+        cycle.edges.iter().find(|edge| edge.resource.kind.topic == Topic::Gil)
     }
 
     /// Whether the wait is inside a call of the driver: driver frames between it and the Python code that called.

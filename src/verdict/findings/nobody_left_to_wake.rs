@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
+use crate::waits::kinds::Waking;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -75,11 +76,11 @@ const NATIVE_HELP: [&str; 2] = [
 ];
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let mut drafts = context.dead_end_drafts(|kind| !super::pipe_without_writer::KINDS.contains(&kind));
+    let mut drafts = context.dead_end_drafts(|kind| kind.waking != Waking::Data);
     for draft in &mut drafts {
-        let help: &[&str] = match draft.resources.first().map(|key| key.kind) {
-            Some(kind) if kind.starts_with("py_") => &PYTHON_HELP,
-            Some("pthread_cond" | "semaphore" | "futex") => &NATIVE_HELP,
+        let help: &[&str] = match draft.resources.first().map(|key| key.kind.waking) {
+            Some(Waking::Python) => &PYTHON_HELP,
+            Some(Waking::Native) => &NATIVE_HELP,
             _ => &[],
         };
         draft.help = help.iter().map(|help| help.to_string()).collect();

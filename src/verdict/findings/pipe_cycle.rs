@@ -4,10 +4,9 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
+use crate::waits::kinds::Topic;
 
 /// What is written to at one end and read from at the other.
-const KINDS: [&str; 3] = ["pipe", "socket", "eventfd"];
-
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
     explanation: Explanation {
@@ -56,5 +55,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| KINDS.iter().any(|kind| cycle.has_kind(kind)))
+    context.cycle_drafts(|cycle| cycle.is_about(Topic::Data))
 }

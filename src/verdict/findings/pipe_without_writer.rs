@@ -4,9 +4,7 @@
 
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
-
-/// What has two ends.
-pub(super) const KINDS: [&str; 2] = ["pipe", "socket"];
+use crate::waits::kinds::Waking;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -54,5 +52,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.dead_end_drafts(|kind| KINDS.contains(&kind))
+    context.dead_end_drafts(|kind| kind.waking == Waking::Data)
 }

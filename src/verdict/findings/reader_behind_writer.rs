@@ -5,6 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::report::Severity;
 use crate::waits::Wait;
+use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -45,7 +46,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
-    let rwlock = |wait: &&Wait, mode| wait.resource.kind == "pthread_rwlock" && wait.mode == Some(mode);
+    let rwlock = |wait: &&Wait, mode| wait.resource.kind.topic == Topic::ReadWriteLock && wait.mode == Some(mode);
     let mut drafts: Vec<Draft> = Vec::new();
     for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {
         // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock.

@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Explanation, Fix, Requirement, Rule, Toolkit};
 use crate::image::ProcessImage;
 use crate::report::Severity;
-use crate::waits::{Certainty, Party, Wait, cuda};
+use crate::waits::{Certainty, Party, Wait};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -71,7 +71,7 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
     let waits: Vec<&Wait> = seen
         .waits
         .iter()
-        .filter(|wait| cuda::KINDS.contains(&wait.resource.kind) && !is_held(wait))
+        .filter(|wait| wait.resource.kind.is_gpu() && !is_held(wait))
         .filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == position))
         .collect();
     if waits.is_empty() {

@@ -11,6 +11,7 @@ use crate::image::Addr;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
+use crate::waits::{Kind, kinds};
 
 /// Classes of the standard library that are waited for as a whole.
 const THINGS: &[&str] = &[
@@ -35,7 +36,7 @@ const MOST_FRAMES: usize = 12;
 /// What a wait is for.
 #[derive(Debug, Clone)]
 pub(super) struct Purpose {
-    pub(super) kind: &'static str,
+    pub(super) kind: &'static Kind,
     pub(super) address: Addr,
     pub(super) label: String,
     /// Words that the search for holders needs, and people.
@@ -82,11 +83,11 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadFacts<'_>, behind: Optio
 fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind) -> Option<Purpose> {
     let mut state = Vec::new();
     let kind = match &behind.what {
-        What::Lock | What::File(_) => "py_lock",
-        What::RecursiveLock | What::Recursive(_) => "py_rlock",
-        What::SimpleQueue => "py_condition",
-        What::SharedLock => "mp_lock",
-        What::Other(_) => "py_mutex",
+        What::Lock | What::File(_) => kinds::PY_LOCK,
+        What::RecursiveLock | What::Recursive(_) => kinds::PY_RLOCK,
+        What::SimpleQueue => kinds::PY_CONDITION,
+        What::SharedLock => kinds::MP_LOCK,
+        What::Other(_) => kinds::PY_MUTEX,
         What::End(ident) => {
             return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
@@ -139,7 +140,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     let name = inspector.name_of(object, outside).map(|name| format!(" `{name}`")).unwrap_or_default();
     let number = |name: &str| objects.attribute(object, name).and_then(|value| objects.unsigned(value));
     let mut purpose = Purpose {
-        kind: "py_condition",
+        kind: kinds::PY_CONDITION,
         address: condition,
         label: String::new(),
         state: vec![("object", object.0 as i64)],
@@ -196,7 +197,7 @@ fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose
     let name = objects.attribute(lock, "name").and_then(|name| objects.text(name));
     let owner = objects.attribute(lock, "owner").and_then(|owner| objects.unsigned(owner));
     Some(Purpose {
-        kind: "py_import_lock",
+        kind: kinds::PY_IMPORT_LOCK,
         address: lock,
         label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
         state: owner.map(|owner| ("owner", owner as i64)).into_iter().collect(),
@@ -217,7 +218,7 @@ fn join(
     let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
     let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
     Purpose {
-        kind: "py_thread",
+        kind: kinds::PY_THREAD,
         address,
         label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
         state: vec![("ident", ident as i64)],

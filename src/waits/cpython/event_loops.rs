@@ -12,6 +12,7 @@ use super::{EVENT_LOOP, Facts};
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::python::library::is_library;
+use crate::waits::kinds;
 
 /// Tasks of one process that waits are told of.
 const MOST_TASKS: usize = 256;
@@ -49,7 +50,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             let place = own_frame(facts, task);
             let name = place.as_ref().and_then(|frame| inspector.name_of(lock, std::iter::once(frame)));
             let resource = Resource {
-                key: key(process, "other", lock),
+                key: key(process, kinds::ASYNCIO_LOCK, lock),
                 process: process.context.process,
                 label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
                 state: Vec::new(),
@@ -110,7 +111,7 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &Found, out: &mut 
     let own: Vec<&Task> = facts.tasks().iter().filter(|task| task.tid == Some(tid)).collect();
     let name = process.threads[found.thread].name();
     let resource = Resource {
-        key: key(process, "other", stack[turn].address),
+        key: key(process, kinds::EVENT_LOOP, stack[turn].address),
         process: process.context.process,
         label: format!("the event loop of {name}"),
         state: vec![(EVENT_LOOP, own.len() as i64)],
@@ -128,7 +129,7 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &Found, out: &mut 
 
 fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     Resource {
-        key: key(process, "asyncio_task", task.object),
+        key: key(process, kinds::ASYNCIO_TASK, task.object),
         process: process.context.process,
         label: format!("task {}", task.name),
         state: Vec::new(),

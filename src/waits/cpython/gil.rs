@@ -8,6 +8,7 @@ use super::super::family::{Decoded, add_resource, exact_hold};
 use super::super::{Observations, Party, Resource, ResourceKey, Scope};
 use crate::image::{Addr, Gap};
 use crate::python::{Gil, Python};
+use crate::waits::kinds;
 
 /// `pthread_cond_t`.
 const COND_SIZE: u64 = 48;
@@ -118,7 +119,7 @@ fn resource(process: &Process<'_>, python: &Python, gil: &Gil) -> Resource {
         _ => "GIL".into(),
     };
     Resource {
-        key: ResourceKey { kind: "gil", scope: Scope::Process(process.context.process), address: gil.address },
+        key: ResourceKey { kind: kinds::GIL, scope: Scope::Process(process.context.process), address: gil.address },
         process: process.context.process,
         label,
         state: vec![

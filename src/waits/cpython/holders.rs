@@ -14,6 +14,7 @@ use super::{Facts, suspended, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::{AtHand, frames_of};
 use crate::python::objects::Objects;
+use crate::waits::kinds;
 
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
 const BYTE_FORM: u64 = 8;
@@ -29,22 +30,23 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
     let resource = &found.decoded.resource;
     let object = resource.key.address;
     let state = |name: &str| resource.word(name).map(|word| word as u64);
-    match resource.key.kind {
-        "py_rlock" => match facts.inspector.objects().field(object, OWNER) {
+    let kind = resource.key.kind;
+    match () {
+        () if kind == kinds::PY_RLOCK => match facts.inspector.objects().field(object, OWNER) {
             Some(Addr(0)) | None => {}
             Some(Addr(ident)) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
         },
-        "py_import_lock" => {
+        () if kind == kinds::PY_IMPORT_LOCK => {
             if let Some(ident) = state("owner") {
                 by_ident(look, facts, found, ident, format!("its attribute owner is {ident}"), out);
             }
         }
-        "py_lock" => match state("owner") {
+        () if kind == kinds::PY_LOCK => match state("owner") {
             Some(0) => {}
             Some(ident) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
             None => plain(look, waits, facts, found, out),
         },
-        "py_thread" => {
+        () if kind == kinds::PY_THREAD => {
             let position = state("ident").and_then(|ident| with_ident(process, facts, ident));
             if let Some(position) = position {
                 let thread = &process.threads[position];
@@ -53,7 +55,7 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
                 out.holds.push(exact_hold(&resource.key, holder, None, evidence));
             }
         }
-        "py_condition" => {
+        () if kind == kinds::PY_CONDITION => {
             let Some(future) = state("future") else {
                 return wakers::find(process, waits, facts, found, out);
             };
@@ -246,7 +248,7 @@ fn in_a_generator(
     let mut holders = facts.suspended().iter().filter(|one| one.locks.contains(&lock));
     let one = holders.next()?;
     let resource = Resource {
-        key: key(process, "other", one.generator),
+        key: key(process, kinds::PY_GENERATOR, one.generator),
         process: process.context.process,
         label: one.label.clone(),
         state: Vec::new(),

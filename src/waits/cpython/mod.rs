@@ -25,13 +25,15 @@ use super::{Handled, Needs, Observations, Party, Resource};
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
+use crate::waits::{Kind, kinds};
 use futures::Work;
 use suspended::Suspended;
 use tasks::Task;
 use with_blocks::Held;
 
 /// Kinds of this family's resources that threads wait for.
-const KINDS: &[&str] = &["py_lock", "py_rlock", "py_condition", "py_thread", "py_import_lock", "py_mutex"];
+const KINDS: &[&Kind] =
+    &[kinds::PY_LOCK, kinds::PY_RLOCK, kinds::PY_CONDITION, kinds::PY_THREAD, kinds::PY_IMPORT_LOCK, kinds::PY_MUTEX];
 
 /// In the state of a future whose work stands in the queue of a pool.
 pub(crate) const QUEUED: &str = "queued";
@@ -113,6 +115,24 @@ impl Family for Cpython {
         "cpython"
     }
 
+    fn kinds(&self) -> &'static [&'static Kind] {
+        &[
+            kinds::GIL,
+            kinds::PY_LOCK,
+            kinds::PY_RLOCK,
+            kinds::PY_MUTEX,
+            kinds::PY_IMPORT_LOCK,
+            kinds::PY_CONDITION,
+            kinds::PY_THREAD,
+            kinds::PY_STOP_THE_WORLD,
+            kinds::PY_GENERATOR,
+            kinds::MP_LOCK,
+            kinds::ASYNCIO_TASK,
+            kinds::ASYNCIO_LOCK,
+            kinds::EVENT_LOOP,
+        ]
+    }
+
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
         gil::decode(process, thread, below)
             .or_else(|| world::decode(process, thread, below))
@@ -127,11 +147,11 @@ impl Family for Cpython {
         for found in waited(waits, KINDS) {
             holders::find(look, waits, found, out);
         }
-        for found in waited(waits, &["mp_lock"]) {
+        for found in waited(waits, &[kinds::MP_LOCK]) {
             shared::find(look, found, out);
         }
         event_loops::find(look, waits, out);
-        for found in waited(waits, &["py_stop_the_world"]) {
+        for found in waited(waits, &[kinds::PY_STOP_THE_WORLD]) {
             world::holders(&look.processes[found.process], found, out);
         }
     }
@@ -160,7 +180,7 @@ fn object(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> O
         label: purpose.label,
         state: purpose.state,
     };
-    if purpose.kind == "mp_lock" {
+    if purpose.kind == kinds::MP_LOCK {
         // The same lock has an object in each process, and one place in shared memory.
         resource.key.scope = below.resource.key.scope.clone();
         resource.key.address = below.resource.key.address;

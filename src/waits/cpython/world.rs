@@ -10,6 +10,7 @@ use super::super::{Observations, Party, Resource};
 use super::behind;
 use crate::image::MemoryExt;
 use crate::python::{Python, PythonThread, StopTheWorld};
+use crate::waits::kinds;
 
 /// `PyThreadState.state`: attached to the interpreter, running or about to.
 const ATTACHED: i32 = 1;
@@ -28,7 +29,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
             stop.event, stop.requester, stop.countdown
         );
         let resource = Resource {
-            key: key(process, "py_stop_the_world", stop.event),
+            key: key(process, kinds::PY_STOP_THE_WORLD, stop.event),
             process: process.context.process,
             label: "the pause of all Python threads".into(),
             state: vec![(PAUSE, stop.countdown)],
@@ -41,7 +42,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
     let paused = own().find(|state| state.tstate + offset == entry.address)?;
     let stop = python.stops.iter().find(|stop| concerns(stop, paused))?;
     let resource = Resource {
-        key: key(process, "py_stop_the_world", stop.event + 1),
+        key: key(process, kinds::PY_STOP_THE_WORLD, stop.event + 1),
         process: process.context.process,
         label: "the end of the pause of all Python threads".into(),
         state: vec![(END, 1)],

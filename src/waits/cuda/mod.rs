@@ -20,13 +20,14 @@ use crate::arch::system_calls::SCHED_YIELD;
 use crate::code::Code;
 use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
+use crate::waits::{Kind, kinds};
 use calls::{Mode, On};
 use driver::CudaLibrary;
 use libraries::Libraries;
 use stacks::{Entry, Stack};
 
 /// Kinds of this family's resources.
-pub(crate) const KINDS: [&str; 3] = ["cuda_stream", "cuda_event", "cuda_device"];
+pub(crate) const KINDS: [&Kind; 3] = [kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE];
 
 /// In the state of what a library's own threads wait for when they have nothing to do.
 pub(crate) const IDLE: &str = "idle";
@@ -66,6 +67,10 @@ impl Family for Cuda {
         "cuda"
     }
 
+    fn kinds(&self) -> &'static [&'static Kind] {
+        &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_DRIVER_WORK]
+    }
+
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
         let stack = process.cuda.stacks(process).get(thread.position)?;
         let idle = stack.is_drivers_own && stack.host_function.is_none();
@@ -90,7 +95,7 @@ impl Family for Cuda {
         for found in waited(waits, &KINDS) {
             host_functions(&look.processes[found.process], found, out);
         }
-        for found in waited(waits, &["pthread_rwlock"]) {
+        for found in waited(waits, &[kinds::PTHREAD_RWLOCK]) {
             readers(&look.processes[found.process], found, out);
         }
     }
@@ -98,7 +103,7 @@ impl Family for Cuda {
 
 /// Whether the families below found a lock with owners.
 fn is_lock(below: &Decoded) -> bool {
-    matches!(below.resource.key.kind, "pthread_rwlock" | "pthread_mutex" | "gil")
+    [kinds::PTHREAD_RWLOCK, kinds::PTHREAD_MUTEX, kinds::GIL].contains(&below.resource.key.kind)
 }
 
 /// A thread that the driver made waits for the driver's own work: whatever it polls says nothing about the program.
@@ -108,7 +113,7 @@ fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) ->
     }
     let scope = Scope::System(format!("cuda-work:{}:{}", process.context.process, thread.image.tid));
     let resource = Resource {
-        key: ResourceKey { kind: "other", scope, address: Addr(0) },
+        key: ResourceKey { kind: kinds::CUDA_DRIVER_WORK, scope, address: Addr(0) },
         process: process.context.process,
         label: "work for the CUDA driver".into(),
         state: vec![(IDLE, 1)],
@@ -120,7 +125,7 @@ fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) ->
 /// A lock of the driver's own has no name: the call that takes it says most.
 fn named_lock(entry: &Entry, below: &Decoded) -> Decoded {
     let mut better = below.clone();
-    let named = better.resource.label.contains('`') || better.resource.key.kind == "gil";
+    let named = better.resource.label.contains('`') || better.resource.key.kind == kinds::GIL;
     if let Some((noun, rest)) = below.resource.label.split_once(' ').filter(|_| !named) {
         better.resource.label = format!("{noun} of {} {rest}", entry.name);
     }
@@ -143,9 +148,19 @@ fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below
     let mut evidence = Vec::new();
     match (asleep, below) {
         (Some(below), _) => {
-            const WITHOUT_OWNER: [&str; 6] = ["futex", "semaphore", "pthread_cond", "timer", "eventfd", "other"];
+            const WITHOUT_OWNER: [&Kind; 9] = [
+                kinds::FUTEX,
+                kinds::SEMAPHORE,
+                kinds::PTHREAD_COND,
+                kinds::TIMER,
+                kinds::EVENTFD,
+                kinds::DESCRIPTOR,
+                kinds::SIGNAL,
+                kinds::EVENTS,
+                kinds::SYSTEM_CALL,
+            ];
             if !WITHOUT_OWNER.contains(&below.resource.key.kind)
-                || below.also.iter().any(|one| one.resource.key.kind == "pipe")
+                || below.also.iter().any(|one| one.resource.key.kind == kinds::PIPE)
             {
                 return None;
             }
@@ -216,9 +231,9 @@ fn resource(
 ) -> Resource {
     let position = process.context.process;
     let (kind, noun, argument) = match on {
-        On::Stream(argument) => ("cuda_stream", "CUDA stream", Some(argument)),
-        On::Event(argument) => ("cuda_event", "CUDA event", Some(argument)),
-        On::Device => ("cuda_device", "the GPU", None),
+        On::Stream(argument) => (kinds::CUDA_STREAM, "CUDA stream", Some(argument)),
+        On::Event(argument) => (kinds::CUDA_EVENT, "CUDA event", Some(argument)),
+        On::Device => (kinds::CUDA_DEVICE, "the GPU", None),
     };
     let code = Code::new(process.context.image, process.context.symbols);
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
@@ -231,7 +246,7 @@ fn resource(
             (Scope::System(own), format!("a {noun}"))
         }
         // The handles 0, 1 and 2 are the default streams (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
-        (Some(_), Some(Addr(0..=2))) if kind == "cuda_stream" => {
+        (Some(_), Some(Addr(0..=2))) if kind == kinds::CUDA_STREAM => {
             (Scope::Process(position), "the default CUDA stream".into())
         }
         (Some(number), Some(handle)) => {
@@ -260,13 +275,13 @@ fn host_functions(process: &Process<'_>, found: &Found, out: &mut Observations) 
         if busy {
             certainty = Certainty::Candidate;
             evidence.push("a kernel runs on the GPU, which may be what is waited for: a candidate".into());
-        } else if running.len() > 1 && resource.key.kind != "cuda_device" {
+        } else if running.len() > 1 && resource.key.kind != kinds::CUDA_DEVICE {
             certainty = Certainty::Candidate;
             evidence.push(format!("{} threads run host functions, of one stream each: a candidate", running.len()));
         } else {
-            evidence.push(match resource.key.kind {
-                "cuda_device" => "all work of the context includes host functions".to_owned(),
-                _ => "nothing says that it is of another stream".to_owned(),
+            evidence.push(match resource.key.kind == kinds::CUDA_DEVICE {
+                true => "all work of the context includes host functions".to_owned(),
+                false => "nothing says that it is of another stream".to_owned(),
             });
         }
         let hold = exact_hold(&resource.key, Party::Thread(process.context.process, thread.image.tid), None, evidence);

@@ -12,6 +12,7 @@ use crate::image::descriptors::{
     Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
 };
 use crate::image::{Addr, Descriptor, Gap, TaskState};
+use crate::waits::{Kind, kinds};
 
 /// One of the things that a call waits for.
 #[derive(Debug, Clone)]
@@ -65,7 +66,7 @@ pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Wa
     let handles = process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS);
     if !all.is_empty() && handles != Some(false) {
         let scope = Scope::System(format!("signal:{}", process.context.process));
-        let key = ResourceKey { kind: "other", scope, address: Addr(0) };
+        let key = ResourceKey { kind: kinds::SIGNAL, scope, address: Addr(0) };
         let label = "a signal that it handles".into();
         all.push(Waited {
             resource: Resource { key, process: process.context.process, label, state: Vec::new() },
@@ -85,7 +86,7 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
         (Detail::Event { id, count }, _) => {
             state.push(("count", *count as i64));
             evidence += &format!(" with the id {id}, counter {count}");
-            ("eventfd", event_name(*id), format!("eventfd {id}"))
+            (kinds::EVENTFD, event_name(*id), format!("eventfd {id}"))
         }
         (_, Some(inode)) => {
             let known = kernel.socket(inode);
@@ -97,14 +98,14 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
                 state.push(("unread", unread as i64));
             }
             match known.is_some_and(|socket| socket.listens) {
-                true => ("socket", format!("socket:connection:{inode}"), format!("a connection to {label}")),
-                false if needs_writer => ("socket", format!("socket:data:{inode}"), format!("data on {label}")),
-                false => ("socket", format!("socket:room:{inode}"), format!("room in {label}")),
+                true => (kinds::SOCKET, format!("socket:connection:{inode}"), format!("a connection to {label}")),
+                false if needs_writer => (kinds::SOCKET, format!("socket:data:{inode}"), format!("data on {label}")),
+                false => (kinds::SOCKET, format!("socket:room:{inode}"), format!("room in {label}")),
             }
         }
         _ => {
             let label = format!("{side} in {}", descriptor.target);
-            ("pipe", format!("pipe:{side}:{}", descriptor.target), label)
+            (kinds::PIPE, format!("pipe:{side}:{}", descriptor.target), label)
         }
     };
     let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
@@ -121,12 +122,12 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
     let position = process.context.process;
     let number = want.number;
     let (kind, label) = match descriptor.map(|descriptor| (&descriptor.detail, descriptor.target.as_str())) {
-        Some((Detail::Timer, _)) => ("timer", format!("a timer (descriptor {number})")),
-        Some((Detail::Signals, _)) => ("other", format!("a signal (descriptor {number})")),
-        Some((Detail::Process(pid), _)) => ("process", format!("the end of process {pid} (descriptor {number})")),
-        Some((_, target)) if number == 0 => ("stdin", format!("standard input ({target})")),
-        Some((_, target)) => ("other", format!("descriptor {number} ({target})")),
-        None => ("other", format!("descriptor {number}")),
+        Some((Detail::Timer, _)) => (kinds::TIMER, format!("a timer (descriptor {number})")),
+        Some((Detail::Signals, _)) => (kinds::SIGNAL, format!("a signal (descriptor {number})")),
+        Some((Detail::Process(pid), _)) => (kinds::PROCESS, format!("the end of process {pid} (descriptor {number})")),
+        Some((_, target)) if number == 0 => (kinds::STDIN, format!("standard input ({target})")),
+        Some((_, target)) => (kinds::DESCRIPTOR, format!("descriptor {number} ({target})")),
+        None => (kinds::DESCRIPTOR, format!("descriptor {number}")),
     };
     let (scope, ownership) = match descriptor.map(|descriptor| &descriptor.detail) {
         Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::End(*pid)),
@@ -157,12 +158,12 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
     let Some(target) = other_end(process, descriptor) else {
         return no_other_end(found, descriptor, process, out);
     };
-    let verb = match (key.kind, end.needs_writer) {
-        ("socket", _) => "has the other end of",
+    let verb = match (key.kind == kinds::SOCKET, end.needs_writer) {
+        (true, _) => "has the other end of",
         (_, true) => "can write to",
         _ => "can read from",
     };
-    let fits = |reads: bool, writes: bool| key.kind != "pipe" || if end.needs_writer { writes } else { reads };
+    let fits = |reads: bool, writes: bool| key.kind != kinds::PIPE || if end.needs_writer { writes } else { reads };
     let mut holders: Vec<Ends> = Vec::new();
     for (position, other) in look.processes.iter().enumerate() {
         let list = other.context.image.descriptors.iter();
@@ -217,16 +218,16 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
 }
 
 /// Why a wait without another end never ends.
-fn without_end(kind: &str, needs_writer: bool) -> &'static str {
-    match (kind, needs_writer) {
-        ("socket", true) => {
+fn without_end(kind: &Kind, needs_writer: bool) -> &'static str {
+    match (kind == kinds::SOCKET, needs_writer) {
+        (true, true) => {
             "the other end is the waiting process's own, and nobody else has it: neither data nor its end can ever come"
         }
-        ("socket", false) => {
+        (true, false) => {
             "the other end is the waiting process's own, and nobody else has it: nobody can ever make room"
         }
-        (_, true) => "its only write ends are the waiting process's own: neither data nor its end can ever come",
-        (_, false) => "its only read ends are the waiting process's own: nobody can ever make room",
+        (false, true) => "its only write ends are the waiting process's own: neither data nor its end can ever come",
+        (false, false) => "its only read ends are the waiting process's own: nobody can ever make room",
     }
 }
 

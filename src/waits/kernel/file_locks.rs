@@ -11,6 +11,7 @@ use super::ends::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Gap};
+use crate::waits::kinds;
 
 /// Whether `call` asks for a lock of flock, not of fcntl.
 fn is_flock(process: &Process<'_>, call: &Call) -> bool {
@@ -24,7 +25,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let inode = descriptor.inode?;
     let what = if is_flock(process, &call) { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
-    let key = ResourceKey { kind: "file_lock", scope, address: Addr(0) };
+    let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
     Some((Resource { key, process: process.context.process, label, state: Vec::new() }, evidence))

@@ -15,6 +15,7 @@ use crate::arch::Architecture;
 use crate::arch::system_calls::{self as calls, Child, Role, SystemCall, Waits};
 use crate::image::descriptors::{Asked, Want, asked};
 use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, TaskState, ThreadImage};
+use crate::waits::{Kind, kinds};
 pub use ends::{OtherEnd, Waited};
 
 /// A system call that a thread sleeps in.
@@ -149,6 +150,24 @@ impl Family for Kernel {
         "kernel"
     }
 
+    fn kinds(&self) -> &'static [&'static Kind] {
+        &[
+            kinds::FUTEX,
+            kinds::PIPE,
+            kinds::SOCKET,
+            kinds::EVENTFD,
+            kinds::FILE_LOCK,
+            kinds::PROCESS,
+            kinds::SYSV_SEMAPHORE,
+            kinds::TIMER,
+            kinds::STDIN,
+            kinds::DESCRIPTOR,
+            kinds::SIGNAL,
+            kinds::EVENTS,
+            kinds::SYSTEM_CALL,
+        ]
+    }
+
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, _below: Option<&Decoded>) -> Option<Decoded> {
         let call = thread.call?;
         let row = call.row(process);
@@ -164,10 +183,11 @@ impl Family for Kernel {
     }
 
     fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-        for found in waited(waits, &["process"]) {
+        for found in waited(waits, &[kinds::PROCESS]) {
             children(look, found, out);
         }
-        const KINDS: &[&str] = &["pipe", "socket", "eventfd", "file_lock", "process", "sysv_semaphore"];
+        const KINDS: &[&Kind] =
+            &[kinds::PIPE, kinds::SOCKET, kinds::EVENTFD, kinds::FILE_LOCK, kinds::PROCESS, kinds::SYSV_SEMAPHORE];
         for found in waited(waits, KINDS) {
             match found.decoded.ownership {
                 Ownership::OtherEnd(end) => ends::holders(look, waits, found, end, out),
@@ -204,7 +224,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
     }
     Decoded {
         resource: Resource {
-            key: key(process, "futex", futex.word),
+            key: key(process, kinds::FUTEX, futex.word),
             process: process.context.process,
             label: label(process, thread, "futex", futex.word),
             state: now.map(|word| ("word", i64::from(word))).into_iter().collect(),
@@ -250,26 +270,32 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
-    let (kind, scope, text) = match waits {
-        Waits::Clock => ("timer", own("timer"), format!("a timer ({name})")),
-        Waits::Signal | Waits::AnySignal => ("other", own("signal"), format!("a signal ({name})")),
+    let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
+        Waits::Clock => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
+        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
         Waits::Descriptor { argument, role, is_socket } => {
             let fd = call.arguments.get(argument).copied().unwrap_or_default() as i32;
             let (kind, what) = match role {
-                Role::WholeFileLock | Role::RangeLock => ("file_lock", format!("descriptor {fd}")),
-                _ if is_socket => ("socket", format!("descriptor {fd}")),
-                _ if fd == 0 => ("stdin", "standard input".to_owned()),
-                _ => ("other", format!("descriptor {fd}")),
+                Role::WholeFileLock | Role::RangeLock => (kinds::FILE_LOCK, format!("descriptor {fd}")),
+                _ if is_socket => (kinds::SOCKET, format!("descriptor {fd}")),
+                _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
+                _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
             };
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
         }
-        Waits::Several(_) => ("other", own("events"), format!("events ({name})")),
+        Waits::Several(_) => (kinds::EVENTS, own("events"), format!("events ({name})")),
         Waits::Child(named) => child(process, call, named, &name),
         Waits::Semaphores => {
             let set = a0 as i32;
-            ("sysv_semaphore", Scope::System(format!("sysv-semaphore:{set}")), format!("System V semaphore set {set}"))
+            (
+                kinds::SYSV_SEMAPHORE,
+                Scope::System(format!("sysv-semaphore:{set}")),
+                format!("System V semaphore set {set}"),
+            )
         }
-        Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => ("other", own("call"), name.clone()),
+        Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => {
+            (kinds::SYSTEM_CALL, own("call"), name.clone())
+        }
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
     // one is restarted so all the same, and its arguments say it.
@@ -349,7 +375,7 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static str, Scope, String) {
+fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static Kind, Scope, String) {
     let named = match (named, call.arguments) {
         (Child::Id, [pid, ..]) => pid as i32,
         // P_PID = 1 (linux/wait.h).
@@ -359,9 +385,9 @@ fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'stat
     let of = process.context.process;
     match named {
         pid if pid > 0 => {
-            ("process", Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
+            (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
         }
-        _ => ("process", Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
+        _ => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
     }
 }
 

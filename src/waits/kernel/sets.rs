@@ -11,6 +11,7 @@ use super::ends::Waited;
 use super::{Call, raw};
 use crate::image::descriptors::{SetOperation, SetSemaphore, semaphores_asked};
 use crate::image::{Addr, Gap};
+use crate::waits::kinds;
 
 /// The semaphore that `call` waits for.
 pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<Waited> {
@@ -36,7 +37,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<Waited> {
             ("waiters", i64::from(semaphore.waiters)),
         ]);
     }
-    let key = ResourceKey { kind: "sysv_semaphore", scope, address: Addr(0) };
+    let key = ResourceKey { kind: kinds::SYSV_SEMAPHORE, scope, address: Addr(0) };
     Some(Waited {
         resource: Resource { key, process: process.context.process, label, state },
         evidence,

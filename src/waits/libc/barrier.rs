@@ -10,6 +10,7 @@ use super::super::facts::Process;
 use super::super::family::{Found, Look, exact_hold, waits_for};
 use super::super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
 use crate::image::{MemoryExt, TaskState};
+use crate::waits::kinds;
 
 /// `struct pthread_barrier` { in, current_round, count, .. } (nptl/internaltypes.h).
 const ROUND: u64 = 4;
@@ -83,7 +84,7 @@ fn behind(look: &Look<'_>, waits: &[Found], found: &Found) -> BTreeSet<usize> {
     let key = &found.decoded.resource.key;
     let joins: Vec<(usize, usize)> = waits
         .iter()
-        .filter(|wait| wait.process == found.process && wait.decoded.resource.key.kind == "thread")
+        .filter(|wait| wait.process == found.process && wait.decoded.resource.key.kind == kinds::THREAD)
         .filter(|wait| !wait.decoded.timed)
         .filter_map(|wait| Some((wait.thread, process.pthread(wait.decoded.resource.key.address)?)))
         .collect();

@@ -7,6 +7,7 @@ use super::super::family::Decoded;
 use super::Case;
 use super::layout::{condition as layout, mutex};
 use crate::image::{Addr, MemoryExt};
+use crate::waits::kinds;
 
 /// Calls that wait on a condition.
 pub const API: &[&str] = &["pthread_cond_", "cnd_"];
@@ -69,5 +70,5 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         state.push(("mutex", lock.0 as i64));
         evidence.push(format!("its mutex is {lock}"));
     }
-    Some(case.below.refined(case.resource("pthread_cond", "condition", base, state), API, evidence))
+    Some(case.below.refined(case.resource(kinds::PTHREAD_COND, "condition", base, state), API, evidence))
 }

@@ -9,6 +9,7 @@ use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
 use super::super::{Certainty, Gone, Hold, Observations, Party};
 use super::call_sites;
 use crate::image::{Addr, Gap, share_fork_ancestor};
+use crate::waits::kinds;
 
 /// Frames searched for a call that has not come back.
 const FRAMES: usize = 64;
@@ -35,14 +36,14 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
     let Some(base) = found.decoded.futex.map(|futex| futex.word) else { return };
     let waits_for_it = |position: usize| waits_for(waits, key, found.process, position);
     let mut holders = Vec::new();
-    if key.kind == "static_guard" {
+    if key.kind == kinds::STATIC_GUARD {
         // Between `__cxa_guard_acquire` and `__cxa_guard_release`: its thread runs the initialiser.
         return call_sites::holders(look, waits, found, base, &call_sites::GUARD, out);
     }
     for (position, thread) in process.threads.iter().enumerate() {
         let evidence = match key.kind {
-            "pthread_once" if !waits_for_it(position) => in_once(process, thread, base),
-            "malloc_arena" => in_allocator(process, thread, waits_for_it(position)),
+            once if once == kinds::PTHREAD_ONCE && !waits_for_it(position) => in_once(process, thread, base),
+            arena if arena == kinds::MALLOC_ARENA => in_allocator(process, thread, waits_for_it(position)),
             _ => None,
         };
         if let Some((native, evidence)) = evidence {
@@ -58,13 +59,13 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
         // One of them has it.
         holders.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
     }
-    if holders.is_empty() && key.kind == "malloc_arena" {
+    if holders.is_empty() && key.kind == kinds::MALLOC_ARENA {
         holders.extend(left_behind(look, process, found));
     }
     if holders.is_empty() {
-        let (who, why) = match key.kind {
-            "malloc_arena" => ("owner", "this lock records no owner"),
-            _ => ("holder", "the object records no thread"),
+        let (who, why) = match key.kind == kinds::MALLOC_ARENA {
+            true => ("owner", "this lock records no owner"),
+            false => ("holder", "the object records no thread"),
         };
         out.gaps.push(Gap::new(format!("{who} of {}", found.decoded.resource.label), why));
     }

@@ -10,6 +10,7 @@ use super::super::{Resource, ResourceKey, Scope};
 use super::Case;
 use super::layout;
 use crate::image::{Addr, MemoryExt};
+use crate::waits::kinds;
 
 /// Calls that join.
 pub const API: &[&str] = &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
@@ -47,7 +48,7 @@ pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> De
     let tid = target.image.tid;
     let process = case.process.context.process;
     let resource = Resource {
-        key: ResourceKey { kind: "thread", scope: Scope::Process(process), address: pd },
+        key: ResourceKey { kind: kinds::THREAD, scope: Scope::Process(process), address: pd },
         process,
         label: format!("thread '{}' ({tid})", target.name()),
         state: vec![("tid", i64::from(tid))],

@@ -23,20 +23,21 @@ use super::kernel::Futex;
 use super::owner::{self, Ownership};
 use super::{Observations, Party, Resource};
 use crate::image::Addr;
+use crate::waits::{Kind, kinds};
 
 /// Kinds whose holders this family tells.
-const KINDS: &[&str] = &[
-    "pthread_mutex",
-    "pthread_rwlock",
-    "pthread_spinlock",
-    "semaphore",
-    "stdio_file",
-    "loader_lock",
-    "thread",
-    "futex",
+const KINDS: &[&Kind] = &[
+    kinds::PTHREAD_MUTEX,
+    kinds::PTHREAD_RWLOCK,
+    kinds::PTHREAD_SPINLOCK,
+    kinds::SEMAPHORE,
+    kinds::STDIO_FILE,
+    kinds::LOADER_LOCK,
+    kinds::THREAD,
+    kinds::FUTEX,
 ];
 /// Kinds whose holders only frames tell.
-const UNRECORDED: &[&str] = &["static_guard", "pthread_once", "malloc_arena"];
+const UNRECORDED: &[&Kind] = &[kinds::STATIC_GUARD, kinds::PTHREAD_ONCE, kinds::MALLOC_ARENA];
 
 /// The family.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Case<'_, '_> {
     /// A resource of `kind` at `base`, called `noun`.
     pub fn resource(
         &self,
-        kind: &'static str,
+        kind: &'static Kind,
         noun: &str,
         base: Addr,
         mut state: Vec<(&'static str, i64)>,
@@ -116,9 +117,26 @@ impl Family for Libc {
         "libc"
     }
 
+    fn kinds(&self) -> &'static [&'static Kind] {
+        &[
+            kinds::PTHREAD_MUTEX,
+            kinds::PTHREAD_RWLOCK,
+            kinds::PTHREAD_SPINLOCK,
+            kinds::LOADER_LOCK,
+            kinds::MALLOC_ARENA,
+            kinds::STDIO_FILE,
+            kinds::SEMAPHORE,
+            kinds::PTHREAD_ONCE,
+            kinds::STATIC_GUARD,
+            kinds::THREAD,
+            kinds::PTHREAD_COND,
+            kinds::PTHREAD_BARRIER,
+        ]
+    }
+
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
         let Some(below) = below else { return spinlock::decode(process, thread) };
-        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == "futex") else {
+        let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
             return mutex::paused(process, thread, below);
         };
         let case = Case { process, thread, below, futex };
@@ -135,7 +153,7 @@ impl Family for Libc {
         for found in waited(waits, UNRECORDED) {
             initialisers::holders(look, waits, found, out);
         }
-        for found in waited(waits, &["pthread_barrier"]) {
+        for found in waited(waits, &[kinds::PTHREAD_BARRIER]) {
             barrier::holders(look, waits, found, out);
         }
         for found in waited(waits, KINDS) {

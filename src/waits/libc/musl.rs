@@ -10,6 +10,7 @@ use super::Case;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, condition as layout};
 use super::{call_sites, condition, join, mutex, named, rwlock, semaphore};
 use crate::image::{Addr, TaskState};
+use crate::waits::kinds;
 
 /// The mutex's lock word.
 const LOCK: u64 = 4;
@@ -55,7 +56,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let is = |names: &[&str]| case.inside(names);
     if is(semaphore::API) {
         let waiters = case.word(futex.word, 4)?;
-        let resource = case.resource("semaphore", "semaphore", futex.word, vec![("waiters", i64::from(waiters))]);
+        let resource = case.resource(kinds::SEMAPHORE, "semaphore", futex.word, vec![("waiters", i64::from(waiters))]);
         let evidence = vec![case.word_is("semaphore", futex.word, "value")];
         let decoded = case.below.refined(resource, semaphore::API, evidence);
         return Some(decoded.owned(Ownership::ByCalls(futex.word, &call_sites::SEMAPHORE)));
@@ -94,17 +95,17 @@ fn waits_for_signal(case: &Case<'_, '_>) -> Decoded {
     let word = case.futex.word;
     if !case.thread.on_own_stack(word) {
         let base = word - SEQUENCE;
-        let resource = case.resource("pthread_cond", "condition", base, Vec::new());
+        let resource = case.resource(kinds::PTHREAD_COND, "condition", base, Vec::new());
         return case.below.refined(resource, condition::API, vec![case.word_is("condition", base, "_c_seq")]);
     }
     let (resource, known) = match listed_in(case, word - NODE_BARRIER) {
         Some(base) => {
             let known = format!("the list of condition {base} has the waiter's node at {}", word - NODE_BARRIER);
-            (case.resource("pthread_cond", "condition", base, Vec::new()), known)
+            (case.resource(kinds::PTHREAD_COND, "condition", base, Vec::new()), known)
         }
         None => {
             let known = case.word_is("the waiter's node", word, "barrier");
-            (case.resource("pthread_cond", "condition (its waiter's node)", word, Vec::new()), known)
+            (case.resource(kinds::PTHREAD_COND, "condition (its waiter's node)", word, Vec::new()), known)
         }
     };
     case.below.refined(resource, condition::API, vec![known])
@@ -129,7 +130,7 @@ fn file(case: &Case<'_, '_>) -> Option<Decoded> {
     let position = case.process.libc_tid((value & !FILE_WAITERS) as i32).filter(|_| value & FILE_WAITERS != 0)?;
     let base = case.futex.word - FILE_LOCK;
     let known = format!("lock = {value:#x} at {}: owner {}", case.futex.word, value & !FILE_WAITERS);
-    let resource = case.resource("stdio_file", "FILE lock", base, vec![("lock", i64::from(value))]);
+    let resource = case.resource(kinds::STDIO_FILE, "FILE lock", base, vec![("lock", i64::from(value))]);
     let evidence = vec![case.word_is("FILE", base, "lock"), known.clone()];
     Some(case.below.refined(resource, mutex::FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
 }
@@ -142,7 +143,7 @@ fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
     let mut state = vec![("lock", i64::from(word)), ("kind", i64::from(kind))];
     let evidence = vec![case.word_is("mutex", base, "_m_lock"), format!("_m_lock = {word:#x}, _m_type = {kind:#x}")];
     if kind & 15 == 0 || tid == 0 {
-        let resource = case.resource("pthread_mutex", "mutex", base, state);
+        let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state);
         let decoded = case.below.refined(resource, mutex::API, evidence);
         return Some(decoded.owned(Ownership::ByCalls(base, &call_sites::MUTEX)));
     }
@@ -155,7 +156,7 @@ fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
         size: SIZE,
         evidence: vec![format!("_m_lock = {word:#x} at {}, owner bits {tid}", Addr(base.0 + LOCK))],
     };
-    let resource = case.resource("pthread_mutex", "mutex", base, state);
+    let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state);
     Some(case.below.refined(resource, mutex::API, evidence).owned(Ownership::Tid(owner)))
 }
 
@@ -165,7 +166,7 @@ fn readers_writer(case: &Case<'_, '_>) -> Decoded {
     let written = value == ALL_BITS;
     let count = if written { 0 } else { value & !WAITERS };
     let state = vec![("readers", i64::from(count)), ("write_held", i64::from(written))];
-    let resource = case.resource("pthread_rwlock", "rwlock", base, state);
+    let resource = case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state);
     let evidence = vec![case.word_is("rwlock", base, "_rw_lock"), format!("_rw_lock = {value:#x}")];
     let mode = if case.inside(&["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock"]) { "read" } else { "write" };
     let decoded = case.below.refined(resource, rwlock::API, evidence).with_mode(mode);

@@ -12,6 +12,7 @@ use super::initialisers::ALLOCATION;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
+use crate::waits::kinds;
 
 /// Calls that wait for a mutex.
 pub const API: &[&str] = &["pthread_mutex_", "lll_lock", "lll_timedlock", "lll_clocklock", "pthread_cond_"];
@@ -55,7 +56,7 @@ pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
         return None;
     }
     let state = vec![("lock", i64::from(futex.value)), ("owner", i64::from(owner))];
-    let resource = case.resource("pthread_mutex", "mutex", futex.word, state);
+    let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", futex.word, state);
     let known = format!(
         "it sleeps with the value {:#x}, the word of a robust mutex: owner {owner}; the word itself was not captured",
         futex.value
@@ -138,7 +139,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
     let word = case.word(base, 0)?;
     let kind = case.word(base, layout::KIND).unwrap_or(0);
     let tid = (word & TID_MASK) as i32;
-    let resource = case.resource("pthread_mutex", "mutex", base, state(case, base, word, i64::from(tid)));
+    let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state(case, base, word, i64::from(tid)));
     let mut evidence = vec![if note.is_empty() {
         case.word_is("mutex", base, "__lock")
     } else {
@@ -182,7 +183,7 @@ pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
         return None;
     }
     if shaped && case.inside(&["pthread_mutex_", "pthread_cond_"]) {
-        let resource = case.resource("pthread_mutex", "mutex", base, state(case, base, 2, 0));
+        let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state(case, base, 2, 0));
         let evidence = vec![case.word_is("mutex", base, "__lock"), format!("__owner = 0 at {}", base + layout::OWNER)];
         return Some(case.below.refined(resource, API, evidence).with_gap(hand_over(base)));
     }
@@ -209,8 +210,8 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
     // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
     let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
     let (kind, noun) = match in_loader {
-        true => ("loader_lock", format!("dynamic loader's lock{}", loader_lock(case, base))),
-        false => ("pthread_mutex", "mutex".to_owned()),
+        true => (kinds::LOADER_LOCK, format!("dynamic loader's lock{}", loader_lock(case, base))),
+        false => (kinds::PTHREAD_MUTEX, "mutex".to_owned()),
     };
     let resource = case.resource(kind, &noun, base, state(case, base, 2, i64::from(owner)));
     let evidence = vec![case.word_is("mutex", base, "__lock = 2"), format!("__owner = {owner} at {field}")];
@@ -251,7 +252,7 @@ fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
     let tid = case.process.threads[position].image.tid;
     let known = format!("owner = {pointer} at {field} is pthread_self() of {tid}");
     let state = vec![("lock", 2), ("owner", i64::from(tid))];
-    let resource = case.resource("stdio_file", noun, base, state);
+    let resource = case.resource(kinds::STDIO_FILE, noun, base, state);
     let evidence = vec![case.word_is(noun, base, "lock = 2"), known.clone()];
     Some(case.below.refined(resource, FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
 }
@@ -261,11 +262,14 @@ fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
     let entry = || case.thread.nameless_entries(case.process).next();
     let in_allocator =
         case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&plain_name(&name)));
-    let (kind, noun) =
-        if in_allocator { ("malloc_arena", "malloc arena lock") } else { ("futex", "lock inside the C library") };
+    let (kind, noun) = if in_allocator {
+        (kinds::MALLOC_ARENA, "malloc arena lock")
+    } else {
+        (kinds::FUTEX, "lock inside the C library")
+    };
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
     let evidence = vec![case.word_is(noun, base, "lock = 2")];
-    if kind == "malloc_arena" {
+    if kind == kinds::MALLOC_ARENA {
         return case.below.refined(resource, ALLOCATION, evidence);
     }
     let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");

@@ -9,19 +9,20 @@ use super::super::family::{Decoded, plain_name};
 use super::super::owner::Ownership;
 use super::Case;
 use crate::image::Addr;
+use crate::waits::{Kind, kinds};
 
 /// A function that waits, and what for.
 #[derive(Debug)]
 struct Row {
     /// How its name begins; with `::` in front, what its path contains.
     names: &'static [&'static str],
-    kind: &'static str,
+    kind: &'static Kind,
     noun: &'static str,
     /// Offset of the futex word in the object, by C library; `None`: the word is not part of it.
     offsets: [Option<u64>; 2],
 }
 
-const fn row(names: &'static [&'static str], kind: &'static str, noun: &'static str, offset: u64) -> Row {
+const fn row(names: &'static [&'static str], kind: &'static Kind, noun: &'static str, offset: u64) -> Row {
     Row { names, kind, noun, offsets: [Some(offset); 2] }
 }
 
@@ -38,33 +39,33 @@ impl Row {
 /// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, <latch>).
 /// Rust: library/std/src/sys/sync and its earlier places, parking_lot 0.11 and 0.12.
 const TABLE: &[Row] = &[
-    row(&["cxa_guard_acquire"], "static_guard", "guard of a static variable", 0),
+    row(&["cxa_guard_acquire"], kinds::STATIC_GUARD, "guard of a static variable", 0),
     // musl waits on a node of the barrier's last round.
-    Row { names: &["pthread_barrier_wait"], kind: "pthread_barrier", noun: "barrier", offsets: [Some(4), None] },
-    row(&["pthread_once", "call_once"], "pthread_once", "once control", 0),
-    row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], "semaphore", "semaphore", 0),
-    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], "futex", "state of a std::future", 16),
-    row(&["std::latch::"], "futex", "std::latch", 0),
-    row(&["std::counting_semaphore<", "std::__atomic_semaphore::"], "semaphore", "std::counting_semaphore", 0),
+    Row { names: &["pthread_barrier_wait"], kind: kinds::PTHREAD_BARRIER, noun: "barrier", offsets: [Some(4), None] },
+    row(&["pthread_once", "call_once"], kinds::PTHREAD_ONCE, "once control", 0),
+    row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], kinds::SEMAPHORE, "semaphore", 0),
+    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], kinds::FUTEX, "state of a std::future", 16),
+    row(&["std::latch::"], kinds::FUTEX, "std::latch", 0),
+    row(&["std::counting_semaphore<", "std::__atomic_semaphore::"], kinds::SEMAPHORE, "std::counting_semaphore", 0),
     Row {
         names: &["std::barrier<", "std::__tree_barrier"],
-        kind: "pthread_barrier",
+        kind: kinds::PTHREAD_BARRIER,
         noun: "std::barrier",
         offsets: [None; 2],
     },
     // The word may be one that many atomics share.
-    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], "futex", ATOMIC, 0),
-    row(&["::Mutex::lock_contended"], "futex", RUST_MUTEX, 0),
-    row(&["::RwLock::read_contended", "::RwLock::write_contended"], "futex", RUST_RWLOCK, 0),
-    row(&["::Condvar::wait"], "futex", "Rust Condvar", 0),
-    row(&["::once::futex::Once::", "::futex_once::Once::"], "pthread_once", "Rust Once", 0),
-    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], "futex", "parker of a parking_lot Mutex", 0),
-    row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], "futex", "parker of a parking_lot RwLock", 0),
-    row(&["parking_lot_core::"], "futex", "parker of parking_lot", 0),
-    row(&["::thread_parking::", "::thread::park", "::Parker::park"], "futex", "token of std::thread::park", 0),
-    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], "pthread_barrier", "OpenMP barrier", 4),
-    row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], "futex", "OpenMP lock", 0),
-    row(&["gomp_sem_wait"], "semaphore", "OpenMP semaphore", 0),
+    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
+    row(&["::Mutex::lock_contended"], kinds::FUTEX, RUST_MUTEX, 0),
+    row(&["::RwLock::read_contended", "::RwLock::write_contended"], kinds::FUTEX, RUST_RWLOCK, 0),
+    row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
+    row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0),
+    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0),
+    row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], kinds::FUTEX, "parker of a parking_lot RwLock", 0),
+    row(&["parking_lot_core::"], kinds::FUTEX, "parker of parking_lot", 0),
+    row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
+    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4),
+    row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], kinds::FUTEX, "OpenMP lock", 0),
+    row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
 ];
 
 /// Calls of Rust's standard library and of parking_lot, down to the futex.

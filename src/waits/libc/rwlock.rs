@@ -10,6 +10,7 @@ use super::super::{Certainty, Hold, Observations, Party, Resource};
 use super::layout::rwlock as layout;
 use super::{Case, call_sites};
 use crate::image::{Addr, Gap};
+use crate::waits::kinds;
 
 /// Calls that wait for an rwlock.
 pub const API: &[&str] = &["pthread_rwlock_"];
@@ -67,14 +68,14 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     // Behind a preferred writer, a reader waits for that writer and not for the readers, whom it could join: the place
     // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
     if field == "__readers" {
-        let mut queue = case.resource("pthread_rwlock", "queued writer of rwlock", base, state);
-        queue.key = super::super::family::key(case.process, "pthread_rwlock", base + layout::WRITERS);
+        let mut queue = case.resource(kinds::PTHREAD_RWLOCK, "queued writer of rwlock", base, state);
+        queue.key = super::super::family::key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
         return Some(case.below.refined(queue, API, evidence).with_mode(mode).owned(Ownership::QueuedWriter(base)));
     }
     let changing = matches!(ownership, Ownership::Unknown);
     let decoded = case
         .below
-        .refined(case.resource("pthread_rwlock", "rwlock", base, state), API, evidence)
+        .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), API, evidence)
         .with_mode(mode)
         .owned(ownership);
     Some(if changing {
@@ -132,7 +133,7 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
 /// The writer that a reader waits behind: the one that waits for the readers of the same lock to leave.
 pub fn queued_writer(look: &Look<'_>, waits: &[Found], found: &Found, base: Addr, out: &mut Observations) {
     let process = &look.processes[found.process];
-    let lock = super::super::family::key(process, "pthread_rwlock", base);
+    let lock = super::super::family::key(process, kinds::PTHREAD_RWLOCK, base);
     let writers: Vec<&Found> = waits
         .iter()
         .filter(|w| w.decoded.resource.key == lock && w.decoded.mode == Some("write"))

@@ -7,6 +7,7 @@ use super::super::family::Decoded;
 use super::super::owner::Ownership;
 use super::Case;
 use super::call_sites::SEMAPHORE;
+use crate::waits::kinds;
 
 /// Calls that wait for a semaphore.
 pub const API: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
@@ -24,6 +25,6 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let shared = case.word(base, 8).unwrap_or(0);
     let state = vec![("value", 0), ("waiters", i64::from(waiters)), ("shared", i64::from(shared != 0))];
     let evidence = vec![case.word_is("semaphore", base, "value = 0"), format!("nwaiters = {waiters} at {}", base + 4)];
-    let decoded = case.below.refined(case.resource("semaphore", "semaphore", base, state), API, evidence);
+    let decoded = case.below.refined(case.resource(kinds::SEMAPHORE, "semaphore", base, state), API, evidence);
     Some(decoded.owned(Ownership::ByCalls(base, &SEMAPHORE)))
 }

@@ -9,6 +9,7 @@ use super::super::family::{Decoded, key, label, plain_name};
 use super::super::owner::Ownership;
 use super::call_sites;
 use crate::image::{Addr, MemoryExt};
+use crate::waits::kinds;
 
 const API: &[&str] = &["pthread_spin_lock"];
 
@@ -31,7 +32,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
     };
     let word = process.memory().i32(lock).ok().filter(is_held)?;
     let resource = Resource {
-        key: key(process, "pthread_spinlock", lock),
+        key: key(process, kinds::PTHREAD_SPINLOCK, lock),
         process: process.context.process,
         label: label(process, thread, "spinlock", lock),
         state: vec![("lock", i64::from(word))],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the tables of src/python/layout.rs against the debug information of builds: scripts/python-layouts.py LIBPYTHON...
+"""Checks the tables of src/python/layout.rs against the debug information of builds: scripts/check/python-layouts.py LIBPYTHON...
 
 Each LIBPYTHON is a libpython3.X.so (or a static python3.X) with DWARF, as a version manager builds it. gdb tells the offsets;
 a row that differs is printed, and the exit status is 1. Needs gdb. From 3.13 on a build describes most of itself at run time
@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-LAYOUT = pathlib.Path(__file__).resolve().parent.parent / "src/python/layout.rs"
+LAYOUT = pathlib.Path(__file__).resolve().parent.parent.parent / "src/python/layout.rs"
 # Field of Layout or ValueLayout: the structures and members that it may be, in the order in which they came.
 FIELDS = {
     "interpreters_head": ["_PyRuntimeState interpreters.head"],

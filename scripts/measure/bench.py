@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How long tools stop a Python process, and how long they take: scripts/bench.py [--runs N] [--threads 10,200]
+"""How long tools stop a Python process, and how long they take: scripts/measure/bench.py [--runs N] [--threads 10,200]
 
 Each run starts nothing anew: one target, the tools in turn, so that a slow moment of the machine meets all of them. The
-pause is measured inside the target by a thread that wakes up all the time (scripts/pausemeter.c). Tools that are not
-installed are left out and named; py-spy and pystack are installed by scripts/peers."""
+pause is measured inside the target by a thread that wakes up all the time (scripts/measure/pausemeter.c). Tools that are not
+installed are left out and named; py-spy and pystack are installed by scripts/check/peers."""
 import argparse
 import mmap
 import os
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TARGET = """
 import sys, threading, time
 threads, depth = int(sys.argv[1]), int(sys.argv[2])
@@ -36,7 +36,7 @@ time.sleep(600)
 def tools():
     lockscope = ROOT / "target/release/lockscope"
     venv = ROOT / "target/peers"
-    subprocess.run([ROOT / "scripts/peers", venv], check=True)
+    subprocess.run([ROOT / "scripts/check/peers", venv], check=True)
     wanted = {
         "lockscope attach": [lockscope, "attach", "{pid}"],
         "py-spy dump --native": [venv / "bin/py-spy", "dump", "--native", "-p", "{pid}"],
@@ -71,7 +71,7 @@ def main():
     folder = ROOT / "target/bench"
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "pausemeter.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "scripts/pausemeter.c", "-pthread"], check=True)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "scripts/measure/pausemeter.c", "-pthread"], check=True)
     commands = tools()
     for threads in options.threads.split(","):
         with tempfile.NamedTemporaryFile() as file:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `lockscope run` costs a test suite: scripts/suite.py LOCKSCOPE PAIRS COMMAND...
+"""What `lockscope run` costs a test suite: scripts/measure/suite.py LOCKSCOPE PAIRS COMMAND...
 
 Runs COMMAND (pytest, with any arguments) alone and under `lockscope run` in turn, as many pairs as asked for, and prints the
 ratios of the wall times and of the suite's own CPU times, lockscope's CPU time as a share of these, and whether each test had
 the same result. The order within a pair changes from pair to pair, since a machine warms up. For example, from an environment
 with networkx:
 
-    scripts/suite.py lockscope 10 python -m pytest -q --pyargs networkx.algorithms.isomorphism networkx.classes
+    scripts/measure/suite.py lockscope 10 python -m pytest -q --pyargs networkx.algorithms.isomorphism networkx.classes
 """
 import os
 import shlex

@@ -1,0 +1,325 @@
+//! What is true of each kind of resource, once, for all who ask.
+//!
+//! In: nothing. Out: [`Kind`], a row of the table. Its name is a word of the JSON contract; graph, standstill, verdict and
+//! renderers ask its properties and never compare names. A family of locks takes rows from here or has rows of its own
+//! beside its decoder, and lists both ([`Family::kinds`](super::Family::kinds)). Nothing here decodes or judges.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// Who can end a wait for a resource of some kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Giver {
+    /// The thread that holds it, or is it.
+    Holder,
+    /// Any thread of the process: nobody owns it, somebody must come and wake.
+    AnyThread,
+    /// Something outside of the process's threads, or nothing is known of it.
+    Outside,
+}
+
+/// Whose thing it is: in whose terms it is explained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum World {
+    /// Memory of native code: libc, C++, Rust.
+    Native,
+    /// A Python object, or a lock inside the interpreter.
+    Python,
+    /// A thing that an event loop waits for.
+    EventLoop,
+    /// The kernel, or who is behind it: other processes, files, people.
+    Kernel,
+    /// Work on a GPU.
+    Gpu,
+}
+
+/// What a wait for it is about: which questions a finding asks of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// A lock: one thread holds it and another waits for it.
+    Lock,
+    /// A lock that several may hold for reading.
+    ReadWriteLock,
+    /// Units that threads take and give back.
+    Units,
+    /// The dynamic loader's lock.
+    LoaderLock,
+    /// The lock of a module that is being imported.
+    ImportLock,
+    /// A lock on a file.
+    FileLock,
+    /// Code that runs once.
+    Initialiser,
+    /// The end of a thread.
+    Thread,
+    /// The interpreter's lock.
+    Gil,
+    /// The other threads of an interpreter that stops its world.
+    StopTheWorld,
+    /// Bytes or room for them, which may be on their way.
+    Data,
+    /// Work in a queue of the GPU.
+    GpuWork,
+    /// All work of a GPU.
+    Gpu,
+    /// To be woken, by a clock, a signal, a peer or another thread; or nothing is known.
+    Event,
+}
+
+/// What a holder is to the thing that it is said to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// It holds a lock.
+    Holds,
+    /// A process that has the other end: it is to read, or to write.
+    OtherEnd,
+    /// It is to write to it.
+    Writes,
+    /// A party of a barrier that has not come.
+    Arrives,
+    /// It took the last unit.
+    TookUnit,
+    /// It is to set or notify it.
+    Sets,
+    /// A thread of an interpreter whose world is to stop.
+    Stops,
+    /// A thread of the process that is waited for.
+    BelongsTo,
+    /// It is the thread that is waited for.
+    Is,
+    /// It runs a function that the GPU's queue waits for.
+    RunsFor,
+}
+
+/// What to advise where nobody is left to give such a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waking {
+    /// Somebody is to call put(), set(), notify() or release().
+    Python,
+    /// Somebody is to signal or post.
+    Native,
+    /// A byte is to come, or room for one.
+    Data,
+    /// Nothing that is true of all such things.
+    Unspecified,
+}
+
+/// A kind of resource.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// Its name in the JSON contract, and its identity.
+    pub name: &'static str,
+    /// What a person calls one that has no name.
+    pub noun: &'static str,
+    /// In whose terms it is explained.
+    pub world: World,
+    /// What a wait for it is about.
+    pub topic: Topic,
+    /// Who can end a wait for it.
+    pub giver: Giver,
+    /// What a holder is to it.
+    pub holding: Holding,
+    /// What to advise where nobody is left to give it.
+    pub waking: Waking,
+}
+
+impl Kind {
+    /// A row of the table: all properties have to be given.
+    pub const fn new(
+        name: &'static str,
+        noun: &'static str,
+        world: World,
+        topic: Topic,
+        giver: Giver,
+        holding: Holding,
+        waking: Waking,
+    ) -> Kind {
+        Kind { name, noun, world, topic, giver, holding, waking }
+    }
+
+    /// Whether one thread holds it and another waits for it.
+    pub fn is_lock(&self) -> bool {
+        use Topic::{FileLock, ImportLock, LoaderLock, Lock, ReadWriteLock, Units};
+        matches!(self.topic, Lock | ReadWriteLock | Units | LoaderLock | ImportLock | FileLock)
+    }
+
+    /// Whether its waiters wait to be woken, not for a lock that somebody has.
+    pub fn is_wake_up(&self) -> bool {
+        self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units)
+    }
+
+    /// Whether it is work on a GPU.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self.topic, Topic::GpuWork | Topic::Gpu)
+    }
+
+    /// Whether it lies outside of the process's memory: drawn as such.
+    pub fn is_outside(&self) -> bool {
+        matches!(self.world, World::Kernel | World::Gpu)
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Kind {}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Kind) -> Ordering {
+        self.name.cmp(other.name)
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Kind) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Kind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// Each row is a constant, by which its decoder names it, and a member of [`SHARED`].
+macro_rules! kinds {
+    ($($constant:ident = $($property:expr),+;)+) => {
+        $(
+            #[doc = concat!("The kind of `", stringify!($constant), "`: its row is in the table of this file.")]
+            pub const $constant: &Kind = &Kind::new($($property),+);
+        )+
+        /// All rows of this file.
+        pub const SHARED: &[&Kind] = &[$($constant),+];
+    };
+}
+
+use Giver::{AnyThread, Holder, Outside};
+use Holding::{Arrives, BelongsTo, Holds, Is, OtherEnd, RunsFor, Sets, Stops, TookUnit, Writes};
+use World::{EventLoop, Gpu, Kernel, Native, Python};
+
+use Topic::{
+    Data, Event, FileLock, Gil, GpuWork, ImportLock, Initialiser, LoaderLock, Lock, ReadWriteLock, StopTheWorld, Units,
+};
+
+#[rustfmt::skip]
+kinds! {
+    PTHREAD_MUTEX     = "pthread_mutex", "pthread mutex", Native, Lock, Holder, Holds, Waking::Unspecified;
+    PTHREAD_RWLOCK    = "pthread_rwlock", "pthread rwlock", Native, ReadWriteLock, Holder, Holds, Waking::Unspecified;
+    PTHREAD_SPINLOCK  = "pthread_spinlock", "pthread spinlock", Native, Lock, Holder, Holds, Waking::Unspecified;
+    LOADER_LOCK       = "loader_lock", "loader lock", Native, LoaderLock, Holder, Holds, Waking::Unspecified;
+    MALLOC_ARENA      = "malloc_arena", "malloc arena", Native, Lock, Holder, Holds, Waking::Unspecified;
+    STDIO_FILE        = "stdio_file", "stdio file", Native, Lock, Holder, Holds, Waking::Unspecified;
+    SEMAPHORE         = "semaphore", "semaphore", Native, Units, AnyThread, Holds, Waking::Native;
+    FUTEX             = "futex", "futex", Native, Lock, AnyThread, Holds, Waking::Native;
+    PTHREAD_ONCE      = "pthread_once", "pthread once", Native, Initialiser, Holder, Holds, Waking::Unspecified;
+    STATIC_GUARD      = "static_guard", "static guard", Native, Initialiser, Holder, Holds, Waking::Unspecified;
+    THREAD            = "thread", "thread", Native, Topic::Thread, Holder, Is, Waking::Unspecified;
+    PTHREAD_COND      = "pthread_cond", "pthread cond", Native, Event, AnyThread, Holds, Waking::Native;
+    PTHREAD_BARRIER   = "pthread_barrier", "pthread barrier", Native, Event, AnyThread, Arrives, Waking::Unspecified;
+    GIL               = "gil", "GIL", Python, Gil, Holder, Holds, Waking::Unspecified;
+    PY_LOCK           = "py_lock", "py lock", Python, Lock, AnyThread, Holds, Waking::Python;
+    PY_RLOCK          = "py_rlock", "py rlock", Python, Lock, Holder, Holds, Waking::Python;
+    PY_MUTEX          = "py_mutex", "py mutex", Python, Lock, Holder, Holds, Waking::Python;
+    PY_IMPORT_LOCK    = "py_import_lock", "py import lock", Python, ImportLock, Holder, Holds, Waking::Python;
+    PY_CONDITION      = "py_condition", "py condition", Python, Event, AnyThread, Sets, Waking::Python;
+    PY_THREAD         = "py_thread", "py thread", Python, Topic::Thread, Holder, Is, Waking::Python;
+    PY_STOP_THE_WORLD = "py_stop_the_world", "py stop the world", Python, StopTheWorld, Outside, Stops, Waking::Python;
+    PY_GENERATOR      = "py_generator", "generator", Python, Event, Outside, Holds, Waking::Unspecified;
+    MP_LOCK           = "mp_lock", "mp lock", Kernel, Lock, Outside, Holds, Waking::Unspecified;
+    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Event, Outside, Holds, Waking::Unspecified;
+    ASYNCIO_LOCK      = "asyncio_lock", "asyncio.Lock", EventLoop, Lock, Outside, Holds, Waking::Unspecified;
+    EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Holds, Waking::Unspecified;
+    FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds, Waking::Unspecified;
+    SYSV_SEMAPHORE    = "sysv_semaphore", "sysv semaphore", Kernel, Units, Outside, TookUnit, Waking::Unspecified;
+    PROCESS           = "process", "process", Kernel, Event, Outside, BelongsTo, Waking::Unspecified;
+    PIPE              = "pipe", "pipe", Kernel, Data, Outside, OtherEnd, Waking::Data;
+    SOCKET            = "socket", "socket", Kernel, Data, Outside, OtherEnd, Waking::Data;
+    EVENTFD           = "eventfd", "eventfd", Kernel, Data, Outside, Writes, Waking::Unspecified;
+    TIMER             = "timer", "timer", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    STDIN             = "stdin", "standard input", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    DESCRIPTOR        = "descriptor", "descriptor", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    SIGNAL            = "signal", "signal", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    EVENTS            = "events", "events", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    SYSTEM_CALL       = "system_call", "system call", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    CUDA_STREAM       = "cuda_stream", "CUDA stream", Gpu, GpuWork, Outside, RunsFor, Waking::Unspecified;
+    CUDA_EVENT        = "cuda_event", "CUDA event", Gpu, GpuWork, Outside, RunsFor, Waking::Unspecified;
+    CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor, Waking::Unspecified;
+    CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds, Waking::Unspecified;
+    OTHER             = "other", "something", Kernel, Event, Outside, Holds, Waking::Unspecified;
+}
+
+impl Holding {
+    /// "holds the GIL", "is to read from the pipe", "belongs to child process 12": `name` is what the resource is called.
+    pub fn held(self, name: &str) -> String {
+        match self {
+            OtherEnd => {
+                match (name.strip_prefix("room in "), name.strip_prefix("data in "), name.strip_prefix("data on ")) {
+                    (Some(full), ..) => format!("is to read from {full}"),
+                    (_, Some(empty), _) => format!("is to write to {empty}"),
+                    (.., Some(empty)) => format!("is to answer on {empty}"),
+                    _ => format!("holds {name}"),
+                }
+            }
+            Writes => format!("is to write to {name}"),
+            Arrives => format!("has yet to come to {name}"),
+            TookUnit => format!("took the last unit of {name}"),
+            Sets => format!("is to set {name}"),
+            Stops if name.starts_with("the end ") => format!("decides on {name}"),
+            Stops => format!("has yet to come to {name}"),
+            // A process is waited for, and one of its threads waits in turn.
+            BelongsTo => format!("belongs to {name}"),
+            Is => format!("is {name}"),
+            RunsFor => format!("runs a host function that {name} waits for"),
+            Holds => format!("holds {name}"),
+        }
+    }
+
+    /// The same of something that was named just before: "holds that".
+    pub fn held_that(self) -> &'static str {
+        match self {
+            OtherEnd | Writes => "has its other end",
+            Arrives => "has yet to come there",
+            TookUnit => "took its last unit",
+            Sets => "is to set that",
+            RunsFor => "runs a host function that this waits for",
+            BelongsTo => "belongs to that",
+            Is => "is that",
+            Stops | Holds => "holds that",
+        }
+    }
+
+    /// For a possible holder, after "may".
+    pub fn infinitive(self) -> &'static str {
+        if self == Sets { "set" } else { "hold" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_words_and_whoever_is_owned_can_be_released() {
+        let names: BTreeSet<&str> = SHARED.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), SHARED.len());
+        for kind in SHARED {
+            assert!(kind.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{kind}");
+            assert!(!kind.noun.is_empty(), "{kind}");
+            // Advice on who is to wake is for what no holder gives.
+            assert!(kind.waking != Waking::Native || kind.giver == AnyThread, "{kind}");
+        }
+    }
+}
