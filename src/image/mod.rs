@@ -3,9 +3,11 @@
 //! In: whatever a capture ([`live`], later cores and snapshots) collected. Out: an [`Image`] that owns it.
 //! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
 
+pub(crate) mod budget;
 pub mod core;
 pub mod descriptors;
 mod disk;
+
 pub(crate) mod environment;
 pub mod gpu;
 pub mod live;
@@ -17,6 +19,7 @@ use crate::arch::Architecture;
 pub use crate::arch::{Register, RegisterSet, Registers, Syscall};
 pub use crate::memory::{Addr, Fault, Memory, MemoryExt};
 pub use descriptors::{Descriptor, KernelFacts};
+pub(crate) use disk::files_changed;
 
 /// Something that could not be read or decided, with the reason. Gaps are part of every report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
