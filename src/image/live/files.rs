@@ -55,6 +55,7 @@ impl Files for LiveFiles {
 mod tests {
     use super::*;
     use crate::image::live::proc_fs;
+    use std::path::Path;
 
     #[test]
     fn own_program_by_its_mapping() {

@@ -36,7 +36,7 @@ use facts::{CpuSample, ProcessFacts, ThreadFacts};
 use files::LiveFiles;
 use memory::{Copied, LiveMemory, Running, Source};
 use proc_fs::ProcFs;
-pub(crate) use proc_fs::parse_maps;
+pub(crate) use proc_fs::{parse_arguments, parse_maps};
 use stop::{Outcome, ProcessStop, StopError};
 
 use super::come_from_one;
