@@ -9,7 +9,7 @@ mod examples;
 mod formats;
 mod harmless;
 mod harness;
-mod hostile;
+mod hostile_input;
 mod inside_gdb;
 mod installed;
 mod kernel_waits;
