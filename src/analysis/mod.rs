@@ -26,7 +26,7 @@ use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
-use crate::verdict::{self, Judgement, Look};
+use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
 use spins::Spins;
@@ -210,7 +210,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
-            let judgement = judge(&image, &analysis, verdict);
+            let mut judgement = judge(&image, &analysis, verdict);
+            judgement.gaps.extend(subject.late_gaps());
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
                 pause_us: longest_pause,
@@ -379,8 +380,8 @@ fn name_frames(
     helped
 }
 
-fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
-    Look {
+fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
+    JudgeInput {
         image,
         threads: &analysis.threads,
         python: &analysis.python,

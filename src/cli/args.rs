@@ -59,7 +59,7 @@ pub(super) enum Command {
     /// The same looks as those of `lockscope run`, without owning the process: it is not ended. Ends with the first hang, or
     /// with the process.
     Watch(WatchArguments),
-    /// Watch a process that runs tests, and is told by it which; for plugins of test runners
+    /// Watch a test process, which reports the running test on standard input; for plugins of test runners
     #[command(hide = true)]
     Monitor(MonitorArguments),
     /// Start a deadlock, look at it, print the report, end it

@@ -10,6 +10,7 @@ mod demo;
 mod demo_target;
 mod explain;
 mod generate;
+mod hang_report;
 mod manual;
 mod monitor;
 mod output;
@@ -18,7 +19,6 @@ mod progress;
 mod run;
 mod schema;
 mod snapshot;
-mod telling;
 mod version;
 mod watch;
 

@@ -1,6 +1,6 @@
 //! `lockscope run -- COMMAND`: runs it, and ends it with a report when it hangs.
 //!
-//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::telling`] tells of. Signals to
+//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::hang_report`] tells of. Signals to
 //! lockscope go on to the command.
 
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::telling::{Teller, Watched};
+use super::hang_report::{HangReporter, Watched};
 use super::{CliError, OnHang, RunArguments, output};
 use crate::image::live;
 use crate::render;
@@ -60,10 +60,10 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
-    let teller = Teller::prepare(&arguments.reports, std::process::id() as i32)?;
-    teller.forget_the_last_run();
+    let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32)?;
+    reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let family = match Family::start(&arguments.command, teller.directory(), before) {
+    let family = match Family::start(&arguments.command, reporter.directory(), before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
@@ -74,14 +74,14 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
     }
     let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
     let watched = Watched::command(named(arguments));
-    let run = Run { arguments, teller, watched, family, signals, watch, held: None, told: false, kill_at: None };
+    let run = Run { arguments, reporter, watched, family, signals, watch, held: None, told: false, kill_at: None };
     Ok(run.until_it_ends())
 }
 
 /// A command that runs, with all that watches over it.
 struct Run<'a> {
     arguments: &'a RunArguments,
-    teller: Teller,
+    reporter: HangReporter,
     watched: Watched,
     family: Family,
     signals: SignalFd,
@@ -142,9 +142,9 @@ impl Run<'_> {
             };
             match event {
                 Event::Nothing => {}
-                Event::Beside(report) => guarded(|| self.teller.beside(&self.watched, &report)),
+                Event::Beside(report) => guarded(|| self.reporter.report_partial_hang(&self.watched, &report)),
                 Event::Over(reason, look) => {
-                    guarded(|| self.teller.over(&self.watched, reason, &look));
+                    guarded(|| self.reporter.report_hang(&self.watched, reason, &look));
                     if self.arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                         self.told = true;
                         return None;
@@ -202,7 +202,7 @@ impl Run<'_> {
         let (look, _) = self.look(&wanted);
         let Some((_, by_terminal)) = self.held.take() else { return };
         if !matches!(self.family.reap(), Ok(Some(_))) {
-            guarded(|| self.teller.ended_from_outside(&self.watched, &look));
+            guarded(|| self.reporter.report_end_from_outside(&self.watched, &look));
         }
         pass_on(&self.family, Signal::SIGTERM, by_terminal);
     }

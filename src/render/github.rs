@@ -55,7 +55,7 @@ mod tests {
         report.findings[0].title = "100% stuck:\r\n::error ::forged".into();
         let thread = &mut report.processes[0].threads[0];
         report.findings[0].threads = vec![ThreadReference { process: "p0".into(), tid: thread.tid }];
-        let frame = thread.frames.iter_mut().find(|frame| frame.kind == "python").unwrap();
+        let frame = thread.frames.iter_mut().find(|frame| frame.kind == crate::report::FrameKind::Python).unwrap();
         (frame.file, frame.line) = (Some("/src/repo/a,b/train.py".into()), Some(7));
         let line = annotation(&report, "`make`", Path::new("/src/repo"));
         assert!(

@@ -1,4 +1,4 @@
-//! The report as JSON 1.0, and the schema of it. Same report, same bytes.
+//! The report as JSON 1.1, and the schema of it. Same report, same bytes.
 
 use std::io;
 

@@ -31,7 +31,7 @@ use crate::report::{Certainty, Report, Verdict};
 pub enum Format {
     /// For people.
     Text,
-    /// The contract, version 1.0.
+    /// The contract, version 1.1.
     Json,
     /// Graphviz, the cycle in red.
     Dot,

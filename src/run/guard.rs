@@ -28,7 +28,7 @@ impl Guard {
         let (end, pipe) = pipe2(OFlag::O_CLOEXEC)?;
         match sys::fork()? {
             Forked::Child => {
-                stand(File::from(end));
+                run(File::from(end));
                 std::process::exit(0)
             }
             Forked::Parent(pid) => Ok(Guard { pid, pipe: File::from(pipe) }),
@@ -55,7 +55,7 @@ impl Drop for Guard {
 }
 
 /// Be the guard: wait for the end of the pipe, and end the group that was named last.
-fn stand(mut pipe: File) {
+fn run(mut pipe: File) {
     // What ends or stops lockscope's group is not for it.
     let _ = SigSet::all().thread_block();
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));

@@ -27,8 +27,8 @@ use sample::Sampler;
 
 /// Time between two samples of /proc.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
-/// Longest pause of one process at a look; and at the last, at what ends anyway: on a busy machine threads take long to come
-/// to their stop.
+/// Longest pause at the final sample of a target that is ended anyway: on a busy machine threads take long to come to their
+/// stop.
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// The last look tells what those before it have proven, or is taken again so often.
 const LAST_LOOKS: usize = 3;

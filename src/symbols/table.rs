@@ -7,7 +7,7 @@ use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
 
 use super::Symbol;
-use super::demangle::demangle;
+use super::demangle::{Mangling, demangle};
 use crate::image::{Addr, FileBytes, budget};
 
 /// What a symbol stands for.
@@ -131,7 +131,8 @@ impl Table {
     fn symbol(&self, entry: &Entry) -> Symbol {
         let name = String::from_utf8_lossy(self.raw_name(entry));
         let plain = name.split('@').next().unwrap_or(&name);
-        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size }
+        let mangling = Mangling::of(plain);
+        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size, mangling }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod advice;
 mod bad_input;
 mod browser;
 mod containers;
@@ -9,6 +10,7 @@ mod examples;
 mod formats;
 mod harmless;
 mod harness;
+mod hostile;
 mod hostile_input;
 mod inside_gdb;
 mod installed;
@@ -26,4 +28,5 @@ mod recipes;
 mod run;
 mod run_hostile;
 mod run_reports;
+mod test_data;
 mod text_options;

@@ -275,6 +275,252 @@ impl Drop for ErrorCheckMutex {
     }
 }
 
+/// Zeroed memory that this process and those it starts by [`start_apart`] have in common.
+///
+/// Words and bytes are atomic, since another process may write at any time. Pages are handed out by what the words and
+/// bytes say of them; nobody writes a page again once it was marked as complete.
+#[derive(Debug)]
+pub(super) struct SharedArea {
+    start: std::ptr::NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone until it is dropped, and all access goes through atomics or raw copies.
+unsafe impl Send for SharedArea {}
+// SAFETY: as above.
+unsafe impl Sync for SharedArea {}
+
+impl SharedArea {
+    /// `length` bytes; memory is taken only for what is touched.
+    pub(super) fn new(length: usize) -> std::io::Result<SharedArea> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses; nothing that exists is replaced.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let start = Some(start)
+            .filter(|&start| start != libc::MAP_FAILED)
+            .and_then(|start| std::ptr::NonNull::new(start.cast::<u8>()));
+        start.map(|start| SharedArea { start, length }).ok_or_else(std::io::Error::last_os_error)
+    }
+
+    /// The word at `offset`, a multiple of 8.
+    pub(super) fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
+        let fits = offset % 8 == 0 && offset.checked_add(8)? <= self.length;
+        // SAFETY: within the mapping and aligned, as was just checked; it is only ever used as an atomic word.
+        fits.then(|| unsafe { std::sync::atomic::AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) })
+    }
+
+    /// The byte at `offset`.
+    pub(super) fn byte(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU8> {
+        // SAFETY: within the mapping, as is checked; it is only ever used as an atomic byte.
+        (offset < self.length)
+            .then(|| unsafe { std::sync::atomic::AtomicU8::from_ptr(self.start.as_ptr().add(offset)) })
+    }
+
+    /// Copy what lies at `offset` to `buffer`; false if it is not all within the area.
+    pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> bool {
+        let fits = offset.checked_add(buffer.len()).is_some_and(|end| end <= self.length);
+        if fits {
+            // SAFETY: within the mapping, and `buffer` is memory of its own; see the type for who writes when.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len())
+            };
+        }
+        fits
+    }
+
+    /// The addresses of a part, for the kernel to write to.
+    fn part(&self, offset: usize, length: usize) -> Option<libc::iovec> {
+        (offset.checked_add(length)? <= self.length)
+            .then(|| libc::iovec { iov_base: self.start.as_ptr().wrapping_add(offset).cast(), iov_len: length })
+    }
+
+    /// Copy pieces of the memory of task `tid` to offsets of the area, in order; the number of bytes before the first
+    /// piece that faults. At most [`PIECES_PER_CALL`] are taken. It allocates nothing.
+    pub(super) fn read_remote(&self, tid: i32, pieces: &[(Span, usize)]) -> Result<usize, Errno> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let (mut local, mut remote) = ([nothing; PIECES_PER_CALL], [nothing; PIECES_PER_CALL]);
+        let mut count = 0;
+        for (&(span, offset), (local, remote)) in pieces.iter().zip(local.iter_mut().zip(remote.iter_mut())) {
+            *local = self.part(offset, span.length).ok_or(Errno::EINVAL)?;
+            let base = std::ptr::without_provenance_mut(span.start as usize);
+            *remote = libc::iovec { iov_base: base, iov_len: span.length };
+            count += 1;
+        }
+        // SAFETY: the local parts lie within the mapping; the remote ones are addresses of another process, which the
+        // kernel checks.
+        let read = unsafe { libc::process_vm_readv(tid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+        Errno::result(read).map(|read| read as usize)
+    }
+
+    /// Copy from a file to an offset of the area; the number of bytes read. It allocates nothing.
+    pub(super) fn read_file(&self, file: i32, position: u64, offset: usize, length: usize) -> Result<usize, Errno> {
+        let part = self.part(offset, length).ok_or(Errno::EINVAL)?;
+        // SAFETY: the part lies within the mapping.
+        let read = unsafe { libc::pread(file, part.iov_base, part.iov_len, position as libc::off_t) };
+        Errno::result(read).map(|read| read as usize)
+    }
+}
+
+impl Drop for SharedArea {
+    fn drop(&mut self) {
+        // SAFETY: made by `new` with this length, and nothing borrows it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// As many pieces as [`SharedArea::read_remote`] takes: two tables of them lie on its stack.
+pub(super) const PIECES_PER_CALL: usize = 128;
+
+/// Start a process that is a copy of this one, runs `serve` and ends. It has no open file but `kept` (ascending), takes no
+/// signal but SIGKILL, and gets that when the thread that started it ends. Its end raises no signal here, and only
+/// [`collect`] collects it.
+///
+/// The other threads are missing in the copy, in the midst of whatever they did: `serve` must make system calls only, and must
+/// neither allocate nor take a lock.
+pub(super) fn start_apart(kept: &[i32], serve: impl FnOnce()) -> std::io::Result<i32> {
+    let own = std::process::id();
+    // SAFETY: all zeroes is a valid sigset_t, and sigfillset fills it.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut before = all;
+    // SAFETY: both sets are valid; the mask of this thread is put back below.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+    }
+    // SAFETY: a plain fork but for the signal at the end: no stack, no thread data and no flag is given. The child runs what is
+    // below alone, which neither allocates nor takes locks.
+    let result = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+    if result == 0 {
+        // SAFETY: system calls on plain numbers; closed files are not used any more, since only `serve` follows.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::prctl(libc::PR_SET_NAME, c"lockscope-copy".as_ptr());
+            if libc::getppid() as u32 != own {
+                libc::_exit(0);
+            }
+            let mut first = 0;
+            for &file in kept.iter().chain(&[i32::MAX]) {
+                if file > first {
+                    close_files(first, file - 1);
+                }
+                first = file.saturating_add(1);
+            }
+            libc::chdir(c"/".as_ptr());
+        }
+        serve();
+        // SAFETY: ends this process at once, without what is registered to run at the end.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: `before` is what pthread_sigmask gave.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    match i32::try_from(result) {
+        Ok(child) if child > 0 => Ok(child),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Close all files from `first` to `last`. Kernels before 5.9 have no call for it.
+fn close_files(first: i32, last: i32) {
+    const HIGHEST_TRIED: i32 = 4096;
+    // SAFETY: files of this process alone, which uses none of them any more (see the caller).
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
+            for file in first..=last.min(HIGHEST_TRIED) {
+                libc::close(file);
+            }
+        }
+    }
+}
+
+/// Collect a process that [`start_apart`] started, if it has ended; does not wait. Whether it is gone.
+pub(super) fn collect(child: i32) -> bool {
+    // SAFETY: no status is asked for, so that no memory is touched.
+    let result = unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
+    result != 0
+}
+
+/// Ask for the processor before all that is not urgent, or give that back. Refused without CAP_SYS_NICE, which is no error: it
+/// makes a stop shorter on a busy machine, and no more. A thread that waits by polling must not have it: on a machine
+/// of one processor those it waits for would not run.
+pub(super) fn set_urgent(urgent: bool) {
+    let (policy, priority) =
+        if urgent { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
+    // SAFETY: all zeroes is a valid sched_param on every libc (musl's has more fields).
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // The system call, since musl's function of that name refuses always.
+    // SAFETY: the parameters are valid and outlive the call, which concerns this thread alone.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
+}
+
+/// Signals that would end or stop this process, and wait as long as a target stands still on its account.
+const DEFERRED: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP];
+/// Those that came meanwhile, a bit each.
+static CAME: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// How many stops there are at the moment, and the signals whose action was replaced by the first.
+static DEFERRING: std::sync::Mutex<(usize, [bool; DEFERRED.len()])> =
+    std::sync::Mutex::new((0, [false; DEFERRED.len()]));
+
+extern "C" fn take_note(signal: i32) {
+    CAME.fetch_or(1 << signal, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM and SIGTSTP wait until this is dropped, where they have their default action. An action, not a
+/// mask: another thread with another mask would take them, and their default is the end of all threads.
+#[derive(Debug)]
+pub(super) struct DeferredSignals(());
+
+impl DeferredSignals {
+    /// From now on.
+    pub(super) fn begin() -> DeferredSignals {
+        let mut deferring = DEFERRING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        deferring.0 += 1;
+        if deferring.0 == 1 {
+            for (signal, replaced) in DEFERRED.into_iter().zip(&mut deferring.1) {
+                *replaced = action(signal, None) == Some(libc::SIG_DFL)
+                    && action(signal, Some(take_note as extern "C" fn(i32) as libc::sighandler_t)).is_some();
+            }
+        }
+        DeferredSignals(())
+    }
+}
+
+impl Drop for DeferredSignals {
+    fn drop(&mut self) {
+        let mut deferring = DEFERRING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        deferring.0 = deferring.0.saturating_sub(1);
+        if deferring.0 > 0 {
+            return;
+        }
+        for (signal, replaced) in DEFERRED.into_iter().zip(&mut deferring.1) {
+            if std::mem::take(replaced) {
+                action(signal, Some(libc::SIG_DFL));
+            }
+        }
+        drop(deferring);
+        let came = CAME.swap(0, std::sync::atomic::Ordering::SeqCst);
+        for signal in DEFERRED.into_iter().filter(|signal| came & (1 << signal) != 0) {
+            // SAFETY: sends a signal to this very process, which it was sent before.
+            unsafe { libc::kill(libc::getpid(), signal) };
+        }
+    }
+}
+
+/// The action of a signal, after it was set if a new one is given.
+fn action(signal: i32, new: Option<libc::sighandler_t>) -> Option<libc::sighandler_t> {
+    // SAFETY: all zeroes is a valid sigaction: the default action, no flag, an empty mask.
+    let (mut old, mut set): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    set.sa_flags = libc::SA_RESTART;
+    let asked = new.map_or(std::ptr::null(), |handler| {
+        set.sa_sigaction = handler;
+        &raw const set
+    });
+    // SAFETY: both structures are valid and outlive the call; the handler only sets bits of an atomic word.
+    let result = unsafe { libc::sigaction(signal, asked, &mut old) };
+    (result == 0).then_some(old.sa_sigaction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
