@@ -51,6 +51,21 @@ pub fn maps(bytes: &[u8]) {
     let _ = crate::image::live::parse_maps(bytes);
 }
 
+/// /proc/PID/cmdline and /proc/PID/environ.
+pub fn arguments(bytes: &[u8]) {
+    let _ = crate::image::live::parse_arguments(bytes);
+    let _ = crate::image::environment::relevant(bytes);
+}
+
+/// The loader's list of libraries, with the program headers at the beginning: lists may be circles.
+pub fn link_map(bytes: &[u8]) {
+    let mut image = image(bytes, false);
+    for (key, value) in [(notes::AT_PHDR, BASE), (notes::AT_PHNUM, 16), (notes::AT_RANDOM, BASE + 64)] {
+        image.auxiliary.extend([key, value].into_iter().flat_map(u64::to_le_bytes));
+    }
+    snapshot::keep_roots(&image);
+}
+
 /// An ELF file with frame information and symbols, mapped at the beginning.
 pub fn elf(bytes: &[u8]) {
     let image = image(bytes, true);

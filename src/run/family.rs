@@ -181,6 +181,28 @@ impl Family {
         }
     }
 
+    /// The process that looks does not answer any more: how it ended, or that the command has, with which it ends.
+    pub fn lost_looker(&mut self, error: LookError) -> LookError {
+        let Some(looker) = &self.looker else { return error };
+        let (pid, until) = (looker.pid, Instant::now() + UNTIL_LEFT);
+        let mut how = None;
+        while how.is_none() && Instant::now() < until {
+            how = match sys::ended_child(Some(pid), false) {
+                Ok(Some(ended)) => Some(ended.status),
+                Ok(None) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    None
+                }
+                Err(_) => break,
+            };
+        }
+        self.drop_looker();
+        match self.reap() {
+            Ok(Some(_)) => LookError::Told("it has ended".into()),
+            _ => how.map_or(error, |status| LookError::Lost(how_it_ended(status))),
+        }
+    }
+
     /// Ask for a look; one at a time.
     pub fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
         if self.looker.is_none() {

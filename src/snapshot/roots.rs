@@ -61,6 +61,12 @@ pub(super) fn keep(
     }
 }
 
+/// The same of a process that is as hostile as can be, for fuzzers.
+pub(crate) fn keep_roots(process: &ProcessImage) {
+    let recorder = Recorder::new(std::sync::Arc::clone(&process.memory));
+    keep(&recorder, process, &[], None, false);
+}
+
 fn stacks(recorder: &Recorder, process: &ProcessImage) {
     let each = (ALL_STACKS / (process.threads.len() as u64).max(1)).clamp(LEAST_STACK, LARGEST_STACK);
     for thread in &process.threads {

@@ -130,14 +130,21 @@ impl CoreFile {
         let bytes = Bytes::Disk(file, metadata.len());
         let mut magic = [0; 4];
         let bytes = match bytes.read_at(0, &mut magic) {
-            4 if magic == ZSTD_MAGIC => Bytes::Unpacked(unpack(path, &name)?),
+            4 if magic == ZSTD_MAGIC => {
+                let file = File::open(path).map_err(unreadable)?;
+                Bytes::Unpacked(unpack(std::io::BufReader::new(file), &name)?)
+            }
             _ => bytes,
         };
         CoreFile::parse(bytes, &name())
     }
 
-    /// A core that is in memory already.
+    /// A core that is in memory already, maybe packed.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+        let bytes = match bytes.starts_with(&ZSTD_MAGIC) {
+            true => unpack(bytes.as_slice(), &|| "bytes".into())?,
+            false => bytes,
+        };
         CoreFile::parse(Bytes::Unpacked(bytes), "bytes")
     }
 
@@ -306,11 +313,10 @@ fn segments(bytes: &Bytes, header: &Header) -> Option<Vec<Segment>> {
     Some(segments.to_vec())
 }
 
-fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
+fn unpack(packed: impl Read, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
     let damaged = |why: String| CoreError::Damaged { path: name(), why };
     log::info!("unpacking {}", name());
-    let file = File::open(path).map_err(|source| CoreError::Unreadable { path: name(), source })?;
-    let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
+    let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
     let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;
     let mut bytes = Vec::new();
     let mut decoder = decoder;

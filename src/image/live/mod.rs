@@ -45,7 +45,7 @@ use files::LiveFiles;
 use late::{Late, LateProcess, Silent};
 use memory::{Copied, LiveMemory};
 use proc_fs::ProcFs;
-pub(crate) use proc_fs::parse_maps;
+pub(crate) use proc_fs::{parse_arguments, parse_maps};
 use spared::Early;
 use stop::{Outcome, ProcessStop, StopError, Which};
 
