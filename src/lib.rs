@@ -24,51 +24,57 @@
 //! and paths of the source and compares; it also knows the few circles that are yet to be cut.
 //!
 //! ```text
-//! image                ->
-//! unwind               -> image symbols
+//! sys                  ->
+//! memory               ->
+//! arch                 -> memory
+//! image                -> sys memory arch
+//! unwind               -> arch image symbols
 //! symbols              -> image unwind
-//! code                 -> image unwind symbols
-//! python               -> image unwind symbols threads
+//! code                 -> arch image unwind symbols
+//! python               -> image symbols
 //! threads              -> image unwind symbols code python
 //! waits::kinds         ->
 //! waits::model         -> image waits::kinds
 //! waits::circumstances -> waits::model
 //! waits::observations  -> image waits::model waits::circumstances
-//! waits::blocked_call  -> image
-//! waits::c_library     -> image
-//! waits::thread        -> image symbols code python threads waits::blocked_call waits::c_library
-//! waits::references    -> image waits::blocked_call waits::thread
+//! waits::blocked_call  -> arch image
+//! waits::c_library     -> arch image
+//! waits::thread        -> arch image symbols code python threads waits::blocked_call waits::c_library
+//! waits::references    -> arch image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
 //! waits::holders       -> image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
 //! graph                -> waits
 //! report               -> image threads waits
-//! verdict              -> image unwind symbols python threads waits graph report
+//! verdict              -> image unwind symbols python threads graph waits report
 //! render               -> waits report
-//! snapshot             -> image unwind symbols python threads
-//! analysis             -> image unwind symbols python threads waits report verdict snapshot
-//! run                  -> image report render analysis
-//! cli                  -> image report verdict render snapshot analysis run
-//! fuzzing              -> image unwind symbols code python waits render snapshot analysis
+//! snapshot             -> arch image unwind symbols python threads
+//! analysis             -> arch image unwind symbols python threads waits report verdict snapshot
+//! run                  -> sys image report render analysis
+//! cli                  -> sys image report verdict render snapshot analysis run
+//! fuzzing              -> arch image unwind symbols code python waits render snapshot analysis
 //! ```
 //!
 //! # The tree
 //!
 //! ```text
 //! analysis/            the stages in their order; what a second look confirms
+//! arch/                the machine: registers, system calls, instructions
+//! arch/x86_64/         the one that there is
 //! cli/                 commands, their arguments, what is printed where
 //! code/                reading machine code: which calls came before, with which values
 //! graph/               who waits for whom: what is stuck, cycles
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
 //! image/live/          running processes
+//! memory/              bytes at an address: the one seam to the memory of a target
 //! python/              CPython's structures
 //! render/              the report for people and tools
 //! render/layout/       places of boxes and lines
@@ -101,21 +107,26 @@
 //! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
-//! * `unsafe` stands in one file, `image/live/sys.rs`.
+//! * `unsafe` stands in one file, `sys.rs`.
+//! * What depends on the machine (registers, system calls, code) stands behind [`arch::Architecture`], a value of each
+//!   captured process: nothing else names a register or knows a system call by number.
 
 pub mod analysis;
+pub mod arch;
 pub mod cli;
 pub mod code;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graph;
 pub mod image;
+pub mod memory;
 pub mod python;
 pub mod render;
 pub mod report;
 pub mod run;
 pub(crate) mod snapshot;
 pub mod symbols;
+pub(crate) mod sys;
 pub mod threads;
 pub mod unwind;
 pub mod verdict;

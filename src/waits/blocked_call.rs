@@ -3,7 +3,9 @@
 //! In: registers, or what /proc says of a thread without them; memory around the call. Out: [`Call`] and [`Futex`]. What a
 //! call waits for is said by the family of the kernel.
 
-use crate::image::{Addr, Memory, MemoryExt, Register, Syscall, ThreadImage};
+use crate::arch::Architecture;
+use crate::arch::system_calls::{self as calls, SystemCall, Waits};
+use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
 
 /// A system call that a thread sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,13 @@ pub struct Futex {
     pub timed: bool,
 }
 
+impl Call {
+    /// What is known of such calls.
+    pub fn row(&self, architecture: Architecture) -> Option<&'static SystemCall> {
+        architecture.system_call(self.number)
+    }
+}
+
 impl Futex {
     /// Whether the kernel itself keeps the owner in the word.
     pub fn inherits_priority(&self) -> bool {
@@ -40,9 +49,6 @@ impl Futex {
     }
 }
 
-/// The registers that have the arguments of a system call (System V ABI of x86-64, appendix A.2.1).
-pub(super) const ARGUMENTS: [Register; 6] =
-    [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
 /// How many arguments a futex call that waits takes: word, operation, value, time-out. The last two are for others.
 pub(super) const FUTEX_ARGUMENTS: usize = 4;
 /// FUTEX_WAIT (linux/futex.h).
@@ -55,41 +61,33 @@ const FUTEX_LOCK_PI2: u32 = 13;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).
 const FUTEX_COMMAND: u32 = 0x7f;
 
-/// futex (arch/x86/entry/syscalls/syscall_64.tbl).
-pub(super) const NR_FUTEX: i64 = 202;
-/// futex_waitv.
-pub(super) const NR_FUTEX_WAITV: i64 = 449;
-/// futex_wait.
-pub(super) const NR_FUTEX_WAIT: i64 = 455;
-
-const NR_NANOSLEEP: i64 = 230;
-
 /// The system call that `thread` sleeps in.
-pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
+pub fn call(architecture: Architecture, thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
     let raw = match thread.registers {
         Some(registers) => registers.asleep()?,
         // /proc shows a call only of a sleeping thread; there is no result to look at.
         None => thread.syscall.filter(|call| call.number >= 0)?,
     };
-    let restarted = raw.number == Syscall::RESTART;
-    let number = if restarted { original_number(&raw, memory) } else { raw.number };
+    let restarted = architecture.is_restart(raw.number);
+    let number = if restarted { original_number(architecture, &raw, memory) } else { raw.number };
     Some(Call { number, restarted, arguments: raw.arguments, sp: raw.sp })
 }
 
 /// Which call restart_syscall stands for (libc.md section 6): the instruction that loaded its number, or the shape
 /// of the arguments, which the kernel keeps.
-fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
-    if let Some(number) = raw.number_by_code(memory) {
+fn original_number(architecture: Architecture, raw: &Syscall, memory: &dyn Memory) -> i64 {
+    if let Some(number) = architecture.number_by_code(raw, memory) {
         return number;
     }
     let [first, ..] = raw.arguments;
-    match shaped_as_futex(&raw.arguments, memory) {
-        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => NR_FUTEX,
+    let recognised = match shaped_as_futex(&raw.arguments, memory) {
+        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => Some(&calls::FUTEX),
         // nanosleep through clock_nanosleep: the first argument is a clock's number.
-        None if first < 16 => NR_NANOSLEEP,
+        None if first < 16 => Some(&calls::CLOCK_NANOSLEEP),
         // poll and nanosleep may look like a futex that was woken: not proven.
-        _ => Syscall::RESTART,
-    }
+        _ => None,
+    };
+    recognised.and_then(|call| architecture.number_of(call)).unwrap_or(raw.number)
 }
 
 /// A futex wait, if the arguments of a restarted call can be one.
@@ -105,10 +103,11 @@ pub(super) fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Opti
 }
 
 /// The futex that a call waits on, if it does.
-pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
+pub fn futex(row: Option<&SystemCall>, call: &Call, memory: &dyn Memory) -> Option<Futex> {
     let [a0, a1, a2, a3, a4, _] = call.arguments;
-    match call.number {
-        NR_FUTEX => {
+    let Some(Waits::Futex(form)) = row.map(|row| row.waits) else { return None };
+    match form {
+        calls::Futex::Operation => {
             let operation = a1 as u32;
             let command = operation & FUTEX_COMMAND;
             let waits = [FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2];
@@ -121,15 +120,14 @@ pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
                 timed: a3 != 0,
             })
         }
-        NR_FUTEX_WAITV => {
+        calls::Futex::Array => {
             // struct futex_waitv { u64 val; u64 uaddr; u32 flags; u32 reserved }: the first of several.
             let value = memory.u64(Addr(a0)).ok()? as u32;
             let word = memory.pointer(Addr(a0) + 8).ok()?;
             Some(Futex { word, value, operation: 0, command: FUTEX_WAIT, timed: a3 != 0 })
         }
-        NR_FUTEX_WAIT => {
+        calls::Futex::Word => {
             Some(Futex { word: Addr(a0), value: a1 as u32, operation: 0, command: FUTEX_WAIT, timed: a4 != 0 })
         }
-        _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! Which C library a process runs on, and how that describes a thread to itself.
 //!
 //! In: a process. Out: [`CLibrary`], and where its thread descriptor has the id that locks name their owners by.
-//! Sources of the offsets: libc.md sections 3 and 5, measured on glibc 2.27 to 2.43 and musl 1.2.3.
+//! The offsets are the machine's ([`Architecture::descriptor_layout`]).
 
+use crate::arch::Architecture;
 use crate::image::{Addr, Memory, MemoryExt, ProcessImage};
 
 /// How the names of the C library's modules begin.
@@ -21,28 +22,23 @@ pub enum CLibrary {
     Musl,
 }
 
-/// `struct pthread` is its own thread control block: the word here points to itself (tcbhead_t.self).
-pub const PTHREAD_SELF: u64 = 0x10;
-/// `pd->tid` of glibc: the id that it writes into owners, in the PID namespace of the process.
-pub const PTHREAD_TID: u64 = 0x2d0;
-/// `tid` of musl.
-pub const MUSL_TID: u64 = 48;
 /// Where `library` keeps a thread's id.
-pub fn tid_offset(library: CLibrary) -> u64 {
+pub fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
+    let layout = architecture.descriptor_layout();
     match library {
-        CLibrary::Glibc => PTHREAD_TID,
-        CLibrary::Musl => MUSL_TID,
+        CLibrary::Glibc => layout.glibc_tid,
+        CLibrary::Musl => layout.musl_tid,
     }
 }
 
-/// Whether `fs` points to a thread descriptor: its self pointers are right (libc.md, section 3; musl keeps one
-/// at offset 0 only).
-pub fn is_pthread(memory: &dyn Memory, fs: Addr, library: CLibrary) -> bool {
+/// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3).
+pub fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, library: CLibrary) -> bool {
+    let layout = architecture.descriptor_layout();
     let at = match library {
-        CLibrary::Glibc => PTHREAD_SELF,
-        CLibrary::Musl => 0,
+        CLibrary::Glibc => layout.glibc_self,
+        CLibrary::Musl => layout.musl_self,
     };
-    !fs.is_null() && memory.u64(fs + at).is_ok_and(|word| word == fs.0)
+    !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
 }
 
 /// musl is known by its loader, or in a static program by where the thread id stands.
@@ -54,12 +50,13 @@ pub fn of_process(image: &ProcessImage) -> CLibrary {
     if image.mappings.iter().any(|m| m.path.as_deref().is_some_and(musl_name)) {
         return CLibrary::Musl;
     }
-    let memory = &*image.memory;
+    let (architecture, memory) = (image.architecture, &*image.memory);
     let word_is_tid = |library: CLibrary| {
         image.threads.iter().any(|t| {
             t.registers.is_some_and(|r| {
-                is_pthread(memory, r.fs_base, library)
-                    && memory.i32(r.fs_base + tid_offset(library)).is_ok_and(|tid| tid == t.ns_tid)
+                let pd = architecture.thread_descriptor(r.thread_pointer);
+                is_pthread(architecture, memory, pd, library)
+                    && memory.i32(pd + tid_offset(architecture, library)).is_ok_and(|tid| tid == t.ns_tid)
             })
         })
     };

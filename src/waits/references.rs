@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::blocked_call::{self, FUTEX_ARGUMENTS, NR_FUTEX};
+use super::blocked_call::FUTEX_ARGUMENTS;
 use super::thread::{FRAMES_LIMIT, Process, ThreadView};
+use crate::arch::system_calls::FUTEX;
 use crate::image::{Addr, Register};
 
 /// What sort of place an address was found in.
@@ -83,7 +84,7 @@ impl ThreadView<'_> {
         let hits: Vec<Reference> = registers
             .iter()
             .filter(|(_, _, value)| Addr(*value).within(start, size))
-            .map(|&(native, register, value)| self.in_register(&registers, native, register, value))
+            .map(|&(native, register, value)| self.in_register(process, &registers, native, register, value))
             .collect();
         let words = std::iter::once_with(move || self.words(process)).flatten();
         let slots = words.filter(move |(_, value)| Addr(*value).within(start, size));
@@ -105,7 +106,7 @@ impl ThreadView<'_> {
         for &(native, register, value) in &registers {
             for object in objects.at(value) {
                 if !first.contains_key(&object) {
-                    let found = self.in_register(&registers, native, register, value);
+                    let found = self.in_register(process, &registers, native, register, value);
                     first.extend(found.is_live().then_some((object, found)));
                 }
             }
@@ -123,12 +124,13 @@ impl ThreadView<'_> {
     /// A register of a frame; one that is kept over calls belongs to the outermost frame that has the value in it.
     fn in_register(
         &self,
+        process: &Process<'_>,
         registers: &[(usize, Register, u64)],
         native: usize,
         register: Register,
         value: u64,
     ) -> Reference {
-        let kind = self.kind_of(native, register);
+        let kind = self.kind_of(process, native, register, value);
         let keeps = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
         let native = match kind {
             ReferenceKind::CalleeSaved => {
@@ -136,18 +138,20 @@ impl ThreadView<'_> {
             }
             _ => native,
         };
-        let place = format!("{} = {value:#x} in frame {native}", register.name());
+        let place = format!("{} = {value:#x} in frame {native}", process.architecture().register_name(register));
         Reference { place, native: Some(native), kind }
     }
 
     /// What a register of a frame is good for. Of outer frames only those that are kept over calls are known.
-    fn kind_of(&self, native: usize, register: Register) -> ReferenceKind {
-        if Register::CALLEE_SAVED.contains(&register) {
+    fn kind_of(&self, process: &Process<'_>, native: usize, register: Register, value: u64) -> ReferenceKind {
+        let architecture = process.architecture();
+        if architecture.callee_saved().contains(&register) {
             return ReferenceKind::CalleeSaved;
         }
-        let in_futex = native == 0 && self.call.is_some_and(|call| call.number == NR_FUTEX);
-        let argument = blocked_call::ARGUMENTS.iter().take(FUTEX_ARGUMENTS).position(|known| *known == register);
-        argument.filter(|_| in_futex).map_or(ReferenceKind::Volatile, ReferenceKind::Argument)
+        let futex = self.call.filter(|call| native == 0 && call.row(architecture) == Some(&FUTEX));
+        let argument =
+            futex.and_then(|call| call.arguments.iter().take(FUTEX_ARGUMENTS).position(|known| *known == value));
+        argument.map_or(ReferenceKind::Volatile, ReferenceKind::Argument)
     }
 
     fn in_slot(&self, at: Addr, value: u64) -> Reference {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
+use crate::arch::Architecture;
 use crate::code::Code;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
@@ -80,19 +81,22 @@ pub struct ThreadView<'a> {
 impl<'a> Process<'a> {
     /// Prepare a process.
     pub fn new(context: Context<'a>) -> Process<'a> {
-        let memory = &*context.image.memory;
+        let (architecture, memory) = (context.image.architecture, &*context.image.memory);
         let library = c_library::of_process(context.image);
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let mut threads = Vec::with_capacity(context.image.threads.len());
         let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
         for image in &context.image.threads {
-            let pthread = image.registers.map(|r| r.fs_base).filter(|&fs| c_library::is_pthread(memory, fs, library));
+            let pthread = image
+                .registers
+                .map(|registers| architecture.thread_descriptor(registers.thread_pointer))
+                .filter(|&pd| c_library::is_pthread(architecture, memory, pd, library));
             let libc_tid = pthread
-                .and_then(|pd| memory.i32(pd + c_library::tid_offset(library)).ok())
+                .and_then(|pd| memory.i32(pd + c_library::tid_offset(architecture, library)).ok())
                 .filter(|&tid| tid > 0)
                 .unwrap_or(image.ns_tid);
             let thread = merged.get(&image.tid).copied();
-            let call = blocked_call::call(image, memory);
+            let call = blocked_call::call(architecture, image, memory);
             if !matches!(image.state, crate::image::TaskState::Zombie) {
                 by_libc_tid.insert(libc_tid, threads.len());
                 if let Some(pd) = pthread {
@@ -114,6 +118,11 @@ impl<'a> Process<'a> {
             });
         }
         Process { context, threads, library, by_libc_tid, by_pthread }
+    }
+
+    /// The machine that it runs on.
+    pub fn architecture(&self) -> Architecture {
+        self.context.image.architecture
     }
 
     /// Position of the thread that libc calls `tid`.

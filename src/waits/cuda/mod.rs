@@ -13,6 +13,7 @@ mod stacks;
 
 use std::cell::OnceCell;
 
+use crate::arch::system_calls::SCHED_YIELD;
 use crate::code::Code;
 use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
@@ -30,9 +31,6 @@ use stacks::{Entry, Stack};
 
 /// The name that the driver gives its event thread when it is initialised (driver 580).
 pub(crate) const EVENT_THREAD: &str = "cuda-EvtHandlr";
-
-/// sched_yield (arch/x86/entry/syscalls/syscall_64.tbl): a spin that lets others run.
-const NR_SCHED_YIELD: i64 = 24;
 
 /// Who ends a wait for the GPU: whoever runs a host function, which it waits for.
 #[derive(Debug)]
@@ -153,7 +151,8 @@ fn for_gpu(
     if !call.is_some_and(|call| call.only_waits) && !has_device(process, stacks) {
         return None;
     }
-    let asleep = below.filter(|below| below.call.is_none_or(|call| call.number != NR_SCHED_YIELD));
+    let asleep =
+        below.filter(|below| below.call.is_none_or(|call| call.row(process.architecture()) != Some(&SCHED_YIELD)));
     let spins = asleep.is_none();
     let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
     if spins && below.is_none() && !runs {

@@ -3,7 +3,7 @@
 //! In: the id as libc wrote it, the lock's place. Out: a [`Hold`] or a [`Gap`]. The rule is that of design
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
-use crate::image::{Gap, come_from_one};
+use crate::image::{Gap, share_fork_ancestor};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Gone, Hold, Party, Resource, Scope};
@@ -154,7 +154,7 @@ fn held_by_missing_thread(blocked: &Blocked<'_>, process: &Process<'_>, resource
     let relative = blocked.processes().iter().find(|other| {
         other.context.process != process.context.process
             && other.libc_tid(owner.tid).is_some()
-            && come_from_one(&other.context.image.mappings, &process.context.image.mappings)
+            && share_fork_ancestor(&other.context.image.mappings, &process.context.image.mappings)
     });
     if let Some(relative) = relative
         && let Some(position) = relative.libc_tid(owner.tid)

@@ -3,7 +3,7 @@
 //! In: a process and what is known of its parent. Out: a party that is gone, with the reason. Whether a lock was held by one
 //! of these threads is for the caller to say.
 
-use crate::image::come_from_one;
+use crate::image::share_fork_ancestor;
 use crate::waits::holders::Blocked;
 use crate::waits::model::{Gone, Party};
 use crate::waits::thread::Process;
@@ -14,7 +14,7 @@ pub fn left_by_fork(blocked: &Blocked<'_>, process: &Process<'_>) -> Option<(Par
     let parent = image.parent?;
     let captured = blocked.processes().iter().find(|other| other.context.image.pid == parent);
     let several = captured.map_or(image.parent_threads.len(), |parent| parent.threads.len()) > 1;
-    let was_one = captured.is_none_or(|parent| come_from_one(&parent.context.image.mappings, &image.mappings));
+    let was_one = captured.is_none_or(|parent| share_fork_ancestor(&parent.context.image.mappings, &image.mappings));
     if !several || !was_one {
         return None;
     }

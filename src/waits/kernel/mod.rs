@@ -5,12 +5,12 @@
 
 mod file_locks;
 mod peers;
-pub mod syscalls;
 mod sysv_semaphores;
 
+use crate::arch::system_calls::{self as calls, Child, Role, Waits};
 use crate::image::descriptors::{Asked, Want, asked};
 use crate::image::{Addr, Fault, Gap, MemoryExt, Syscall, TaskState};
-use crate::waits::blocked_call::{Call, Futex, NR_FUTEX, NR_FUTEX_WAIT, NR_FUTEX_WAITV, futex, shaped_as_futex};
+use crate::waits::blocked_call::{Call, Futex, futex, shaped_as_futex};
 use crate::waits::blocked_on::{AlsoWaited, BlockedOn, Ownership, ThreadWait};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
@@ -20,20 +20,6 @@ use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope}
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use peers::OtherEnd;
-use syscalls::{Timed, Waits};
-
-/// The name of a system call that waits.
-pub fn call_name(number: i64) -> Option<&'static str> {
-    match number {
-        NR_FUTEX => Some("futex"),
-        NR_FUTEX_WAITV => Some("futex_waitv"),
-        NR_FUTEX_WAIT => Some("futex_wait"),
-        number => syscalls::row_of(number).map(|row| row.name),
-    }
-}
-
-const NR_WAIT4: i64 = 61;
-const NR_WAITID: i64 = 247;
 
 /// Who ends a wait that this family decoded.
 #[derive(Debug, Clone, Copy)]
@@ -89,10 +75,11 @@ fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
 impl Family for Kernel {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, _below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let call = thread.call?;
-        match futex(&call, process.memory()) {
+        let row = call.row(process.architecture());
+        match futex(row, &call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
             // What may be a futex is handed on: its address may say more to a higher family.
-            None if call.number == Syscall::RESTART => {
+            None if row == Some(&calls::RESTART_SYSCALL) => {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
                 Some(BlockedOn { futex, ..plain(process, thread, call) })
             }
@@ -131,7 +118,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
-    let several = call.number == NR_FUTEX_WAITV && call.arguments[1] > 1;
+    let several = call.row(process.architecture()) == Some(&calls::FUTEX_WAITV) && call.arguments[1] > 1;
     if several {
         evidence.push(format!("the first of {} futexes of a futex_waitv call", call.arguments[1]));
     }
@@ -178,23 +165,27 @@ fn not_captured(process: &Process<'_>, thread: &ThreadView<'_>, fault: Fault) ->
 
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedOn {
-    let row = syscalls::row_of(call.number);
+    let row = call.row(process.architecture());
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
     let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
-        Waits::Timer => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
-        Waits::Signal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
-        Waits::Descriptor(kind) => {
-            let fd = a0 as i32;
-            let kind = if fd == 0 && kind == kinds::DESCRIPTOR { kinds::STDIN } else { kind };
-            let what = if kind == kinds::STDIN { "standard input".into() } else { format!("descriptor {fd}") };
+        Waits::Clock => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
+        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
+        Waits::Descriptor { argument, role, is_socket } => {
+            let fd = call.arguments.get(argument).copied().unwrap_or_default() as i32;
+            let (kind, what) = match role {
+                Role::WholeFileLock | Role::RangeLock => (kinds::FILE_LOCK, format!("descriptor {fd}")),
+                _ if is_socket => (kinds::SOCKET, format!("descriptor {fd}")),
+                _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
+                _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
+            };
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
         }
-        Waits::Several => (kinds::EVENTS, own("events"), format!("events ({name})")),
-        Waits::Child => child(process, call, &name),
+        Waits::Several(_) => (kinds::EVENTS, own("events"), format!("events ({name})")),
+        Waits::Child(named) => child(process, call, named, &name),
         Waits::Semaphores => {
             let set = a0 as i32;
             (
@@ -203,17 +194,13 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
                 format!("System V semaphore set {set}"),
             )
         }
-        Waits::Other => (kinds::SYSTEM_CALL, own("call"), name.clone()),
+        Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => {
+            (kinds::SYSTEM_CALL, own("call"), name.clone())
+        }
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
     // one is restarted so all the same, and its arguments say it.
-    let timed = match row.map(|row| row.timed) {
-        None => call.restarted,
-        Some(Timed::Never) => false,
-        Some(Timed::Always) => true,
-        Some(Timed::Pointer(at)) => call.arguments[at] != 0,
-        Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
-    };
+    let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted);
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     let (mut first, also, needs) = match on_descriptors(process, call) {
         Some((mut all, needs)) if !all.is_empty() => {
@@ -222,12 +209,13 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         }
         _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
-            let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
+            let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
             let resource = Resource { key, process: position, label: text, state: Vec::new(), role: None };
-            let ownership = match named_child(call).filter(|_| matches!(waits, Waits::Child)) {
-                Some(pid) => Ownership::private(HolderRule::ChildEnd(pid)),
-                None => Ownership::Unknown,
+            let child = match waits {
+                Waits::Child(named) => named_child(call, named),
+                _ => None,
             };
+            let ownership = child.map_or(Ownership::Unknown, |pid| Ownership::private(HolderRule::ChildEnd(pid)));
             (AlsoWaited { resource, evidence: String::new(), ownership }, Vec::new(), needs)
         }
     };
@@ -268,7 +256,7 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
     let knows = !process.context.image.descriptors.is_empty();
     let all_of =
         |wants: &[Want]| -> Vec<AlsoWaited> { wants.iter().flat_map(|want| peers::decode(process, *want)).collect() };
-    match asked(&raw(call), process.memory()).filter(|_| knows)? {
+    match asked(process.architecture(), &raw(call), process.memory()).filter(|_| knows)? {
         Asked::One(want) => Some((peers::decode(process, want), Needs::Any)),
         Asked::Several(wants) => Some((peers::or_a_signal(process, all_of(&wants)), Needs::Any)),
         Asked::Set(number) => Some((peers::or_a_signal(process, all_of(peers::watched(process, number)?)), Needs::Any)),
@@ -286,8 +274,8 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
 }
 
 /// Whether a call waits for whichever of several descriptors comes first.
-fn waits_for_several(call: Call) -> bool {
-    syscalls::row_of(call.number).is_some_and(|row| matches!(row.waits, Waits::Several))
+fn waits_for_several(process: &Process<'_>, call: Call) -> bool {
+    call.row(process.architecture()).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
 }
 
 /// The call as it was captured.
@@ -296,9 +284,9 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static Kind, Scope, String) {
+fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static Kind, Scope, String) {
     let of = process.context.process;
-    match named_child(call) {
+    match named_child(call, named) {
         Some(pid) => {
             (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
         }
@@ -307,11 +295,11 @@ fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static Kind, Scope
 }
 
 /// The id of the child that a call waits for, where it names one.
-fn named_child(call: Call) -> Option<i32> {
-    let named = match (call.number, call.arguments) {
-        (NR_WAIT4, [pid, ..]) => pid as i32,
+fn named_child(call: Call, named: Child) -> Option<i32> {
+    let named = match (named, call.arguments) {
+        (Child::Id, [pid, ..]) => pid as i32,
         // P_PID = 1 (linux/wait.h).
-        (NR_WAITID, [1, pid, ..]) => pid as i32,
+        (Child::Kind, [1, pid, ..]) => pid as i32,
         _ => -1,
     };
     (named > 0).then_some(named)

@@ -8,7 +8,6 @@ use super::layout;
 use crate::image::{Addr, MemoryExt};
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
-use crate::waits::c_library::{PTHREAD_SELF, PTHREAD_TID};
 use crate::waits::kinds;
 use crate::waits::model::{Resource, ResourceKey, Scope};
 
@@ -26,9 +25,10 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if futex.operation & PRIVATE != 0 || !matches!(futex.command, FUTEX_WAIT | FUTEX_WAIT_BITSET) {
         return None;
     }
+    let descriptor = case.process.architecture().descriptor_layout();
     let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
     for (pd, position) in case.process.pthreads() {
-        if futex.word == pd + PTHREAD_TID && futex.value == case.process.threads[position].libc_tid as u32 {
+        if futex.word == pd + descriptor.glibc_tid && futex.value == case.process.threads[position].libc_tid as u32 {
             return Some(joined(case, pd, position, "pd->tid"));
         }
         if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && futex.word.within(pd + low, high - low) {
@@ -36,8 +36,8 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         }
     }
     // A target without registers: its descriptor is known by its self pointer.
-    let pd = futex.word - PTHREAD_TID;
-    let itself = case.process.memory().pointer(pd + PTHREAD_SELF).ok()? == pd;
+    let pd = futex.word - descriptor.glibc_tid;
+    let itself = case.process.memory().pointer(pd + descriptor.glibc_self).ok()? == pd;
     let position = case.process.libc_tid(futex.value as i32)?;
     itself.then(|| joined(case, pd, position, "pd->tid"))
 }

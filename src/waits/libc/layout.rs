@@ -6,8 +6,6 @@
 /// Where `pd->joinstate` of glibc 2.43 may stand (commit 5da15b15ad): at 0x628 there, and builds pad `struct pthread`
 /// differently.
 pub(super) const PTHREAD_JOINSTATE_RANGE: (u64, u64) = (0x600, 0x700);
-/// `detach_state` of musl, waited for by join.
-pub(super) const MUSL_DETACH_STATE: u64 = 56;
 
 /// The owner's id in a priority-inheriting or robust lock word (FUTEX_TID_MASK).
 pub(super) const TID_MASK: u32 = 0x3fff_ffff;

@@ -4,7 +4,7 @@
 //! them apart, and without one the futex stays a futex.
 
 use super::Case;
-use super::layout::{MUSL_DETACH_STATE, OWNER_DIED, TID_MASK, WAITERS, condition as layout};
+use super::layout::{OWNER_DIED, TID_MASK, WAITERS, condition as layout};
 use super::{by_function, condition, join, lock_calls, mutex, rwlock, semaphore};
 use crate::image::{Addr, TaskState};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
@@ -36,8 +36,9 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if futex.inherits_priority() {
         return lock(case, case.word(futex.word, 0)?);
     }
+    let detach_state = case.process.context.image.architecture.descriptor_layout().musl_detach_state;
     for (pd, position) in case.process.pthreads() {
-        if futex.word == pd + MUSL_DETACH_STATE && futex.value == 2 {
+        if futex.word == pd + detach_state && futex.value == 2 {
             return Some(join::joined(case, pd, position, "detach_state"));
         }
     }

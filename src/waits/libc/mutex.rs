@@ -6,6 +6,7 @@
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
 use super::once::ALLOCATION;
 use super::{Case, HolderRule};
+use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
 use crate::symbols::plain_name;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
@@ -23,7 +24,6 @@ pub(super) const FILE_ENTRY_POINTS: &[&str] =
 /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
 const PARKED_FRAMES: usize = 4;
 const PARKED_BYTES: u64 = 768;
-const NR_PAUSE: i64 = 34;
 
 /// The kernel keeps the owner: LOCK_PI names the mutex itself.
 pub(super) fn inheriting(case: &Case<'_, '_>) -> Option<BlockedOn> {
@@ -91,7 +91,8 @@ pub(super) fn refused_and_paused(
     thread: &ThreadView<'_>,
     below: &BlockedOn,
 ) -> Option<BlockedOn> {
-    let in_pause = below.call.is_some_and(|call| call.number == NR_PAUSE);
+    let row = below.call.and_then(|call| call.row(process.architecture()));
+    let in_pause = row.is_some_and(|row| row.waits == Waits::AnySignal);
     if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
         return None;
     }
