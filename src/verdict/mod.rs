@@ -191,7 +191,7 @@ pub struct DeadEnd {
 /// that.
 fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
-    let is_hopeless = |wait: &Wait| seen.hopeless.iter().any(|hopeless| hopeless.resource == wait.resource);
+    let is_hopeless = |wait: &Wait| seen.unsatisfiable.iter().any(|hopeless| hopeless.resource == wait.resource);
     // Who waits for whichever of several comes first has hope as long as one of them has.
     let hopes = |waiter: &Party| {
         seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_hopeless(wait))
@@ -201,7 +201,7 @@ fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
         let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
         untimed.map(|(position, _)| position).collect::<Vec<_>>()
     };
-    let ends = seen.hopeless.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
+    let ends = seen.unsatisfiable.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
     ends.map(|(hopeless, one)| DeadEnd { hopeless, waits: waits(&one.resource) })
         .filter(|end| !end.waits.is_empty())
         .collect()

@@ -8,7 +8,7 @@ use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage,
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
-use crate::waits::cuda::driver::{CudaLibrary, Fits};
+use crate::waits::{CudaLibrary, Fits};
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Scene {
             frame: None,
             certainty: Certainty::Exact,
             is_end: false,
-            binding: false,
+            is_sole_holder: false,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
@@ -271,6 +271,7 @@ fn a_reader_behind_a_writer_is_a_note() {
         process: 0,
         label: "rwlock".into(),
         state: vec![(graph::READER_COUNT, 2)],
+        role: None,
     });
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Blocked);

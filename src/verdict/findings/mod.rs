@@ -53,7 +53,7 @@ use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::Gone;
-use crate::waits::facts::is_c_library;
+use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
 pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
@@ -238,11 +238,11 @@ impl Context<'_> {
     /// The waits without end for resources of some kinds.
     fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
-        let ends = self.dead_ends.iter().filter(|end| is(seen.hopeless[end.hopeless].resource.kind));
+        let ends = self.dead_ends.iter().filter(|end| is(seen.unsatisfiable[end.hopeless].resource.kind));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
             parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
-            resources: vec![seen.hopeless[end.hopeless].resource.clone()],
+            resources: vec![seen.unsatisfiable[end.hopeless].resource.clone()],
             ..Draft::default()
         })
         .collect()
