@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(parse_last_ran("se.exec_start"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
-        assert_eq!(command_line(directory.path()), ["a", "", "b c"]);
-        assert!(command_line(Path::new("/nonexistent")).is_empty());
+        assert_eq!(command_line(directory.path()).0, ["a", "", "b c"]);
+        assert!(command_line(Path::new("/nonexistent")).0.is_empty());
     }
 }
