@@ -46,6 +46,7 @@ impl Scene {
         let images =
             threads.iter().map(|(tid, name, _)| ThreadImage { name: name.to_string(), ..ThreadImage::new(*tid) });
         let process = ProcessImage {
+            architecture: crate::arch::Architecture::X86_64,
             pid: threads[0].0,
             ns_pid: threads[0].0,
             parent: None,
