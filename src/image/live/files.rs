@@ -65,7 +65,6 @@ mod tests {
 
     use super::*;
     use crate::image::live::proc_fs;
-    use std::path::Path;
 
     #[test]
     fn own_program_by_its_mapping() {
