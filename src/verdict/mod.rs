@@ -151,7 +151,10 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
         return lost;
     }
     let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
-    finding.into_iter().flat_map(|one| &one.threads).filter_map(|one| context.names.party_of(one)).collect()
+    let ids: HashMap<String, usize> =
+        (0..context.look.image.processes.len()).map(|process| (context.names.process_id(process), process)).collect();
+    let threads = finding.into_iter().flat_map(|finding| &finding.threads);
+    threads.filter_map(|one| Some(Party::Thread(*ids.get(&one.process)?, one.tid))).collect()
 }
 
 /// The role of each thread, looked up once: that goes through all of its frames.

@@ -434,6 +434,10 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.look(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
+    assert_eq!(
+        (report.findings[0].code.as_str(), report.findings[0].certainty),
+        ("lock-order-cycle", Certainty::Exact)
+    );
     let first = &report.waits[0];
     assert_eq!((first.at.call, first.at.caller, first.callback), (Some(0), Some(1), None));
     assert!(report.summary.contains("in pthread_mutex_lock, called by f at a.py:1"), "{}", report.summary);

@@ -40,7 +40,6 @@ pub fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, lib
     };
     !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
 }
-
 /// musl is known by its loader, or in a static program by where the thread id stands.
 pub fn of_process(image: &ProcessImage) -> CLibrary {
     let musl_name = |path: &str| {
