@@ -8,6 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod pyspy;
 mod spins;
 mod subject;
 mod working;
@@ -19,14 +20,14 @@ use std::time::{Duration, Instant};
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
-use crate::image::{Gap, Image};
+use crate::image::{Gap, Image, budget, files_changed};
 use crate::python::{self, Python};
 use crate::report::{Capture, Report};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
-use crate::verdict::{self, Judgement, Look};
+use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
 use spins::Spins;
@@ -124,11 +125,13 @@ type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
 pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+    budget::begin();
     examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
 pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
+    budget::begin();
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep, options.working)
 }
@@ -218,6 +221,13 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            made.gaps.extend(budget::gaps());
+            if files_changed() {
+                made.gaps.push(Gap::new(
+                    "files of the target",
+                    "one was cut or overwritten in place while it was read, or its disk failed: names and stacks through it may be wrong",
+                ));
+            }
             if working {
                 self::working::add(made, &image, &symbols, &analysis.threads);
             }
@@ -371,8 +381,8 @@ fn name_frames(
     helped
 }
 
-fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
-    Look {
+fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
+    JudgeInput {
         image,
         threads: &analysis.threads,
         python: &analysis.python,

@@ -11,8 +11,8 @@ use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Gap, Image, ProcessImage};
-use crate::python::{self, Python};
-use crate::report::Source;
+use crate::python::Python;
+use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::Answers;
 use crate::unwind::{Modules, NativeStack};
@@ -101,11 +101,11 @@ impl Subject for Live {
     fn complete(&mut self, _position: usize, process: &ProcessImage, python: &mut Option<Python>) -> bool {
         match python {
             None => {
-                *python = python::pyspy::threads_of_3_6(process);
+                *python = super::pyspy::threads_of_3_6(process);
                 python.is_some()
             }
             Some(python) if self.locals || python.is_incomplete() => {
-                python::pyspy::enrich(process.pid, python, self.locals);
+                super::pyspy::enrich(process.pid, python, self.locals);
                 true
             }
             Some(_) => false,
@@ -117,7 +117,7 @@ impl Subject for Live {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "live".into(), path: None }
+        Source { kind: SourceKind::Live, path: None }
     }
 }
 
@@ -161,7 +161,7 @@ impl Subject for Cores {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "core".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Core, path: Some(self.path.display().to_string()) }
     }
 }
 
@@ -213,6 +213,6 @@ impl Subject for Recorded {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "snapshot".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Snapshot, path: Some(self.path.display().to_string()) }
     }
 }

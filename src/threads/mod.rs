@@ -1,14 +1,16 @@
 //! Threads as a person reads them: native and Python frames in one list.
 //!
 //! In: native stacks, names, the Python walk. Out: [`Thread`]s. The merging rule (by address, see
-//! [`crate::python::merge`](crate::python)) puts each eval loop's Python frames where its C frame stands.
+//! [`merge()`]) puts each eval loop's Python frames where its C frame stands.
 
+mod merge;
 mod names;
 mod roles;
 
 use crate::unwind::NativeStack;
+pub use merge::merge;
 pub(crate) use names::missing as missing_names;
-pub(crate) use roles::{is_own_work, role};
+pub(crate) use roles::{Role, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]
@@ -26,7 +28,8 @@ pub struct Thread {
 }
 
 /// What a merged frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum FrameKind {
     /// A C, C++ or Rust function.
     Native,
@@ -45,6 +48,8 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.
     pub function: Option<String>,
+    /// How the symbol that names a native function is mangled; `Unknown` for other frames.
+    pub mangling: crate::symbols::Mangling,
     /// Module's file name.
     pub module: Option<String>,
     /// Offset of `pc` from the module's start, for frames without a name.
@@ -64,5 +69,3 @@ pub struct Frame {
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }
-
-pub use crate::python::merge;

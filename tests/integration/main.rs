@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod advice;
 mod bad_input;
 mod browser;
 mod containers;
@@ -10,6 +11,7 @@ mod formats;
 mod harmless;
 mod harness;
 mod hostile;
+mod hostile_input;
 mod inside_gdb;
 mod installed;
 mod kernel_waits;
@@ -24,5 +26,7 @@ mod python;
 mod python_locks;
 mod recipes;
 mod run;
+mod run_hostile;
 mod run_reports;
+mod test_data;
 mod text_options;

@@ -13,17 +13,20 @@ use object::elf;
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
 use super::error::CoreError;
-use crate::image::Addr;
+use crate::arch::Architecture;
+use crate::image::{Addr, budget};
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
 /// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be sane.
 const MOST_SEGMENTS: u64 = 1 << 20;
-/// Notes of a process: 3,000 threads make some 10 MiB.
-const LARGEST_NOTES: u64 = 512 << 20;
+/// Notes of a process, all together: 3,000 threads make some 10 MiB, those of a snapshot are as large as itself.
+const LARGEST_NOTES: u64 = 256 << 20;
 /// What is unpacked in memory at most; a larger one is to be unpacked on disk.
-const LARGEST_UNPACKED: u64 = 1 << 30;
+const LARGEST_UNPACKED: u64 = 512 << 20;
+/// What is unpacked at once.
+const PIECE: usize = 8 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The bytes of the file, wherever they are.
@@ -57,6 +60,8 @@ pub(crate) struct Note {
 /// A core file, opened.
 #[derive(Debug)]
 pub(crate) struct CoreFile {
+    /// The machine that its process ran on.
+    pub(crate) architecture: Architecture,
     bytes: Bytes,
     /// In order of address, without overlap.
     pub(crate) loads: Vec<Load>,
@@ -125,14 +130,21 @@ impl CoreFile {
         let bytes = Bytes::Disk(file, metadata.len());
         let mut magic = [0; 4];
         let bytes = match bytes.read_at(0, &mut magic) {
-            4 if magic == ZSTD_MAGIC => Bytes::Unpacked(unpack(path, &name)?),
+            4 if magic == ZSTD_MAGIC => {
+                let file = File::open(path).map_err(unreadable)?;
+                Bytes::Unpacked(unpack(std::io::BufReader::new(file), &name)?)
+            }
             _ => bytes,
         };
         CoreFile::parse(bytes, &name())
     }
 
-    /// A core that is in memory already.
+    /// A core that is in memory already, maybe packed.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+        let bytes = match bytes.starts_with(&ZSTD_MAGIC) {
+            true => unpack(bytes.as_slice(), &|| "bytes".into())?,
+            false => bytes,
+        };
         CoreFile::parse(Bytes::Unpacked(bytes), "bytes")
     }
 
@@ -150,9 +162,11 @@ impl CoreFile {
         }
         let header = Header::parse(&*start).map_err(|_| damaged("its ELF header is cut"))?;
         let machine = header.e_machine.get(LittleEndian);
-        if start.get(5) != Some(&1) || machine != elf::EM_X86_64 {
-            return Err(CoreError::OtherArchitecture { path: path(), architecture: architecture(machine) });
+        if start.get(5) != Some(&1) {
+            return Err(CoreError::OtherArchitecture { path: path(), architecture: "a big-endian one".into() });
         }
+        let architecture = Architecture::of_elf(machine.0)
+            .map_err(|other| CoreError::OtherArchitecture { path: path(), architecture: other.name })?;
         match header.e_type.get(LittleEndian) {
             elf::ET_CORE => {}
             elf::ET_EXEC => return Err(CoreError::NotCore { path: path(), what: "a program" }),
@@ -160,7 +174,7 @@ impl CoreFile {
             _ => return Err(CoreError::NotCore { path: path(), what: "an ELF file of another type" }),
         }
         let segments = segments(&bytes, header).ok_or_else(|| damaged("its program headers lie outside of it"))?;
-        let mut core = CoreFile { bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
+        let mut core = CoreFile { architecture, bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
         core.read_loads(&segments);
         core.read_notes(&segments);
         Ok(core)
@@ -206,30 +220,52 @@ impl CoreFile {
     }
 
     fn read_notes(&mut self, segments: &[Segment]) {
+        let mut left = LARGEST_NOTES;
+        let mut cut = false;
         for segment in segments.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_NOTE) {
             let (offset, size) = (segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian));
-            let present = self.bytes.length().saturating_sub(offset).min(size).min(LARGEST_NOTES);
-            let data = self.bytes.slice(offset, present).unwrap_or_default();
-            let mut whole = present == size;
-            // The kernel says 0 or 4 here, and means 4.
-            let align = if segment.p_align(LittleEndian) == 8 { 8 } else { 4 };
-            let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, &data) else { continue };
-            loop {
-                match notes.next() {
-                    Ok(Some(note)) => self.notes.push(Note {
-                        name: note.name().to_vec(),
-                        kind: note.n_type(LittleEndian).0,
-                        data: note.desc().to_vec(),
-                    }),
-                    Ok(None) => break,
-                    Err(_) => {
-                        whole = false;
-                        break;
-                    }
-                }
+            let present = self.bytes.length().saturating_sub(offset).min(size).min(left);
+            left -= present;
+            cut |= present != size;
+            // The notes themselves are copies of it.
+            if present == 0 || !budget::take(present, || "notes of a core".into()) {
+                cut |= size > 0;
+                continue;
             }
-            if !whole {
-                self.problems.push("its notes are cut: threads and file names may be missing".into());
+            let data = self.bytes.slice(offset, present).unwrap_or_default();
+            let before = self.notes.len();
+            let mut whole = self.read_segment(&data, segment.p_align(LittleEndian));
+            budget::give_back(present);
+            let kept = self.notes.iter().skip(before);
+            let taken: usize = kept.map(|note| size_of::<Note>() + note.name.len() + note.data.len()).sum();
+            if !budget::take(taken as u64, || "notes of a core".into()) {
+                self.notes.truncate(before);
+                whole = false;
+            }
+            cut |= !whole;
+        }
+        if cut {
+            self.problems.push("its notes are cut: threads and file names may be missing".into());
+        }
+    }
+
+    /// The notes of one segment; whether that was all.
+    fn read_segment(&mut self, data: &[u8], align: u64) -> bool {
+        /// A thread has eight, a snapshot few more than its threads.
+        const MOST_NOTES: usize = 1 << 20;
+        // The kernel says 0 or 4 here, and means 4.
+        let align = if align == 8 { 8 } else { 4 };
+        let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, data) else { return true };
+        loop {
+            match notes.next() {
+                Ok(Some(_)) if self.notes.len() >= MOST_NOTES => return false,
+                Ok(Some(note)) => self.notes.push(Note {
+                    name: note.name().to_vec(),
+                    kind: note.n_type(LittleEndian).0,
+                    data: note.desc().to_vec(),
+                }),
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
     }
@@ -277,29 +313,26 @@ fn segments(bytes: &Bytes, header: &Header) -> Option<Vec<Segment>> {
     Some(segments.to_vec())
 }
 
-fn architecture(machine: elf::Machine) -> String {
-    match machine {
-        elf::EM_AARCH64 => "AArch64".into(),
-        elf::EM_386 => "32-bit x86".into(),
-        elf::EM_ARM => "32-bit Arm".into(),
-        elf::EM_PPC64 => "PowerPC".into(),
-        elf::EM_S390 => "s390".into(),
-        elf::EM_RISCV => "RISC-V".into(),
-        other => format!("ELF machine {}", other.0),
-    }
-}
-
-fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
+fn unpack(packed: impl Read, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
     let damaged = |why: String| CoreError::Damaged { path: name(), why };
     log::info!("unpacking {}", name());
-    let file = File::open(path).map_err(|source| CoreError::Unreadable { path: name(), source })?;
-    let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
+    let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
     let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;
     let mut bytes = Vec::new();
-    let unpacked = decoder.take(LARGEST_UNPACKED + 1).read_to_end(&mut bytes);
-    if bytes.len() as u64 > LARGEST_UNPACKED {
-        return Err(damaged("it unpacks to more than 1 GiB; unpack it on disk with `zstd -d` first".into()));
-    }
+    let mut decoder = decoder;
+    // A piece at a time, so that the buffer never has twice the room.
+    let unpacked = loop {
+        let fits = bytes.len() as u64 + PIECE as u64 <= LARGEST_UNPACKED && budget::take(PIECE as u64, name);
+        if !fits {
+            let size = LARGEST_UNPACKED >> 20;
+            return Err(damaged(format!("it unpacks to more than {size} MiB; unpack it on disk with `zstd -d` first")));
+        }
+        bytes.reserve_exact(PIECE);
+        match decoder.by_ref().take(PIECE as u64).read_to_end(&mut bytes) {
+            Ok(PIECE) => {}
+            done => break done,
+        }
+    };
     // What could be unpacked of a cut file is looked at like a cut core.
     match unpacked {
         Ok(_) => Ok(bytes),

@@ -110,6 +110,8 @@ pub(super) struct ProcessFacts {
     pub(super) command_line: Vec<String>,
     /// What it was started with and concerns CUDA.
     pub(super) environment: Vec<(String, String)>,
+    /// What of these is longer than what was read.
+    pub(super) cut: Vec<&'static str>,
     /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
     /// Its map, and how long it took to read.
@@ -160,15 +162,19 @@ impl ProcessFacts {
             tell_sleeps(proc_fs, pid, &mut threads, released);
         }
         let main = threads.get(&pid);
+        let (command_line, whole_arguments) = proc_fs::command_line(&directory);
+        let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), environment::LARGEST);
+        let cut = [("arguments", whole_arguments), ("environment", whole_environment)];
         Some(ProcessFacts {
             pid,
             living_thread,
             parent: main.and_then(|main| main.stat).map(|stat| stat.parent).filter(|&parent| parent > 0),
             namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
-            command_line: proc_fs::command_line(&directory),
-            environment: environment::relevant(&std::fs::read(directory.join("environ")).unwrap_or_default()),
-            auxiliary: std::fs::read(directory.join("auxv")).unwrap_or_default(),
+            command_line,
+            environment: environment::relevant(&strings),
+            cut: cut.into_iter().filter(|(_, whole)| !whole).map(|(what, _)| what).collect(),
+            auxiliary: proc_fs::beginning(&directory.join("auxv"), 64 << 10).0,
             mappings,
             map_time,
             threads,

@@ -7,7 +7,7 @@
 //! such as `/SYSVx` out of bounds and refuses paths that are not UTF-8, the second refuses a file that lacks any of
 //! some thirty fields, as sandboxes' files do.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
@@ -159,14 +159,37 @@ pub(super) fn name(directory: &Path) -> Option<String> {
     text(&directory.join("comm"))
 }
 
-/// Its argument vector.
-pub(super) fn command_line(directory: &Path) -> Vec<String> {
-    let bytes = std::fs::read(directory.join("cmdline")).unwrap_or_default();
-    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+/// At most `most` bytes of a file, which may have no end: the kernel shows as arguments whatever a process says they are
+/// (PR_SET_MM_MAP), gigabytes of it. Whether that was all.
+pub(super) fn beginning(path: &Path, most: u64) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    let whole = bytes.len() as u64 <= most;
+    bytes.truncate(most as usize);
+    // What came before an error is what there is.
+    let _ = read;
+    (bytes, whole)
+}
+
+/// Its argument vector; whether that is all of it.
+pub(super) fn command_line(directory: &Path) -> (Vec<String>, bool) {
+    /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
+    const LONGEST: u64 = 128 << 10;
+    let (bytes, whole) = beginning(&directory.join("cmdline"), LONGEST);
+    let (arguments, all) = parse_arguments(&bytes);
+    (arguments, whole && all)
+}
+
+/// Parse `cmdline`: strings with a 0 byte behind each; whether these are all.
+pub(crate) fn parse_arguments(bytes: &[u8]) -> (Vec<String>, bool) {
+    const MOST: usize = 4096;
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
-        return Vec::new();
+        return (Vec::new(), true);
     }
-    bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+    let mut list = bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned());
+    let arguments = list.by_ref().take(MOST).collect();
+    (arguments, list.next().is_none())
 }
 
 /// The program's path as the target sees it.
@@ -384,7 +407,7 @@ mod tests {
         assert_eq!(parse_last_ran("se.exec_start"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
-        assert_eq!(command_line(directory.path()), ["a", "", "b c"]);
-        assert!(command_line(Path::new("/nonexistent")).is_empty());
+        assert_eq!(command_line(directory.path()).0, ["a", "", "b c"]);
+        assert!(command_line(Path::new("/nonexistent")).0.is_empty());
     }
 }
