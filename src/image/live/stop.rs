@@ -109,8 +109,8 @@ pub(super) fn joint_stop<T: Send + 'static>(
         return Err(StopError::Tracer(error));
     }
     let (tracer_id, outcome) = hear(proc_fs, &told, max_pause);
-    drop(deferred);
     await_exit(proc_fs, tracer_id);
+    drop(deferred);
     outcome.unwrap_or(Err(StopError::NoAnswer(pid)))
 }
 
