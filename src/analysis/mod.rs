@@ -8,6 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod pyspy;
 mod spins;
 mod subject;
 mod working;
@@ -401,7 +402,7 @@ fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Su
         let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
         waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
     });
-    let hopeless = observations.hopeless.iter().flat_map(|hopeless| {
+    let hopeless = observations.unsatisfiable.iter().flat_map(|hopeless| {
         let waits = observations.waits.iter().filter(|wait| wait.resource == hopeless.resource);
         waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
     });

@@ -29,7 +29,7 @@ use super::guard::Guard;
 use super::looker::{self, Answer, Requests};
 use super::sample::has_ended;
 use super::{LookError, Wanted};
-use crate::image::live::sys::{self, Ended, Forked};
+use crate::sys::{self, Ended, Forked};
 
 /// How often another process is started to look after one was lost: what makes it die does so again.
 const MOST_LOOKERS: u32 = 4;

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::own_names::{LOOKER, take_name};
 use super::{LastLook, LookError, Wanted};
 use crate::analysis::Outcome;
-use crate::image::live::sys;
 use crate::report::Report;
+use crate::sys;
 
 /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
 const LONGEST: u64 = 1 << 30;
@@ -47,8 +47,9 @@ pub(super) fn serve(socket: UnixStream, supervisor: i32, command: Option<i32>) {
     let _ = nix::sys::prctl::set_child_subreaper(true);
     // But not what a fault of its own raises: blocked, it ends the process whatever its action is.
     let mut blocked = SigSet::all();
-    [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGABRT]
-        .map(|signal| blocked.remove(signal));
+    for fault in [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGABRT] {
+        blocked.remove(fault);
+    }
     let _ = blocked.thread_set_mask();
     let children = SigSet::from(Signal::SIGCHLD);
     let Ok(children) = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC) else { return };

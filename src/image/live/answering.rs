@@ -21,8 +21,8 @@ use nix::sys::statfs::fstatfs;
 use nix::sys::uio::pread;
 use nix::unistd::{Pid, write};
 
-use super::sys;
 use crate::image::{Gap, budget};
+use crate::sys;
 
 /// For all files of a process together; a busy server on another continent takes a second for one.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -69,9 +69,10 @@ impl Files for LiveFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::image::live::proc_fs;
-    use std::path::Path;
 
     #[test]
     fn own_program_by_its_mapping() {

@@ -3,216 +3,107 @@
 //! In: registers, or what /proc says of a thread without them. Out: a plain wait for every blocked thread: a futex
 //! as itself, or what a call waits for ("a child process", "a timer", a pipe, a file lock).
 
-mod ends;
 mod file_locks;
-mod sets;
-pub mod syscalls;
+mod peers;
+mod sysv_semaphores;
 
-use super::facts::{Process, ThreadFacts};
-use super::family::{Decoded, Family, Found, Look, add_resource, exact_hold, key, label, waited};
-use super::owner::Ownership;
-use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::arch::system_calls::{self as calls, Child, Role, Waits};
 use crate::image::descriptors::{Asked, Want, asked};
-use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, TaskState, ThreadImage};
-use crate::waits::{Kind, kinds};
-pub use ends::{OtherEnd, Waited};
-use syscalls::{Timed, Waits};
+use crate::image::{Addr, Fault, Gap, MemoryExt, Syscall, TaskState};
+use crate::waits::blocked_call::{Call, Futex, futex, shaped_as_futex};
+use crate::waits::blocked_on::{AlsoWaited, BlockedOn, Ownership, ThreadWait};
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::{Blocked, add_resource, exact_hold};
+use crate::waits::identity::{key, label};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+use peers::OtherEnd;
 
-/// A system call that a thread sleeps in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
-    /// Its number; the real one where a restarted call could be recognised, else 219.
-    pub number: i64,
-    /// It is being restarted after an earlier stop or signal: then it has a time-out.
-    pub restarted: bool,
-    /// The six arguments.
-    pub arguments: [u64; 6],
-    /// Stack pointer.
-    pub sp: Addr,
+/// Who ends a wait that this family decoded.
+#[derive(Debug, Clone, Copy)]
+enum HolderRule {
+    /// The processes with the other end of a descriptor.
+    OtherEnd(OtherEnd),
+    /// The process with this id, until it ends.
+    ProcessEnd(i32),
+    /// The waiter's child with this id, in the waiter's PID namespace, until it ends.
+    ChildEnd(i32),
+    /// Whoever has the lock on the file of this descriptor.
+    FileLock(i32),
+    /// Whoever changed this semaphore of a System V set last, if the waiter wants to take units of it.
+    LastChange {
+        /// The set.
+        set: i32,
+        /// Which one.
+        number: u16,
+        /// The waiter takes units, and does not wait for 0.
+        takes: bool,
+    },
 }
-
-/// A wait on a futex.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Futex {
-    /// Address of the word.
-    pub word: Addr,
-    /// The value that it must have for the thread to sleep.
-    pub value: u32,
-    /// Operation with its flags, as passed.
-    pub operation: u32,
-    /// Operation without flags: 0 WAIT, 6 LOCK_PI, 9 WAIT_BITSET, 11 WAIT_REQUEUE_PI, 13 LOCK_PI2.
-    pub command: u32,
-    /// Has a time-out.
-    pub timed: bool,
-}
-
-impl Futex {
-    /// Whether the kernel itself keeps the owner in the word.
-    pub fn inherits_priority(&self) -> bool {
-        matches!(self.command, FUTEX_LOCK_PI | FUTEX_LOCK_PI2)
-    }
-}
-
-/// FUTEX_WAIT (linux/futex.h).
-pub const FUTEX_WAIT: u32 = 0;
-const FUTEX_LOCK_PI: u32 = 6;
-/// FUTEX_WAIT_BITSET.
-pub const FUTEX_WAIT_BITSET: u32 = 9;
-const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
-const FUTEX_LOCK_PI2: u32 = 13;
-/// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).
-const FUTEX_COMMAND: u32 = 0x7f;
-
-const NR_FUTEX: i64 = 202;
-const NR_FUTEX_WAITV: i64 = 449;
-const NR_FUTEX_WAIT: i64 = 455;
-
-/// The name of a system call that waits.
-pub fn call_name(number: i64) -> Option<&'static str> {
-    match number {
-        NR_FUTEX => Some("futex"),
-        NR_FUTEX_WAITV => Some("futex_waitv"),
-        NR_FUTEX_WAIT => Some("futex_wait"),
-        number => syscalls::row_of(number).map(|row| row.name),
-    }
-}
-
-const NR_WAIT4: i64 = 61;
-const NR_WAITID: i64 = 247;
-const NR_NANOSLEEP: i64 = 230;
 
 /// The family.
 #[derive(Debug)]
-pub struct Kernel;
+struct Kernel;
 
-/// The system call that `thread` sleeps in.
-pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
-    let raw = match thread.registers {
-        Some(registers) => registers.asleep()?,
-        // /proc shows a call only of a sleeping thread; there is no result to look at.
-        None => thread.syscall.filter(|call| call.number >= 0)?,
-    };
-    let restarted = raw.number == Syscall::RESTART;
-    let number = if restarted { original_number(&raw, memory) } else { raw.number };
-    Some(Call { number, restarted, arguments: raw.arguments, sp: raw.sp })
-}
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::FUTEX,
+        kinds::PIPE,
+        kinds::SOCKET,
+        kinds::EVENTFD,
+        kinds::FILE_LOCK,
+        kinds::PROCESS,
+        kinds::SYSV_SEMAPHORE,
+        kinds::TIMER,
+        kinds::STDIN,
+        kinds::DESCRIPTOR,
+        kinds::SIGNAL,
+        kinds::EVENTS,
+        kinds::SYSTEM_CALL,
+    ],
+    open,
+};
 
-/// Which call restart_syscall stands for (libc.md section 6): the instruction that loaded its number, or the shape
-/// of the arguments, which the kernel keeps.
-fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
-    if let Some(number) = raw.number_by_code(memory) {
-        return number;
-    }
-    let [first, ..] = raw.arguments;
-    match shaped_as_futex(&raw.arguments, memory) {
-        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => NR_FUTEX,
-        // nanosleep through clock_nanosleep: the first argument is a clock's number.
-        None if first < 16 => NR_NANOSLEEP,
-        // poll and nanosleep may look like a futex that was woken: not proven.
-        _ => Syscall::RESTART,
-    }
-}
-
-/// A futex wait, if the arguments of a restarted call can be one.
-fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Option<Futex> {
-    let [first, second, third, ..] = *arguments;
-    let operation = second as u32;
-    let command = operation & FUTEX_COMMAND;
-    let shape = operation & !0x1ff == 0
-        && matches!(command, FUTEX_WAIT | FUTEX_WAIT_BITSET)
-        && first.is_multiple_of(4)
-        && memory.u32(Addr(first)).is_ok();
-    shape.then_some(Futex { word: Addr(first), value: third as u32, operation, command, timed: true })
-}
-
-/// The futex that a call waits on, if it does.
-pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
-    let [a0, a1, a2, a3, a4, _] = call.arguments;
-    match call.number {
-        NR_FUTEX => {
-            let operation = a1 as u32;
-            let command = operation & FUTEX_COMMAND;
-            let waits = [FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2];
-            waits.contains(&command).then_some(Futex {
-                word: Addr(a0),
-                value: a2 as u32,
-                operation,
-                command,
-                // The clock bit says nothing: 0x189 is also used without a time-out.
-                timed: a3 != 0,
-            })
-        }
-        NR_FUTEX_WAITV => {
-            // struct futex_waitv { u64 val; u64 uaddr; u32 flags; u32 reserved }: the first of several.
-            let value = memory.u64(Addr(a0)).ok()? as u32;
-            let word = memory.pointer(Addr(a0) + 8).ok()?;
-            Some(Futex { word, value, operation: 0, command: FUTEX_WAIT, timed: a3 != 0 })
-        }
-        NR_FUTEX_WAIT => {
-            Some(Futex { word: Addr(a0), value: a1 as u32, operation: 0, command: FUTEX_WAIT, timed: a4 != 0 })
-        }
-        _ => None,
-    }
+/// Open the family: it keeps nothing.
+fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(Kernel)
 }
 
 impl Family for Kernel {
-    fn name(&self) -> &'static str {
-        "kernel"
-    }
-
-    fn kinds(&self) -> &'static [&'static Kind] {
-        &[
-            kinds::FUTEX,
-            kinds::PIPE,
-            kinds::SOCKET,
-            kinds::EVENTFD,
-            kinds::FILE_LOCK,
-            kinds::PROCESS,
-            kinds::SYSV_SEMAPHORE,
-            kinds::TIMER,
-            kinds::STDIN,
-            kinds::DESCRIPTOR,
-            kinds::SIGNAL,
-            kinds::EVENTS,
-            kinds::SYSTEM_CALL,
-        ]
-    }
-
-    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, _below: Option<&Decoded>) -> Option<Decoded> {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, _below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let call = thread.call?;
-        match futex(&call, process.memory()) {
+        let row = call.row(process.context.image);
+        match futex(row, &call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
             // What may be a futex is handed on: its address may say more to a higher family.
-            None if call.number == Syscall::RESTART => {
+            None if row == Some(&calls::RESTART_SYSCALL) => {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
-                Some(Decoded { futex, ..plain(process, thread, call) })
+                Some(BlockedOn { futex, ..plain(process, thread, call) })
             }
             None => Some(plain(process, thread, call)),
         }
     }
 
-    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-        for found in waited(waits, &[kinds::PROCESS]) {
-            children(look, found, out);
-        }
-        const KINDS: &[&Kind] =
-            &[kinds::PIPE, kinds::SOCKET, kinds::EVENTFD, kinds::FILE_LOCK, kinds::PROCESS, kinds::SYSV_SEMAPHORE];
-        for found in waited(waits, KINDS) {
-            match found.decoded.ownership {
-                Ownership::OtherEnd(end) => ends::holders(look, waits, found, end, out),
-                Ownership::FileLock(number) => file_locks::holders(look, found, number, out),
-                Ownership::End(pid) => ends::process_end(look, found, pid, out),
-                Ownership::LastChange { set, number, takes } => {
-                    sets::holders(look, waits, found, (set, number), takes, out);
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for (found, rule) in blocked.by_rule::<HolderRule>() {
+            match *rule {
+                HolderRule::OtherEnd(end) => peers::holders(blocked, found, end, out),
+                HolderRule::ProcessEnd(pid) => peers::process_end(blocked, found, pid, out),
+                HolderRule::ChildEnd(pid) => child_end(blocked, found, pid, out),
+                HolderRule::FileLock(number) => file_locks::holders(blocked, found, number, out),
+                HolderRule::LastChange { set, number, takes } => {
+                    sysv_semaphores::holders(blocked, found, (set, number), takes, out);
                 }
-                _ => {}
             }
         }
     }
 }
 
 /// A futex as itself.
-fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex: Futex) -> Decoded {
+fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: Futex) -> BlockedOn {
     let now = process.memory().u32(futex.word);
     let mut evidence = vec![format!(
         "futex({}, operation {:#x}, value {:#x}): the word is {}",
@@ -227,16 +118,17 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
-    let several = call.number == NR_FUTEX_WAITV && call.arguments[1] > 1;
+    let several = call.row(process.context.image) == Some(&calls::FUTEX_WAITV) && call.arguments[1] > 1;
     if several {
         evidence.push(format!("the first of {} futexes of a futex_waitv call", call.arguments[1]));
     }
-    Decoded {
+    BlockedOn {
         resource: Resource {
             key: key(process, kinds::FUTEX, futex.word),
             process: process.context.process,
             label: label(process, thread, "futex", futex.word),
             state: now.map(|word| ("word", i64::from(word))).into_iter().collect(),
+            role: None,
         },
         mode: None,
         needs: if several { Needs::Any } else { Needs::All },
@@ -244,7 +136,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
         certainty: Certainty::Exact,
         evidence,
         gaps: now.err().and_then(|fault| not_captured(process, thread, fault)).into_iter().collect(),
-        api: &["syscall", "futex", "lll_", "pthread_", "sem_"],
+        entry_points: &["syscall", "futex", "lll_", "pthread_", "sem_"],
         ownership: Ownership::Unknown,
         transient,
         call: Some(call),
@@ -257,7 +149,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
 }
 
 /// The gap of a word that is mapped and not in the capture: where it lies, and how to get it.
-fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -> Option<Gap> {
+fn not_captured(process: &Process<'_>, thread: &ThreadView<'_>, fault: Fault) -> Option<Gap> {
     let Fault::NotCaptured(word) = fault else { return None };
     let mapping = process.context.image.mapping(word)?;
     let of = mapping.path.as_deref().map(|path| format!(" of {path}")).unwrap_or_default();
@@ -272,24 +164,28 @@ fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -
 }
 
 /// Any other call.
-fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded {
-    let row = syscalls::row_of(call.number);
+fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedOn {
+    let row = call.row(process.context.image);
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
     let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
-        Waits::Timer => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
-        Waits::Signal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
-        Waits::Descriptor(kind) => {
-            let fd = a0 as i32;
-            let kind = if fd == 0 && kind == kinds::DESCRIPTOR { kinds::STDIN } else { kind };
-            let what = if kind == kinds::STDIN { "standard input".into() } else { format!("descriptor {fd}") };
+        Waits::Clock => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
+        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
+        Waits::Descriptor { argument, role, is_socket } => {
+            let fd = call.arguments.get(argument).copied().unwrap_or_default() as i32;
+            let (kind, what) = match role {
+                Role::WholeFileLock | Role::RangeLock => (kinds::FILE_LOCK, format!("descriptor {fd}")),
+                _ if is_socket => (kinds::SOCKET, format!("descriptor {fd}")),
+                _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
+                _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
+            };
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
         }
-        Waits::Several => (kinds::EVENTS, own("events"), format!("events ({name})")),
-        Waits::Child => child(process, call, &name),
+        Waits::Several(_) => (kinds::EVENTS, own("events"), format!("events ({name})")),
+        Waits::Child(named) => child(process, call, named, &name),
         Waits::Semaphores => {
             let set = a0 as i32;
             (
@@ -298,17 +194,13 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
                 format!("System V semaphore set {set}"),
             )
         }
-        Waits::Other => (kinds::SYSTEM_CALL, own("call"), name.clone()),
+        Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => {
+            (kinds::SYSTEM_CALL, own("call"), name.clone())
+        }
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
     // one is restarted so all the same, and its arguments say it.
-    let timed = match row.map(|row| row.timed) {
-        None => call.restarted,
-        Some(Timed::Never) => false,
-        Some(Timed::Always) => true,
-        Some(Timed::Pointer(at)) => call.arguments[at] != 0,
-        Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
-    };
+    let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted);
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     let (mut first, also, needs) = match on_descriptors(process, call) {
         Some((mut all, needs)) if !all.is_empty() => {
@@ -317,9 +209,14 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         }
         _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
-            let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
-            let resource = Resource { key, process: position, label: text, state: Vec::new() };
-            (Waited { resource, evidence: String::new(), ownership: Ownership::Unknown }, Vec::new(), needs)
+            let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
+            let resource = Resource { key, process: position, label: text, state: Vec::new(), role: None };
+            let child = if let Waits::Child(named) = waits { named_child(call, named) } else { None };
+            let ownership = match child {
+                Some(pid) => Ownership::private(HolderRule::ChildEnd(pid)),
+                None => Ownership::Unknown,
+            };
+            (AlsoWaited { resource, evidence: String::new(), ownership }, Vec::new(), needs)
         }
     };
     evidence.extend(Some(std::mem::take(&mut first.evidence)).filter(|known| !known.is_empty()));
@@ -329,7 +226,7 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
     if let (TaskState::DiskSleep, Some(function)) = (thread.image.state, &thread.image.wchan) {
         evidence.push(format!("it sleeps uninterruptibly in the kernel's {function}"));
     }
-    Decoded {
+    BlockedOn {
         resource: first.resource,
         mode: None,
         needs,
@@ -337,7 +234,7 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         certainty: Certainty::Exact,
         evidence,
         gaps: Vec::new(),
-        api: row.map_or(&[], |row| std::slice::from_ref(&row.name)),
+        entry_points: row.map_or(&[], |row| std::slice::from_ref(&row.name)),
         ownership: first.ownership,
         transient: false,
         call: Some(call),
@@ -351,31 +248,34 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
 
 /// What a call on descriptors or semaphores waits for, and whether one of several is enough: any of those at the other
 /// end of a pipe or socket may end the wait.
-fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<Waited>, Needs)> {
-    if let Some(semaphore) = sets::decode(process, call) {
+fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>, Needs)> {
+    if let Some(semaphore) = sysv_semaphores::decode(process, call) {
         return Some((vec![semaphore], Needs::All));
     }
     // Of a core nothing is known of descriptors.
     let knows = !process.context.image.descriptors.is_empty();
     let all_of =
-        |wants: &[Want]| -> Vec<Waited> { wants.iter().flat_map(|want| ends::decode(process, *want)).collect() };
-    match asked(&raw(call), process.memory()).filter(|_| knows)? {
-        Asked::One(want) => Some((ends::decode(process, want), Needs::Any)),
-        Asked::Several(wants) => Some((ends::or_a_signal(process, all_of(&wants)), Needs::Any)),
-        Asked::Set(number) => Some((ends::or_a_signal(process, all_of(ends::watched(process, number)?)), Needs::Any)),
+        |wants: &[Want]| -> Vec<AlsoWaited> { wants.iter().flat_map(|want| peers::decode(process, *want)).collect() };
+    match asked(process.context.image.architecture, &raw(call), process.memory()).filter(|_| knows)? {
+        Asked::One(want) => Some((peers::decode(process, want), Needs::Any)),
+        Asked::Several(wants) => Some((peers::or_a_signal(process, all_of(&wants)), Needs::Any)),
+        Asked::Set(number) => Some((peers::or_a_signal(process, all_of(peers::watched(process, number)?)), Needs::Any)),
         Asked::Process(number) => {
-            Some((ends::decode(process, Want { number, reads: true, writes: false }), Needs::All))
+            Some((peers::decode(process, Want { number, reads: true, writes: false }), Needs::All))
         }
         Asked::Lock(number) => {
             let (resource, evidence) = file_locks::decode(process, call, number)?;
-            Some((vec![Waited { resource, evidence, ownership: Ownership::FileLock(number) }], Needs::All))
+            Some((
+                vec![AlsoWaited { resource, evidence, ownership: Ownership::private(HolderRule::FileLock(number)) }],
+                Needs::All,
+            ))
         }
     }
 }
 
 /// Whether a call waits for whichever of several descriptors comes first.
-fn waits_for_several(call: Call) -> bool {
-    syscalls::row_of(call.number).is_some_and(|row| matches!(row.waits, Waits::Several))
+fn waits_for_several(process: &Process<'_>, call: Call) -> bool {
+    call.row(process.context.image).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
 }
 
 /// The call as it was captured.
@@ -384,35 +284,38 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static Kind, Scope, String) {
-    let named = match (call.number, call.arguments) {
-        (NR_WAIT4, [pid, ..]) => pid as i32,
-        // P_PID = 1 (linux/wait.h).
-        (NR_WAITID, [1, pid, ..]) => pid as i32,
-        _ => -1,
-    };
+fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static Kind, Scope, String) {
     let of = process.context.process;
-    match named {
-        pid if pid > 0 => {
+    match named_child(call, named) {
+        Some(pid) => {
             (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
         }
-        _ => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
+        None => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
     }
 }
 
+/// The id of the child that a call waits for, where it names one.
+fn named_child(call: Call, named: Child) -> Option<i32> {
+    let named = match (named, call.arguments) {
+        (Child::Id, [pid, ..]) => pid as i32,
+        // P_PID = 1 (linux/wait.h).
+        (Child::Kind, [1, pid, ..]) => pid as i32,
+        _ => -1,
+    };
+    (named > 0).then_some(named)
+}
+
 /// A captured child "holds" its own end.
-fn children(look: &Look<'_>, found: &Found, out: &mut Observations) {
-    let parent = &look.processes[found.process];
-    let Scope::System(name) = &found.decoded.resource.key.scope else { return };
-    let Some(pid) = name.rsplit(':').next().and_then(|pid| pid.parse::<i32>().ok()) else { return };
-    let child = look
-        .processes
+fn child_end(blocked: &Blocked<'_>, found: &ThreadWait, pid: i32, out: &mut Observations) {
+    let parent = blocked.process(found);
+    let child = blocked
+        .processes()
         .iter()
         .find(|p| p.context.image.ns_pid == pid && p.context.image.parent == Some(parent.context.image.pid));
     if let Some(child) = child {
         let evidence = vec![format!("process {} is that child and lives", child.context.image.pid)];
-        add_resource(out, &found.decoded.resource);
+        add_resource(out, &found.blocked_on.resource);
         let holder = Party::Process(child.context.process);
-        out.holds.push(exact_hold(&found.decoded.resource.key, holder, None, evidence));
+        out.holds.push(exact_hold(&found.blocked_on.resource.key, holder, None, evidence));
     }
 }

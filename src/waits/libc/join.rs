@@ -3,31 +3,32 @@
 //! In: a [`Case`]. Out: the resource "thread", which that thread itself holds until it ends. Both glibc forms: the
 //! futex word is `pd->tid` (up to 2.42) or `pd->joinstate` (2.43).
 
-use super::super::family::Decoded;
-use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
-use super::super::owner::Ownership;
-use super::super::{Resource, ResourceKey, Scope};
 use super::Case;
 use super::layout;
 use crate::image::{Addr, MemoryExt};
+use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
+use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
+use crate::waits::model::{Resource, ResourceKey, Scope};
 
 /// Calls that join.
-pub const API: &[&str] = &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
+pub(super) const ENTRY_POINTS: &[&str] =
+    &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
 /// joinstate of a thread that runs and can be joined (nptl/descr.h, commit 5da15b15ad).
 const JOINABLE: u32 = 2;
 
 /// Decode a glibc join.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     // All forms are without FUTEX_PRIVATE_FLAG, since the kernel wakes them when the thread ends.
     const PRIVATE: u32 = 0x80;
     if futex.operation & PRIVATE != 0 || !matches!(futex.command, FUTEX_WAIT | FUTEX_WAIT_BITSET) {
         return None;
     }
+    let descriptor = case.process.context.image.architecture.descriptor_layout();
     let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
     for (pd, position) in case.process.pthreads() {
-        if futex.word == pd + layout::PTHREAD_TID && futex.value == case.process.threads[position].libc_tid as u32 {
+        if futex.word == pd + descriptor.glibc_tid && futex.value == case.process.threads[position].libc_tid as u32 {
             return Some(joined(case, pd, position, "pd->tid"));
         }
         if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && futex.word.within(pd + low, high - low) {
@@ -35,14 +36,14 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         }
     }
     // A target without registers: its descriptor is known by its self pointer.
-    let pd = futex.word - layout::PTHREAD_TID;
-    let itself = case.process.memory().pointer(pd + layout::PTHREAD_SELF).ok()? == pd;
+    let pd = futex.word - descriptor.glibc_tid;
+    let itself = case.process.memory().pointer(pd + descriptor.glibc_self).ok()? == pd;
     let position = case.process.libc_tid(futex.value as i32)?;
     itself.then(|| joined(case, pd, position, "pd->tid"))
 }
 
 /// The wait for the thread at `position`.
-pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> Decoded {
+pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> BlockedOn {
     let target = &case.process.threads[position];
     let tid = target.image.tid;
     let process = case.process.context.process;
@@ -51,6 +52,7 @@ pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> De
         process,
         label: format!("thread '{}' ({tid})", target.name()),
         state: vec![("tid", i64::from(tid))],
+        role: None,
     };
     let futex = case.futex;
     let known = format!(
@@ -59,5 +61,5 @@ pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> De
         futex.word - pd,
         futex.value
     );
-    case.below.refined(resource, API, vec![known.clone()]).owned(Ownership::Thread(position, vec![known]))
+    case.below.refined(resource, ENTRY_POINTS, vec![known.clone()]).owned(Ownership::Thread(position, vec![known]))
 }

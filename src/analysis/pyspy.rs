@@ -1,0 +1,191 @@
+//! py-spy as a second pair of eyes: thread names, names of functions, lines, locals.
+//!
+//! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
+//! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
+//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It looks at the
+//! running process and runs after the release, never under the stop; what a failure costs is names. It is asked
+//! only for what the own walk cannot do: local variables, frames without a line, CPython 3.6.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use py_spy::config::LockingStrategy;
+use py_spy::{Config, PythonSpy, StackTrace};
+
+use crate::image::{Addr, Gap, ProcessImage};
+use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
+
+/// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
+const DEEPEST: usize = 4096;
+
+/// Let py-spy add names; `locals` asks for local variables too.
+pub(super) fn enrich(pid: i32, python: &mut Python, locals: bool) {
+    if python.threads.is_empty() {
+        return;
+    }
+    let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
+    let result = if deepest.unwrap_or(0) >= DEEPEST {
+        Err(format!("a thread is deeper than the {DEEPEST} frames that it can follow"))
+    } else {
+        quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
+    };
+    if let Err(error) = result {
+        python.gaps.push(Gap::new(
+            format!("thread names{} of process {pid}", if locals { " and local variables" } else { "" }),
+            format!("py-spy could not read them: {error}"),
+        ));
+    }
+}
+
+/// CPython 3.6, which has no `_PyRuntime` to start from: threads and frames are those of py-spy, its GIL stays a gap.
+pub(super) fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
+    let named = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.starts_with("libpython3.6") || name.starts_with("python3.6")
+    };
+    let exe = image.exe.as_ref().and_then(|exe| exe.to_str());
+    let mut files = image.mappings.iter().filter_map(|mapping| mapping.path.as_deref()).chain(exe);
+    if !files.any(named) {
+        return None;
+    }
+    let mut python = Python::unreadable((3, 6, 0));
+    python.gaps.push(Gap::new(
+        format!("the GIL of process {}", image.pid),
+        "CPython 3.6 keeps it in static variables without a name; who holds it is not decoded",
+    ));
+    let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
+    let traces = quietly(|| {
+        let mut spy = PythonSpy::new(image.pid, &config).map_err(|e| format!("{e:#}"))?;
+        python.version.2 = u8::try_from(spy.version.patch).unwrap_or(0);
+        spy.get_stack_traces().map_err(|e| format!("{e:#}"))
+    });
+    match traces.unwrap_or_else(|| Err("it panicked".into())) {
+        Ok(traces) => python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect(),
+        Err(error) => python.gaps.push(Gap::new(
+            format!("Python frames of process {}", image.pid),
+            format!("py-spy could not read them: {error}"),
+        )),
+    }
+    Some(python)
+}
+
+/// One activation of the eval loop for each frame, as up to 3.9.
+fn thread_of_trace(image: &ProcessImage, trace: &StackTrace) -> PythonThread {
+    let entry = |frame: &py_spy::Frame| {
+        let line = u32::try_from(frame.line).ok().filter(|line| *line > 0);
+        let (function, file) = (frame.name.clone(), frame.filename.clone());
+        let frame = PythonFrame { address: Addr(0), code: Addr(0), function, file, line, locals: Vec::new() };
+        EvalEntry { anchor: None, frames: vec![frame] }
+    };
+    PythonThread {
+        tstate: Addr(0),
+        interpreter: 0,
+        ident: trace.thread_id,
+        tid: kernel_thread(image, trace.thread_id, None),
+        name: trace.thread_name.clone(),
+        entries: trace.frames.iter().map(entry).collect(),
+        gap: None,
+    }
+}
+
+/// The hook that keeps quiet where [`IS_QUIET`] says so, put in once and never taken out.
+static INSTALLED: Once = Once::new();
+
+thread_local! {
+    /// Whether panics of this thread are not told.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Run a closure that may panic, without the panic's message on the user's terminal. Of this thread only: the hook belongs to
+/// the whole process, and what another thread panics with meanwhile is told as ever.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    INSTALLED.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let before = IS_QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    IS_QUIET.set(before);
+    result.ok()
+}
+
+fn look(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
+    let config = Config {
+        // The process runs: nothing is to be locked, and it is ours not to disturb.
+        blocking: LockingStrategy::NonBlocking,
+        // Short names make py-spy probe folders for __init__.py, which hangs on a dead network file system.
+        full_filenames: true,
+        dump_locals: u64::from(locals),
+        ..Config::default()
+    };
+    let mut spy = PythonSpy::new(pid, &config).map_err(|e| format!("{e:#}"))?;
+    if spy.version.major == u64::from(python.version.0) && spy.version.minor == u64::from(python.version.1) {
+        python.version.2 = u8::try_from(spy.version.patch).unwrap_or(python.version.2);
+    }
+    let mut failure = None;
+    for interpreter in python.interpreters.clone() {
+        spy.addresses.interpreter_address = interpreter.address.0 as usize;
+        spy.addresses.imports_modules_address = interpreter.modules_field.0 as usize;
+        if let Some(gil) = interpreter.gil {
+            spy.addresses.threadstate_address = gil.0 as usize;
+        }
+        spy.python_thread_names.clear();
+        match spy.get_stack_traces() {
+            Ok(traces) => {
+                for thread in python.threads.iter_mut().filter(|t| t.interpreter == interpreter.id) {
+                    if let Some(trace) = traces.iter().find(|t| t.thread_id == thread.ident) {
+                        adopt(thread, trace);
+                    }
+                }
+            }
+            Err(error) => failure = Some(format!("{error:#}")),
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Take over what py-spy says of a thread. The name holds for the thread's whole life; frames must be the same.
+fn adopt(thread: &mut PythonThread, trace: &StackTrace) {
+    if thread.name.is_none() {
+        thread.name = trace.thread_name.clone();
+    }
+    let own: Vec<_> = thread.entries.iter_mut().flat_map(|e| e.frames.iter_mut()).collect();
+    let same = own.len() == trace.frames.len()
+        && own.iter().zip(&trace.frames).all(|(own, other)| own.function == other.name && own.file == other.filename);
+    if !same {
+        return;
+    }
+    for (own, other) in own.into_iter().zip(&trace.frames) {
+        if own.line.is_none() {
+            own.line = u32::try_from(other.line).ok().filter(|l| *l > 0);
+        }
+        own.locals = other
+            .locals
+            .iter()
+            .flatten()
+            .map(|local| (local.name.clone(), local.repr.clone().unwrap_or_default()))
+            .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_quiet_in_its_own_thread_only() {
+        assert_eq!(quietly(|| 5), Some(5));
+        let inner = quietly(|| {
+            let elsewhere = std::thread::spawn(|| IS_QUIET.get()).join();
+            assert!(IS_QUIET.get() && elsewhere.is_ok_and(|quiet| !quiet));
+            panic!("not told");
+        });
+        assert_eq!(inner, None::<()>);
+        assert!(!IS_QUIET.get());
+    }
+}

@@ -1,0 +1,165 @@
+//! Native and Python frames in one list.
+//!
+//! In: native stacks, names, the walk. Out: [`Thread`]s. The address rule joins them: what ties a run of Python frames
+//! to C (a `_PyCFrame`, a shim frame) is a variable of the C function that runs them, so it lies between that
+//! frame's stack pointer and its CFA. This needs no symbol, and it holds for stripped interpreters whose eval
+//! loop runs outside its own symbol. Up to 3.9 there is no such variable, and the name of the C function decides.
+
+use super::{Frame, FrameKind, Thread, missing_names};
+use crate::image::{ProcessImage, TaskState};
+use crate::python::{EvalEntry, Python};
+use crate::symbols::{Mangling, Symbol, Symbols};
+use crate::unwind::{NativeFrame, NativeStack};
+
+/// Merge the stacks of all threads.
+pub fn merge(
+    image: &ProcessImage,
+    symbols: &Symbols<'_>,
+    stacks: Vec<NativeStack>,
+    python: Option<&Python>,
+) -> Vec<Thread> {
+    let names = missing_names(image, symbols, &stacks);
+    image
+        .threads
+        .iter()
+        .zip(stacks)
+        .filter(|(thread, _)| thread.state != TaskState::Zombie || thread.registers.is_some())
+        .map(|(thread, native)| {
+            let states =
+                || python.iter().flat_map(|p| p.threads.iter().enumerate()).filter(|(_, t)| t.tid == Some(thread.tid));
+            let entries: Vec<&EvalEntry> = states().flat_map(|(_, t)| &t.entries).collect();
+            // A sub-interpreter calls whoever first came to it its MainThread.
+            let named = states().map(|(_, state)| state).filter(|state| state.name.is_some());
+            let name = named.min_by_key(|state| state.interpreter).and_then(|state| state.name.clone());
+            Thread {
+                tid: thread.tid,
+                name: name.or_else(|| names.get(&thread.tid).cloned()).unwrap_or_else(|| thread.name.clone()),
+                python: states().map(|(position, _)| position).next(),
+                frames: merge_one(symbols, &native, &entries),
+                native,
+            }
+        })
+        .collect()
+}
+
+fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
+    let mut merged = Vec::new();
+    let names: Vec<Option<Symbol>> = native.frames.iter().map(|frame| symbols.function(frame.lookup)).collect();
+    let (place_of, approximate) = places(native, &names, entries);
+    if approximate {
+        merged.push(mark("the places of the Python frames among the native ones are approximate"));
+    }
+    for (position, frame) in native.frames.iter().enumerate() {
+        let here = || entries.iter().zip(&place_of).filter(|(_, place)| **place == Some(position)).map(|(e, _)| *e);
+        if here().next().is_some() {
+            here().for_each(|entry| merged.extend(python_frames(entry, Some(position))));
+        } else {
+            merged.extend(native_frames(symbols, frame, names[position].clone(), position));
+        }
+    }
+    let unplaced: Vec<_> =
+        entries.iter().zip(&place_of).filter(|(_, place)| place.is_none()).map(|(e, _)| *e).collect();
+    if unplaced.iter().any(|e| !e.frames.is_empty()) {
+        merged.push(mark("the native stack ends here; the Python frames behind this belong further out"));
+        unplaced.into_iter().for_each(|entry| merged.extend(python_frames(entry, None)));
+    }
+    merged
+}
+
+/// The native frame of each entry, and whether that is a guess.
+fn places(native: &NativeStack, names: &[Option<Symbol>], entries: &[&EvalEntry]) -> (Vec<Option<usize>>, bool) {
+    if entries.iter().any(|e| e.anchor.is_some()) {
+        let holds = |frame: &NativeFrame, entry: &EvalEntry| match (entry.anchor, frame.cfa) {
+            (Some(anchor), Some(cfa)) => frame.sp <= anchor && anchor < cfa,
+            _ => false,
+        };
+        let places = entries.iter().map(|e| native.frames.iter().position(|f| holds(f, e))).collect();
+        return (places, false);
+    }
+    // `PyEval_EvalFrameEx` calls the default evaluator by a tail call or keeps no frame that matters.
+    let is_eval =
+        |name: &Option<Symbol>| name.as_ref().is_some_and(|found| found.name.starts_with("_PyEval_EvalFrameDefault"));
+    let evals: Vec<usize> = (0..names.len()).filter(|i| is_eval(&names[*i])).collect();
+    // The outer end is stable, while the inner one may be in the middle of a call: align from there.
+    let missing = entries.len() as isize - evals.len() as isize;
+    let places =
+        (0..entries.len()).map(|i| usize::try_from(i as isize - missing).ok().and_then(|i| evals.get(i)).copied());
+    (places.collect(), missing != 0 && !evals.is_empty() && !entries.is_empty())
+}
+
+fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item = Frame> + '_ {
+    entry.frames.iter().map(move |frame| Frame {
+        kind: FrameKind::Python,
+        function: Some(frame.function.clone()),
+        mangling: Mangling::Unknown,
+        module: None,
+        module_offset: None,
+        file: (!frame.file.is_empty()).then(|| frame.file.clone()),
+        line: frame.line,
+        pc: None,
+        trust: None,
+        native,
+        python: Some(frame.address),
+        locals: frame.locals.clone(),
+    })
+}
+
+/// A native frame, before it the calls that were inlined into it.
+fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symbol>, position: usize) -> Vec<Frame> {
+    let module = symbols.modules().at(frame.lookup).map(|m| &symbols.modules().list[m]);
+    let base = Frame {
+        kind: FrameKind::Native,
+        mangling: symbol.as_ref().map(|symbol| symbol.mangling).unwrap_or_default(),
+        function: symbol.map(|symbol| symbol.name),
+        module: module.map(|m| m.name.clone()),
+        module_offset: module.map(|m| frame.pc - m.start),
+        file: None,
+        line: None,
+        pc: Some(frame.pc),
+        trust: Some(frame.trust),
+        native: Some(position),
+        python: None,
+        locals: Vec::new(),
+    };
+    if module.is_some_and(|m| is_interpreter_or_libc(&m.name)) {
+        return vec![base];
+    }
+    let source = symbols.source(frame.lookup);
+    if source.is_empty() {
+        return vec![base];
+    }
+    source
+        .into_iter()
+        .map(|place| Frame {
+            kind: if place.inlined { FrameKind::Inline } else { FrameKind::Native },
+            function: if place.inlined { place.function } else { base.function.clone().or(place.function) },
+            file: place.file,
+            line: place.line,
+            ..base.clone()
+        })
+        .collect()
+}
+
+/// Lines inside the interpreter and libc help nobody with a hang, and their debug information is large.
+fn is_interpreter_or_libc(name: &str) -> bool {
+    ["libpython", "python3", "python2", "libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libm.so"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+fn mark(text: &str) -> Frame {
+    Frame {
+        kind: FrameKind::Boundary,
+        function: Some(text.into()),
+        mangling: Mangling::Unknown,
+        module: None,
+        module_offset: None,
+        file: None,
+        line: None,
+        pc: None,
+        trust: None,
+        native: None,
+        python: None,
+        locals: Vec::new(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Generators and coroutines that stopped inside a `with` block.
+//!
+//! In: a lock that nobody on a stack has. Out: [`Suspended`]: what has it and where that is kept. Such a frame is on no
+//! thread's stack; it is found from the frames that are, through their variables, value stacks and globals. It goes on only
+//! when somebody asks it to; the coroutines of an event loop are found through its tasks ([`super::tasks`]).
+
+use std::collections::HashSet;
+
+use super::with_blocks::{locks_of, of_generator};
+use crate::image::Addr;
+use crate::python::inspect::{Inspector, frames_of};
+
+/// Objects that are looked at for one process.
+const MOST_OBJECTS: usize = 4096;
+/// Items of a container.
+const MOST_ITEMS: u64 = 256;
+/// Containers and instances inside each other.
+const LEVELS: usize = 2;
+
+/// A generator or coroutine that has locks.
+#[derive(Debug, Clone)]
+pub(super) struct Suspended {
+    pub(super) generator: Addr,
+    /// "generator `gen`".
+    pub(super) label: String,
+    pub(super) locks: Vec<Addr>,
+}
+
+/// All that are within reach of the frames of living threads: what they have at hand, then what that contains.
+pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Suspended> {
+    let mut roots = Vec::new();
+    let mut globals = HashSet::new();
+    for (_, thread) in inspector.living() {
+        for frame in frames_of(thread).filter_map(|frame| inspector.frame(frame)) {
+            roots.extend(frame.variables().into_iter().map(|(_, value)| value));
+            roots.extend(frame.stack());
+            let Some(dict) = frame.globals().filter(|dict| globals.insert(*dict)) else { continue };
+            roots.extend(inspector.objects().items(dict).unwrap_or_default().into_iter().map(|(_, value)| value));
+        }
+    }
+    let mut unique = HashSet::new();
+    roots.retain(|root| unique.insert(*root));
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    for root in &roots {
+        visit(inspector, *root, 0, &mut seen, &mut found);
+    }
+    let mut inside = HashSet::new();
+    for root in &roots {
+        visit(inspector, *root, LEVELS, &mut inside, &mut found);
+    }
+    found.sort_by_key(|one| one.generator);
+    found.dedup_by_key(|one| one.generator);
+    found
+}
+
+fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut HashSet<Addr>, out: &mut Vec<Suspended>) {
+    if object.is_null() || seen.len() >= MOST_OBJECTS || !seen.insert(object) {
+        return;
+    }
+    let objects = inspector.objects();
+    let Some(class) = objects.class_name(object) else { return };
+    match class.as_str() {
+        "generator" | "coroutine" | "async_generator" => out.extend(generator_with_locks(inspector, object, &class)),
+        "str" | "int" | "float" | "bool" | "bytes" | "function" | "type" | "module" | "code" | "NoneType" => {}
+        _ => {
+            let Some(levels) = levels.checked_sub(1) else { return };
+            let items = objects.sequence(object, MOST_ITEMS);
+            let values = || objects.items(object).or_else(|| objects.attributes(object)).unwrap_or_default();
+            let inner = items.unwrap_or_else(|| values().into_iter().map(|(_, value)| value).collect());
+            for value in inner.into_iter().take(MOST_ITEMS as usize) {
+                visit(inspector, value, levels, seen, out);
+            }
+        }
+    }
+}
+
+/// The locks of one generator, if it has some.
+pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, class: &str) -> Option<Suspended> {
+    let mut locks = Vec::new();
+    for entered in of_generator(inspector, generator) {
+        locks_of(inspector, entered, 2, &mut locks);
+    }
+    let frames = inspector.frames();
+    let name = frames.of_generator(generator).and_then(|(_, code)| frames.code_name(code)).unwrap_or_default();
+    let label = format!("suspended {class} `{name}`");
+    let locks: Vec<Addr> = locks.into_iter().map(|(lock, _)| lock).collect();
+    (!locks.is_empty()).then_some(Suspended { generator, label, locks })
+}

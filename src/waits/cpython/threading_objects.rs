@@ -1,0 +1,238 @@
+//! What a Python lock is for: the queue, event or thread whose method waits, and what the program calls it.
+//!
+//! In: the object that a thread sleeps on, its Python frames. Out: [`Purpose`]: kind, address and label of the resource,
+//! and the frame of the call that a person knows. Classes of the standard library are known by their name and by the file
+//! of the method that runs; anything else is a plain lock.
+
+use super::lock_object::{LockObject, What, noun};
+use super::{Facts, HolderRule};
+use crate::image::Addr;
+use crate::python::PythonFrame;
+use crate::python::inspect::Inspector;
+use crate::python::library::is_library;
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::Role;
+use crate::waits::thread::ThreadView;
+
+/// Classes of the standard library that are waited for as a whole.
+const THINGS: &[&str] = &[
+    "Condition",
+    "Event",
+    "Semaphore",
+    "BoundedSemaphore",
+    "Barrier",
+    "Queue",
+    "LifoQueue",
+    "PriorityQueue",
+    "JoinableQueue",
+    "Future",
+    "ApplyResult",
+    "MapResult",
+    "AsyncResult",
+    "IMapIterator",
+];
+/// Frames of a library around a wait.
+const MOST_FRAMES: usize = 12;
+
+/// What a wait is for.
+#[derive(Debug, Clone)]
+pub(super) struct Purpose {
+    pub(super) kind: &'static Kind,
+    pub(super) address: Addr,
+    pub(super) label: String,
+    /// Words read from it, for people.
+    pub(super) state: Vec<(&'static str, i64)>,
+    /// What it is to whoever judges.
+    pub(super) role: Option<Role>,
+    /// How its holder is found.
+    pub(super) rule: Option<HolderRule>,
+    /// The frame of the call.
+    pub(super) frame: Option<Addr>,
+    pub(super) evidence: Vec<String>,
+    /// One of several holders is enough.
+    pub(super) needs_any: bool,
+}
+
+/// The name of a function without the class.
+pub(super) fn method(frame: &PythonFrame) -> &str {
+    frame.function.rsplit('.').next().unwrap_or(&frame.function)
+}
+
+/// What `thread` waits for, given the object that it sleeps on, if that is known.
+pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option<&LockObject>) -> Option<Purpose> {
+    let inspector = &facts.inspector;
+    let tid = thread.image.tid;
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * MOST_FRAMES).collect();
+    let inner = *stack.first()?;
+    if let Some(behind) = behind.filter(|behind| behind.what != What::Lock) {
+        return of_object(inspector, &stack, behind);
+    }
+    let waits_in = |file: &str, name: &str| inner.file.ends_with(file) && method(inner) == name;
+    if waits_in("/threading.py", "wait") {
+        return condition(facts, &stack);
+    }
+    if inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
+        return import_lock(inspector, inner);
+    }
+    let behind = behind?;
+    if let Some((thread, _)) = inspector.joinable().iter().find(|(_, lock)| *lock == behind.object) {
+        let objects = inspector.objects();
+        let ident = objects.attribute(*thread, "_ident").and_then(|ident| objects.unsigned(ident)).unwrap_or(0);
+        let evidence = format!("the lock at {} is the _tstate_lock of the Thread at {thread}", behind.object);
+        return Some(join(inspector, &stack, ident, behind.object, vec![evidence]));
+    }
+    of_object(inspector, &stack, behind)
+}
+
+/// A lock or another object that is itself what is waited for.
+fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObject) -> Option<Purpose> {
+    let (kind, rule) = match &behind.what {
+        What::Lock => (kinds::PY_LOCK, Some(HolderRule::Lock)),
+        What::File(ident) => (kinds::PY_LOCK, Some(HolderRule::FileOwner(*ident))),
+        What::RecursiveLock | What::Recursive(_) => (kinds::PY_RLOCK, Some(HolderRule::OwnerField)),
+        What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None })),
+        What::SharedLock => (kinds::MP_LOCK, Some(HolderRule::Multiprocessing)),
+        What::Other(_) => (kinds::PY_MUTEX, None),
+        What::End(ident) => {
+            return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
+        }
+    };
+    let role = matches!(behind.what, What::Recursive(_)).then_some(Role::ExtensionLock);
+    // The program has the wrapper of `multiprocessing.synchronize`.
+    let name = called(inspector, stack, behind.object);
+    let name = name.as_deref().map(|name| name.strip_suffix("._semlock").unwrap_or(name));
+    let noun = noun(&behind.what);
+    Some(Purpose {
+        kind,
+        address: behind.object,
+        label: name.map_or_else(|| noun.to_owned(), |name| format!("{noun} `{name}`")),
+        state: Vec::new(),
+        role,
+        rule,
+        frame: stack.first().map(|frame| frame.address),
+        evidence: Vec::new(),
+        needs_any: false,
+    })
+}
+
+/// The name that the program has for an object; else that of the library's functions that wait.
+fn called(inspector: &Inspector<'_>, stack: &[&PythonFrame], object: Addr) -> Option<String> {
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file)).count();
+    let (inside, outside) = stack.split_at(library);
+    let name = |frames: &[&PythonFrame]| inspector.name_of(object, frames.iter().copied());
+    name(outside).or_else(|| name(inside))
+}
+
+/// Inside `Condition.wait`: the condition, or what uses it.
+fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
+    let inspector = &facts.inspector;
+    let objects = inspector.objects();
+    let condition = inspector.frame(stack[0])?.first()?;
+    let mut thing = (condition, stack[0], "Condition".to_owned());
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file));
+    for frame in library.clone() {
+        let Some(first) = inspector.frame(frame).and_then(|frame| frame.first()) else { continue };
+        let Some(class) = objects.class_name(first) else { continue };
+        let class = class.rsplit('.').next().unwrap_or(&class);
+        if THINGS.contains(&class) {
+            thing = (first, frame, class.to_owned());
+        }
+    }
+    let (object, frame, class) = thing;
+    let outside = stack.iter().skip(library.count()).copied();
+    let name = inspector.name_of(object, outside).map(|name| format!(" `{name}`")).unwrap_or_default();
+    let number = |name: &str| objects.attribute(object, name).and_then(|value| objects.unsigned(value));
+    let mut purpose = Purpose {
+        kind: kinds::PY_CONDITION,
+        address: condition,
+        label: String::new(),
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::Wakers { object: Some(object) }),
+        frame: Some(frame.address),
+        evidence: vec![match object == condition {
+            true => format!("it is in {} of the {class} at {object}", frame.function),
+            false => {
+                format!("it is in {} of the {class} at {object}, whose condition is at {condition}", frame.function)
+            }
+        }],
+        needs_any: false,
+    };
+    let detail = match class.as_str() {
+        "Queue" | "LifoQueue" | "PriorityQueue" | "JoinableQueue" => {
+            let held = objects.attribute(object, "queue").and_then(|queue| objects.field(queue, 0)).map(|size| size.0);
+            let most = number("maxsize").filter(|most| *most > 0);
+            let size = match (method(frame), held, most) {
+                ("join", ..) => number("unfinished_tasks").map(|left| format!("{left} unfinished")),
+                (_, Some(0), _) => Some("empty".into()),
+                (_, Some(held), Some(most)) if held >= most => Some(format!("maxsize {most}, full")),
+                (_, Some(held), _) => Some(format!("{held} in it")),
+                _ => None,
+            };
+            size.map(|size| format!(" ({size})"))
+        }
+        "Semaphore" | "BoundedSemaphore" => number("_value").map(|value| format!(" (value {value})")),
+        "Barrier" => number("_parties").zip(number("_count")).map(|(parties, here)| {
+            purpose.state.extend([("parties", parties as i64), ("waiting", here as i64)]);
+            format!(" ({here} of {parties} parties here)")
+        }),
+        "Future" => {
+            purpose.rule = Some(HolderRule::Future(object));
+            facts.work().of(object).map(|pending| {
+                purpose.needs_any = pending.is_queued;
+                purpose.role = pending.is_queued.then_some(Role::QueuedFuture);
+                purpose.evidence.push(pending.evidence.clone());
+                let function = pending.function.as_deref().unwrap_or("a task");
+                format!(" of {function} ({})", if pending.is_queued { "queued" } else { "running" })
+            })
+        }
+        _ => None,
+    };
+    purpose.label = format!("{class}{name}{}", detail.unwrap_or_default());
+    Some(purpose)
+}
+
+/// Inside `_ModuleLock.acquire`.
+fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose> {
+    let objects = inspector.objects();
+    let lock = inspector.frame(inner)?.first()?;
+    if objects.class_name(lock)?.rsplit('.').next() != Some("_ModuleLock") {
+        return None;
+    }
+    let name = objects.attribute(lock, "name").and_then(|name| objects.text(name));
+    let owner = objects.attribute(lock, "owner").and_then(|owner| objects.unsigned(owner));
+    Some(Purpose {
+        kind: kinds::PY_IMPORT_LOCK,
+        address: lock,
+        label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::NotedOwner(owner)),
+        frame: Some(inner.address),
+        evidence: vec![format!("it is in {} of the _ModuleLock at {lock}", inner.function)],
+        needs_any: false,
+    })
+}
+
+/// The end of the thread with this ident: the lock that its `Thread` keeps until then (up to 3.12), or its handle.
+fn join(
+    inspector: &Inspector<'_>,
+    stack: &[&PythonFrame],
+    ident: u64,
+    address: Addr,
+    evidence: Vec<String>,
+) -> Purpose {
+    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
+    let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
+    Purpose {
+        kind: kinds::PY_THREAD,
+        address,
+        label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::End(ident)),
+        frame: library.last().or(stack.first()).map(|frame| frame.address),
+        evidence,
+        needs_any: false,
+    }
+}

@@ -1,0 +1,182 @@
+//! Threads that stand between a lock call and the unlock call of the same lock, by the code that they are in.
+//!
+//! In: a process and the names of the calls. Out: an index from locks to threads. This is the evidence for locks whose
+//! holder nobody records: reader sets, spinlocks, semaphores, static guards, most locks of musl. Straight-line reading
+//! ([`crate::code`]): what comes of it is an inference.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::code::{CallSite, Code};
+use crate::image::{Addr, Gap};
+use crate::symbols::plain_name;
+use crate::unwind::Trust;
+use crate::waits::blocked_on::{LockCalls, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Certainty, Hold, Party, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+
+/// A thread that stands between a lock call and the unlock call of the same lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CriticalSection {
+    /// Position of the thread.
+    pub thread: usize,
+    /// Lock calls without their unlock.
+    pub depth: u32,
+    /// Position of the native frame that took the lock last.
+    pub native: usize,
+    /// How it is known.
+    pub evidence: String,
+}
+
+impl CriticalSection {
+    /// That this thread of `process` has the lock: an inference.
+    pub fn hold(self, process: &Process<'_>, key: &ResourceKey, calls: &LockCalls) -> Hold {
+        let thread = &process.threads[self.thread];
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let hold = exact_hold(key, holder, calls.mode, vec![self.evidence]);
+        Hold { certainty: Certainty::Inferred, frame: thread.merged(self.native), ..hold }
+    }
+}
+
+/// From the address of a lock to those that have it.
+type Index = HashMap<Addr, Vec<CriticalSection>>;
+
+/// What was read of the code of one process.
+#[derive(Debug, Default)]
+pub struct Memo {
+    indices: RefCell<HashMap<&'static LockCalls, Rc<Index>>>,
+    /// The calls of a function, by its first address.
+    functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
+}
+
+/// The most frames that are read, from the innermost on.
+const MOST_FRAMES: usize = 64;
+/// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured: 20 ms).
+const NEAR_FRAMES: usize = 8;
+
+/// The threads of `process` that have locked `lock` and not yet unlocked it.
+pub fn sections(
+    blocked: &Blocked<'_>,
+    process: &Process<'_>,
+    lock: Addr,
+    calls: &'static LockCalls,
+) -> Vec<CriticalSection> {
+    let Some(memo) = blocked.code.get(process.context.process) else { return Vec::new() };
+    let known = memo.indices.borrow().get(calls).cloned();
+    let index = known.unwrap_or_else(|| {
+        let index = Rc::new(index(memo, process, calls));
+        memo.indices.borrow_mut().insert(calls, index.clone());
+        index
+    });
+    index.get(&lock).cloned().unwrap_or_default()
+}
+
+/// Add as holders those that stand between the calls; in memory that processes share, of each process.
+pub fn holders(
+    blocked: &Blocked<'_>,
+    found: &ThreadWait,
+    lock: Addr,
+    calls: &'static LockCalls,
+    out: &mut Observations,
+) {
+    let key = &found.blocked_on.resource.key;
+    let mut holders = Vec::new();
+    for (position, process) in blocked.processes().iter().enumerate() {
+        let own = (position == found.process).then_some(lock);
+        for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
+            for section in sections(blocked, process, lock, calls) {
+                // Two calls in one function may be two ways to wait, of which one was gone (CPython's parking lot).
+                if calls.is_ambiguous && blocked.waits_for(key, position, section.thread) {
+                    continue;
+                }
+                holders.push(section.hold(process, key, calls));
+            }
+        }
+    }
+    if holders.is_empty() && !calls.is_ambiguous {
+        let why = "the lock records no owner, and no thread's code shows that it has it";
+        out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
+    }
+    out.holds.extend(holders);
+}
+
+/// Where a process has a word of shared memory.
+fn mapped(process: &Process<'_>, scope: &Scope) -> Vec<Addr> {
+    let Scope::Shared(device, inode, offset) = scope else { return Vec::new() };
+    let mappings = process.context.image.mappings.iter();
+    let of_file = mappings.filter(|m| m.shared && (m.device, m.inode) == (*device, *inode));
+    let covering = of_file.filter(|m| (m.offset..m.offset.saturating_add(m.end - m.start)).contains(offset));
+    covering.map(|m| m.start + (offset - m.offset)).collect()
+}
+
+fn index(memo: &Memo, process: &Process<'_>, calls: &LockCalls) -> Index {
+    let mut index = Index::new();
+    for (position, thread) in process.threads.iter().enumerate() {
+        for (lock, taken) in taken(memo, process, thread, calls) {
+            let Some((native, site)) = taken.last() else { continue };
+            let evidence = format!(
+                "frame {native} of {} called {}({lock}) at {} and no unlock of it since, reading its code in a straight \
+                 line",
+                thread.describe(),
+                site.function.as_deref().unwrap_or_default(),
+                site.at
+            );
+            let section = CriticalSection { thread: position, depth: taken.len() as u32, native: *native, evidence };
+            index.entry(lock).or_default().push(section);
+        }
+    }
+    index
+}
+
+/// The lock calls without their unlock, by lock. What callers did comes before what they called.
+fn taken(
+    memo: &Memo,
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    calls: &LockCalls,
+) -> HashMap<Addr, Vec<(usize, CallSite)>> {
+    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let code = Code::new(process.context.image, process.context.symbols);
+    let is = |site: &CallSite, names: &[&str]| {
+        site.function.as_deref().is_some_and(|function| names.contains(&plain_name(function)))
+    };
+    let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
+    let most = if calls.is_ambiguous { NEAR_FRAMES } else { MOST_FRAMES };
+    for (native, frame) in frames.iter().enumerate().take(most).rev() {
+        // What a search of the stack found may be a call that is over.
+        if frame.trust == Trust::Scan {
+            continue;
+        }
+        // Reading with values is dear: only where there is a call of these at all.
+        let all = calls_of(memo, process, &code, frame.lookup);
+        let unlocks = |site: &CallSite| is(site, calls.unlocks);
+        let matters = all.iter().any(|site| is(site, calls.locks) || unlocks(site));
+        let gives_back = all.iter().any(|site| site.at > frame.lookup && unlocks(site));
+        if !matters || calls.is_ambiguous && !gives_back {
+            continue;
+        }
+        for site in code.calls_before(frame, thread.pthread) {
+            let Some(lock) = site.arguments[0].map(Addr) else { continue };
+            if is(&site, calls.locks) {
+                taken.entry(lock).or_default().push((native, site));
+            } else if unlocks(&site) {
+                taken.entry(lock).or_default().pop();
+            }
+        }
+    }
+    taken
+}
+
+/// The calls of the function that covers `within`, read once.
+fn calls_of(memo: &Memo, process: &Process<'_>, code: &Code<'_>, within: Addr) -> Rc<Vec<CallSite>> {
+    let Some(start) = process.context.symbols.function_start(within) else { return Rc::default() };
+    let known = memo.functions.borrow().get(&start).cloned();
+    known.unwrap_or_else(|| {
+        let calls = Rc::new(code.calls_in(within));
+        memo.functions.borrow_mut().insert(start, calls.clone());
+        calls
+    })
+}

@@ -1,0 +1,282 @@
+//! Waits for pipes, sockets, eventfds and sets of them: who has the other end.
+//!
+//! In: a call on descriptors, and what the kernel tells of descriptors and sockets. Out: the resources, and their
+//! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
+//! as a [`Unsatisfiable`] wait. It opens nothing and asks the kernel nothing.
+
+use super::HolderRule;
+use crate::image::descriptors::{
+    Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
+};
+use crate::image::{Addr, Descriptor, Gap, TaskState};
+use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Certainty, Party, Resource, ResourceKey, Scope, Unsatisfiable};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
+
+/// What ends a wait for a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OtherEnd {
+    /// The waiter's descriptor.
+    pub(super) number: i32,
+    /// Somebody who writes, or else somebody who reads.
+    pub(super) needs_writer: bool,
+}
+
+/// The descriptor of a process with this number.
+pub(super) fn descriptor<'p>(process: &Process<'p>, number: i32) -> Option<&'p Descriptor> {
+    process.context.image.descriptors.iter().find(|descriptor| descriptor.number == number)
+}
+
+/// What an epoll set watches; `None` if that is not known, or too much to look at.
+pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Want]> {
+    match &descriptor(process, number)?.detail {
+        Detail::Set(wants) if wants.len() <= MOST_WANTED => Some(wants),
+        _ => None,
+    }
+}
+
+/// What waiting for a descriptor means: for data, for room, or either.
+pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<AlsoWaited> {
+    let Some(descriptor) = descriptor(process, want.number) else { return vec![unknown(process, want, None)] };
+    let is_known = descriptor.is_pipe
+        || descriptor.target.starts_with("socket:")
+        || matches!(descriptor.detail, Detail::Event { .. });
+    if !is_known {
+        return vec![unknown(process, want, Some(descriptor))];
+    }
+    let ways = [(want.reads || !want.writes, true), (want.writes, false)];
+    let ways = ways.into_iter().filter(|(wanted, _)| *wanted);
+    ways.map(|(_, needs_writer)| one_way(process, descriptor, needs_writer)).collect()
+}
+
+/// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
+pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<AlsoWaited>) -> Vec<AlsoWaited> {
+    let handles = process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS);
+    if !all.is_empty() && handles != Some(false) {
+        let scope = Scope::System(format!("signal:{}", process.context.process));
+        let key = ResourceKey { kind: kinds::SIGNAL, scope, address: Addr(0) };
+        let label = "a signal that it handles".into();
+        all.push(AlsoWaited {
+            resource: Resource { key, process: process.context.process, label, state: Vec::new(), role: None },
+            evidence: "it has handlers for signals of children or timers".into(),
+            ownership: Ownership::Unknown,
+        });
+    }
+    all
+}
+
+fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -> AlsoWaited {
+    let kernel = &process.context.all.kernel;
+    let side = if needs_writer { "data" } else { "room" };
+    let mut state = Vec::new();
+    let mut evidence = format!("its descriptor {} is {}", descriptor.number, descriptor.target);
+    let (kind, scope, label) = match (&descriptor.detail, socket_inode(&descriptor.target)) {
+        (Detail::Event { id, count }, _) => {
+            state.push(("count", *count as i64));
+            evidence += &format!(" with the id {id}, counter {count}");
+            (kinds::EVENTFD, event_name(*id), format!("eventfd {id}"))
+        }
+        (_, Some(inode)) => {
+            let known = kernel.socket(inode);
+            let label = known.map_or_else(|| descriptor.target.clone(), |socket| socket.label.clone());
+            if let Some(peer) = known.and_then(|socket| socket.peer) {
+                evidence += &format!(", whose other end is {}", socket_name(peer));
+            }
+            if let Some(unread) = known.map(|socket| socket.unread) {
+                state.push(("unread", unread as i64));
+            }
+            match known.is_some_and(|socket| socket.listens) {
+                true => (kinds::SOCKET, format!("socket:connection:{inode}"), format!("a connection to {label}")),
+                false if needs_writer => (kinds::SOCKET, format!("socket:data:{inode}"), format!("data on {label}")),
+                false => (kinds::SOCKET, format!("socket:room:{inode}"), format!("room in {label}")),
+            }
+        }
+        _ => {
+            let label = format!("{side} in {}", descriptor.target);
+            (kinds::PIPE, format!("pipe:{side}:{}", descriptor.target), label)
+        }
+    };
+    let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
+    let end = OtherEnd { number: descriptor.number, needs_writer };
+    AlsoWaited {
+        resource: Resource { key, process: process.context.process, label, state, role: None },
+        evidence,
+        ownership: Ownership::private(HolderRule::OtherEnd(end)),
+    }
+}
+
+/// A descriptor whose other end, if it has one, is not known.
+fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -> AlsoWaited {
+    let position = process.context.process;
+    let number = want.number;
+    let (kind, label) = match descriptor.map(|descriptor| (&descriptor.detail, descriptor.target.as_str())) {
+        Some((Detail::Timer, _)) => (kinds::TIMER, format!("a timer (descriptor {number})")),
+        Some((Detail::Signals, _)) => (kinds::SIGNAL, format!("a signal (descriptor {number})")),
+        Some((Detail::Process(pid), _)) => (kinds::PROCESS, format!("the end of process {pid} (descriptor {number})")),
+        Some((_, target)) if number == 0 => (kinds::STDIN, format!("standard input ({target})")),
+        Some((_, target)) => (kinds::DESCRIPTOR, format!("descriptor {number} ({target})")),
+        None => (kinds::DESCRIPTOR, format!("descriptor {number}")),
+    };
+    let (scope, ownership) = match descriptor.map(|descriptor| &descriptor.detail) {
+        Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::private(HolderRule::ProcessEnd(*pid))),
+        _ => (format!("descriptor:{position}:{number}"), Ownership::Unknown),
+    };
+    let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
+    let evidence = descriptor.map_or_else(
+        || format!("its descriptor {number}, of which nothing is known"),
+        |descriptor| format!("its descriptor {number} is {}", descriptor.target),
+    );
+    AlsoWaited {
+        resource: Resource { key, process: position, label, state: Vec::new(), role: None },
+        evidence,
+        ownership,
+    }
+}
+
+/// Ends of something in one process.
+struct Ends {
+    /// Position of the process in the look.
+    process: usize,
+    text: String,
+}
+
+/// Add who can end the wait `found`: processes with the end that the waiter needs.
+pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, out: &mut Observations) {
+    let process = blocked.process(found);
+    let Some(descriptor) = descriptor(process, end.number) else { return };
+    let kernel = &process.context.all.kernel;
+    let key = &found.blocked_on.resource.key;
+    let is_event = matches!(descriptor.detail, Detail::Event { .. });
+    let Some(target) = other_end(process, descriptor) else {
+        return no_other_end(found, descriptor, process, out);
+    };
+    let verb = match (key.kind == kinds::SOCKET, end.needs_writer) {
+        (true, _) => "has the other end of",
+        (_, true) => "can write to",
+        _ => "can read from",
+    };
+    let fits = |reads: bool, writes: bool| key.kind != kinds::PIPE || if end.needs_writer { writes } else { reads };
+    let mut holders: Vec<Ends> = Vec::new();
+    for (position, other) in blocked.processes().iter().enumerate() {
+        let list = other.context.image.descriptors.iter();
+        let ends = list.filter(|one| one.end_name() == target && fits(one.reads, one.writes));
+        let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
+        if !numbers.is_empty() {
+            let pid = other.context.image.pid;
+            let name = &found.blocked_on.resource.label;
+            let name = name.strip_prefix("data in ").or(name.strip_prefix("room in ")).unwrap_or(name);
+            let name = name.strip_prefix("data on ").unwrap_or(name);
+            let text = format!("process {pid} {verb} {name} (its descriptor {})", numbers.join(", "));
+            holders.push(Ends { process: position, text });
+        }
+    }
+    let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
+    let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
+    if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, found, &holders) {
+        // An eventfd is written to by the kernel too (asynchronous I/O, devices).
+        if !is_event && nobody_else_wakes(process, found) {
+            out.unsatisfiable.push(Unsatisfiable {
+                resource: key.clone(),
+                why: without_end(key.kind, end.needs_writer).into(),
+                // Who waits for a set of things waits for whatever the program may start: a cycle says more.
+                whole_process: !is_plain(process, found),
+            });
+        }
+        return;
+    }
+    // The waiter's own process can't end the wait while all of its threads wait for this very thing.
+    if all_wait(blocked, found) {
+        holders.retain(|ends| ends.process != found.process);
+    }
+    let unseen = match kernel.unread {
+        0 => String::new(),
+        count => format!("; the descriptors of {count} more processes could not be read"),
+    };
+    for ends in holders {
+        let mut hold = exact_hold(key, Party::Process(ends.process), None, vec![ends.text + &unseen]);
+        hold.is_end = true;
+        if kernel.unread > 0 || is_event {
+            // One that was not seen may have that end too; and that one writes to an eventfd because he can is a guess.
+            hold.certainty = Certainty::Inferred;
+        }
+        out.holds.push(hold);
+    }
+    if !outside.is_empty() {
+        let text = format!("not captured, {verb} {}: {}", descriptor.target, outside.join(", "));
+        out.holds.push(exact_hold(key, Party::Absent(found.process, 0), None, vec![text.clone()]));
+        let why = format!("{text}; capture these processes too (--tree, or more PIDs)");
+        out.gaps.push(Gap::new(format!("the other end of {}", descriptor.target), why));
+    }
+}
+
+/// Why a wait without another end never ends.
+fn without_end(kind: &Kind, needs_writer: bool) -> &'static str {
+    match (kind == kinds::SOCKET, needs_writer) {
+        (true, true) => {
+            "the other end is the waiting process's own, and nobody else has it: neither data nor its end can ever come"
+        }
+        (true, false) => {
+            "the other end is the waiting process's own, and nobody else has it: nobody can ever make room"
+        }
+        (false, true) => "its only write ends are the waiting process's own: neither data nor its end can ever come",
+        (false, false) => "its only read ends are the waiting process's own: nobody can ever make room",
+    }
+}
+
+/// What the ends that matter are called.
+fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
+    match socket_inode(&descriptor.target) {
+        Some(inode) => process.context.all.kernel.socket(inode)?.peer.map(socket_name),
+        None => Some(descriptor.end_name()),
+    }
+}
+
+/// A socket whose other end is on another machine, in another network namespace, or nowhere yet.
+fn no_other_end(found: &ThreadWait, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
+    let known = socket_inode(&descriptor.target).and_then(|inode| process.context.all.kernel.socket(inode));
+    if known.is_some_and(|socket| socket.listens) {
+        return;
+    }
+    let why = match known {
+        Some(_) => "it is not on this machine, or in another network namespace; look at the process there too",
+        None => {
+            "the kernel tells nothing of this socket to lockscope: it is of another family, or of another namespace"
+        }
+    };
+    out.gaps.push(Gap::new(format!("the other end of {}", found.blocked_on.resource.label), why));
+}
+
+/// A handler may write to the very pipe that a loop watches (the self-pipe trick, asyncio's wake-up socket): of
+/// programs with handlers, only a plain read is taken at its word.
+fn nobody_else_wakes(process: &Process<'_>, found: &ThreadWait) -> bool {
+    let pid = process.context.image.pid;
+    is_plain(process, found) || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
+}
+
+/// Whether a thread waits in a call for one thing only.
+fn is_plain(process: &Process<'_>, found: &ThreadWait) -> bool {
+    found.blocked_on.one_of == 1 && found.blocked_on.call.is_some_and(|call| !super::waits_for_several(process, call))
+}
+
+/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.
+fn only_waiters(blocked: &Blocked<'_>, found: &ThreadWait, holders: &[Ends]) -> bool {
+    holders.iter().all(|ends| ends.process == found.process) && all_wait(blocked, found)
+}
+
+/// Whether all threads of the waiter's process wait for this very thing.
+fn all_wait(blocked: &Blocked<'_>, found: &ThreadWait) -> bool {
+    let process = blocked.process(found);
+    let waits_too = |position: usize| blocked.waits_for(&found.blocked_on.resource.key, found.process, position);
+    (0..process.threads.len())
+        .all(|position| process.threads[position].image.state == TaskState::Zombie || waits_too(position))
+}
+
+/// The process whose end is waited for by a pidfd.
+pub(super) fn process_end(blocked: &Blocked<'_>, found: &ThreadWait, pid: i32, out: &mut Observations) {
+    let Some(process) = blocked.processes().iter().find(|process| process.context.image.pid == pid) else { return };
+    let evidence = vec![format!("process {pid} lives")];
+    out.holds.push(exact_hold(&found.blocked_on.resource.key, Party::Process(process.context.process), None, evidence));
+}

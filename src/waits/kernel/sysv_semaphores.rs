@@ -1,0 +1,85 @@
+//! System V semaphores: a wait for units of one, and who took the last.
+//!
+//! In: a semop call with its operations, and what the kernel says of the semaphore. Out: the semaphore, and the process
+//! that changed it last. That is no owner: it counts as one only where it fits a semaphore that is used as a lock.
+
+use super::{HolderRule, raw};
+use crate::image::descriptors::{SetOperation, SetSemaphore, semaphores_asked};
+use crate::image::{Addr, Gap};
+use crate::waits::blocked_call::Call;
+use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
+
+/// The semaphore that `call` waits for.
+pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<AlsoWaited> {
+    let operations = semaphores_asked(process.context.image.architecture, &raw(call), process.memory());
+    let known = |operation: &SetOperation| known(process, operation.set, operation.number);
+    let blocks = |operation: &&SetOperation| {
+        known(operation).is_some_and(|semaphore| match operation.change {
+            0 => semaphore.value != 0,
+            change => semaphore.value + i32::from(change) < 0,
+        })
+    };
+    let operation = operations.iter().find(blocks).or(operations.first())?;
+    let SetOperation { set, number, change } = *operation;
+    let scope = Scope::System(format!("sysv-semaphore:{set}:{number}"));
+    let label = format!("semaphore {number} of System V set {set}");
+    let mut evidence = format!("semop adds {change} to semaphore {number} of set {set}");
+    let mut state = vec![("change", i64::from(change))];
+    if let Some(semaphore) = known(operation) {
+        evidence += &format!(", whose value is {}; process {} changed it last", semaphore.value, semaphore.last);
+        state.extend([
+            ("value", i64::from(semaphore.value)),
+            ("last_process", i64::from(semaphore.last)),
+            ("waiters", i64::from(semaphore.waiters)),
+        ]);
+    }
+    let key = ResourceKey { kind: kinds::SYSV_SEMAPHORE, scope, address: Addr(0) };
+    Some(AlsoWaited {
+        resource: Resource { key, process: process.context.process, label, state, role: None },
+        evidence,
+        ownership: Ownership::private(HolderRule::LastChange { set, number, takes: change < 0 }),
+    })
+}
+
+fn known<'p>(process: &Process<'p>, set: i32, number: u16) -> Option<&'p SetSemaphore> {
+    process.context.all.kernel.semaphores.iter().find(|one| one.set == set && one.number == number)
+}
+
+/// Add the process that took the last unit.
+pub(super) fn holders(
+    blocked: &Blocked<'_>,
+    found: &ThreadWait,
+    (set, number): (i32, u16),
+    takes: bool,
+    out: &mut Observations,
+) {
+    let key = &found.blocked_on.resource.key;
+    let label = &found.blocked_on.resource.label;
+    let Some(semaphore) = known(blocked.process(found), set, number) else {
+        let why = "the kernel tells nothing of this set: it is in another IPC namespace, or may not be read";
+        return out.gaps.push(Gap::new(format!("holder of {label}"), why));
+    };
+    // A change that leaves 0 took the last unit, or waited for 0.
+    if !takes || semaphore.value != 0 {
+        return;
+    }
+    let evidence = vec![format!(
+        "the value of {label} is 0 and process {} changed it last: it took the last unit; System V semaphores record no \
+         owner",
+        semaphore.last
+    )];
+    let Some(last) = blocked.processes().iter().position(|other| other.context.image.pid == semaphore.last) else {
+        let why = format!("process {} changed it last, which was not captured or has ended", semaphore.last);
+        return out.gaps.push(Gap::new(format!("holder of {label}"), why));
+    };
+    // Who takes units again and again (a consumer) has none of them while it waits for the next.
+    let waits_itself = blocked.waits().iter().any(|wait| wait.process == last && wait.blocked_on.resource.key == *key);
+    let certainty = if waits_itself { Certainty::Candidate } else { Certainty::Inferred };
+    let holder = Party::Process(blocked.processes()[last].context.process);
+    out.holds.push(Hold { certainty, ..exact_hold(key, holder, None, evidence) });
+}

@@ -1,0 +1,176 @@
+//! Objects whose words alone say too little, known by the function that waits: once, barrier, static initialisers,
+//! and the waits that C++ and Rust bring along.
+//!
+//! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
+//! [`super::once`] and [`super::barrier`] look for it.
+
+use super::lock_calls::GUARD;
+use super::{Case, HolderRule};
+use crate::image::Addr;
+use crate::symbols::plain_name;
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::c_library::CLibrary;
+use crate::waits::kinds::{self, Kind};
+
+/// A function that waits, and what for.
+#[derive(Debug)]
+struct Row {
+    /// How its name begins; with `::` in front, what its path contains.
+    names: &'static [&'static str],
+    kind: &'static Kind,
+    noun: &'static str,
+    /// Offset of the futex word in the object, by C library; `None`: the word is not part of it.
+    offsets: [Option<u64>; 2],
+    holder: Holder,
+}
+
+/// How the holder of an object is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Nobody holds it: it is signalled or posted.
+    Nobody,
+    /// Who is between the calls for a static variable's guard.
+    Guard,
+    /// Who runs the initialiser.
+    Once,
+    /// Who has yet to come.
+    Barrier,
+    /// Who has its address: a guard is a pointer to its lock, and whoever has it on the stack may hold the lock.
+    ByReference,
+}
+
+const fn row(names: &'static [&'static str], kind: &'static Kind, noun: &'static str, offset: u64) -> Row {
+    Row { names, kind, noun, offsets: [Some(offset); 2], holder: Holder::Nobody }
+}
+
+impl Row {
+    const fn held_by(self, holder: Holder) -> Row {
+        Row { holder, ..self }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
+            // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`.
+            Some(part) => name.replace("<T>", "").replace(['<', '>'], "").contains(part),
+            None => name.starts_with(wanted),
+        })
+    }
+}
+
+/// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, <latch>).
+/// Rust: library/std/src/sys/sync and its earlier places, parking_lot 0.11 and 0.12.
+const TABLE: &[Row] = &[
+    row(&["cxa_guard_acquire"], kinds::STATIC_GUARD, "guard of a static variable", 0).held_by(Holder::Guard),
+    // musl waits on a node of the barrier's last round.
+    Row {
+        names: &["pthread_barrier_wait"],
+        kind: kinds::PTHREAD_BARRIER,
+        noun: "barrier",
+        offsets: [Some(4), None],
+        holder: Holder::Barrier,
+    },
+    row(&["pthread_once", "call_once"], kinds::PTHREAD_ONCE, "once control", 0).held_by(Holder::Once),
+    row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], kinds::SEMAPHORE, "semaphore", 0),
+    row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], kinds::FUTEX, "state of a std::future", 16),
+    row(&["std::latch::"], kinds::FUTEX, "std::latch", 0),
+    row(&["std::counting_semaphore<", "std::__atomic_semaphore::"], kinds::SEMAPHORE, "std::counting_semaphore", 0),
+    Row {
+        names: &["std::barrier<", "std::__tree_barrier"],
+        kind: kinds::PTHREAD_BARRIER,
+        noun: "std::barrier",
+        offsets: [None; 2],
+        holder: Holder::Barrier,
+    },
+    // The word may be one that many atomics share.
+    row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
+    row(&["::Mutex::lock_contended"], kinds::FUTEX, "Rust Mutex", 0).held_by(Holder::ByReference),
+    row(&["::RwLock::read_contended", "::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", 0)
+        .held_by(Holder::ByReference),
+    row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
+    row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
+    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0),
+    row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], kinds::FUTEX, "parker of a parking_lot RwLock", 0),
+    row(&["parking_lot_core::"], kinds::FUTEX, "parker of parking_lot", 0),
+    row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
+    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4)
+        .held_by(Holder::Barrier),
+    row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], kinds::FUTEX, "OpenMP lock", 0),
+    row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
+];
+
+/// Calls of Rust's standard library and of parking_lot, down to the futex.
+const RUST_ENTRY_POINTS: &[&str] = &[
+    "std::sync::",
+    "<std::sync::",
+    "std::sys::sync::",
+    "<std::sys::sync::",
+    "std::sys::pal::",
+    "std::thread::functions::park",
+    "std::thread::park",
+    "<std::thread::thread::Thread>::park",
+    "parking_lot",
+    "<parking_lot",
+    "lock_api::",
+    "<lock_api::",
+];
+const ATOMIC: &str = "word of a std::atomic";
+/// The futex word, and of an RwLock the word for writers.
+const RUST_LOCK_SIZE: u64 = 8;
+
+/// Frames searched: Rust and C++ wrap their waits in several.
+const FRAMES: usize = 10;
+
+/// Decode by the name of one of the innermost frames.
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
+    let (row, name) = by_frames(case).or_else(|| by_call(case))?;
+    let library = match case.process.library {
+        CLibrary::Glibc => 0,
+        CLibrary::Musl => 1,
+    };
+    let word = case.futex.word;
+    let base = row.offsets[library].map_or(word, |offset| word - offset);
+    let mut state = vec![("word", i64::from(case.futex.value))];
+    let barrier = barrier(case, row, base);
+    let is_glibc = barrier.is_some();
+    if let Some(words) = barrier {
+        state = words;
+    }
+    let resource = case.resource(row.kind, row.noun, base, state);
+    let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
+    let entry_points = if row.names.iter().any(|name| name.starts_with("::")) { RUST_ENTRY_POINTS } else { row.names };
+    let decoded = case.below.refined(resource, entry_points, evidence);
+    Some(decoded.owned(match row.holder {
+        Holder::Nobody => Ownership::Unknown,
+        Holder::Guard => Ownership::LockedInCode(word, &GUARD),
+        Holder::Once => Ownership::private(HolderRule::Once(word)),
+        Holder::Barrier => Ownership::private(HolderRule::Barrier { is_glibc }),
+        Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
+    }))
+}
+
+fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
+    // The innermost frame that has a name of its own; atomics are what C++ makes the others of.
+    let find = |weak: bool| {
+        case.thread.names(FRAMES).find_map(|(_, name)| {
+            let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(name))?;
+            Some((row, name.to_owned()))
+        })
+    };
+    find(false).or_else(|| find(true))
+}
+
+/// A function that ended by a jump has no frame; the call of it is there.
+fn by_call(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
+    let (_, called) = case.thread.nameless_entries(case.process).next()?;
+    let name = plain_name(&called);
+    TABLE.iter().find(|row| row.fits(name)).map(|row| (row, name.to_owned()))
+}
+
+/// struct pthread_barrier { in, current_round, count, shared, out } (nptl/internaltypes.h).
+fn barrier(case: &Case<'_, '_>, row: &Row, base: Addr) -> Option<Vec<(&'static str, i64)>> {
+    if row.noun != "barrier" || case.process.library != CLibrary::Glibc {
+        return None;
+    }
+    let fields = [("in", 0), ("round", 4), ("count", 8)];
+    Some(fields.iter().filter_map(|&(name, at)| Some((name, i64::from(case.word(base, at)?)))).collect())
+}

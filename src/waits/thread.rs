@@ -1,0 +1,350 @@
+//! What the families share about a thread: its system call, its libc thread id, the words of its stack.
+//!
+//! In: a [`Context`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::blocked_call::{self, Call};
+use super::c_library::{self, CLibrary};
+use crate::code::Code;
+use crate::image::gpu::GpuUse;
+use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
+use crate::python::Python;
+use crate::symbols::{Symbols, plain_name};
+use crate::threads::Thread;
+
+/// Most bytes of one stack that are searched for a lock's address.
+const STACK_LIMIT: u64 = 1 << 20;
+/// Most bytes of one frame.
+const FRAME_LIMIT: u64 = 256 << 10;
+/// Most frames of one stack that are searched.
+const FRAMES_LIMIT: usize = 512;
+/// Bytes above the stack pointer that are searched where no frames are known.
+const TOP_OF_STACK: u64 = 1024;
+
+/// What the families may look at in one process.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Position of the process in the image.
+    pub process: usize,
+    /// The process.
+    pub image: &'a ProcessImage,
+    /// The whole sample.
+    pub all: &'a Image,
+    /// Names of addresses.
+    pub symbols: &'a Symbols<'a>,
+    /// Threads with merged stacks.
+    pub threads: &'a [Thread],
+    /// Its Python runtime, if it has one.
+    pub python: Option<&'a Python>,
+    /// How busy the GPUs are, where that was asked.
+    pub gpu: Option<&'a GpuUse>,
+}
+
+/// One process, prepared.
+#[derive(Debug)]
+pub struct Process<'a> {
+    /// What the caller gave.
+    pub context: Context<'a>,
+    /// One a captured thread, in the same order.
+    pub threads: Vec<ThreadView<'a>>,
+    /// Its C library.
+    pub library: CLibrary,
+    by_libc_tid: HashMap<i32, usize>,
+    by_pthread: HashMap<Addr, usize>,
+}
+
+/// One thread, prepared.
+#[derive(Debug)]
+pub struct ThreadView<'a> {
+    /// Its place among the threads of its process.
+    pub position: usize,
+    /// Its image.
+    pub image: &'a ThreadImage,
+    /// Its merged stack, if it has one.
+    pub thread: Option<&'a Thread>,
+    /// The system call that it sleeps in.
+    pub call: Option<Call>,
+    /// The id that libc writes into locks for this thread.
+    pub libc_tid: i32,
+    /// `pthread_self()`, where the thread pointer is known and looks like one.
+    pub pthread: Option<Addr>,
+    segments: Vec<(Addr, Addr)>,
+    words: OnceCell<Vec<(Addr, u64)>>,
+}
+
+/// A place where a thread has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// "the register so and so in frame 3", "the stack word at 0x7f.. in frame 5".
+    pub place: String,
+    /// Position of the native frame.
+    pub native: usize,
+}
+
+impl<'a> Process<'a> {
+    /// Prepare a process.
+    pub fn new(context: Context<'a>) -> Process<'a> {
+        let (architecture, memory) = (context.image.architecture, &*context.image.memory);
+        let library = c_library::of_process(context.image);
+        let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
+        let mut threads = Vec::with_capacity(context.image.threads.len());
+        let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
+        for image in &context.image.threads {
+            let pthread = image
+                .registers
+                .map(|registers| architecture.thread_descriptor(registers.thread_pointer))
+                .filter(|&pd| c_library::is_pthread(architecture, memory, pd, library));
+            let libc_tid = pthread
+                .and_then(|pd| memory.i32(pd + c_library::tid_offset(architecture, library)).ok())
+                .filter(|&tid| tid > 0)
+                .unwrap_or(image.ns_tid);
+            let thread = merged.get(&image.tid).copied();
+            let call = blocked_call::call(architecture, image, memory);
+            if !matches!(image.state, crate::image::TaskState::Zombie) {
+                by_libc_tid.insert(libc_tid, threads.len());
+                if let Some(pd) = pthread {
+                    by_pthread.insert(pd, threads.len());
+                }
+            }
+            let segments = segments(image, thread);
+            let position = threads.len();
+            threads.push(ThreadView {
+                position,
+                image,
+                thread,
+                call,
+                libc_tid,
+                pthread,
+                segments,
+                words: OnceCell::new(),
+            });
+        }
+        Process { context, threads, library, by_libc_tid, by_pthread }
+    }
+
+    /// Position of the thread that libc calls `tid`.
+    pub fn libc_tid(&self, tid: i32) -> Option<usize> {
+        self.by_libc_tid.get(&tid).copied()
+    }
+
+    /// Position of the thread whose `pthread_self()` is `pd`.
+    pub fn pthread(&self, pd: Addr) -> Option<usize> {
+        self.by_pthread.get(&pd).copied()
+    }
+
+    /// Position of the thread with lockscope's `tid`.
+    pub fn position(&self, tid: i32) -> Option<usize> {
+        self.threads.iter().position(|t| t.image.tid == tid)
+    }
+
+    /// `memory` of the process.
+    pub fn memory(&self) -> &'a dyn Memory {
+        &*self.context.image.memory
+    }
+
+    /// Every thread's pthread pointer with its position.
+    pub fn pthreads(&self) -> impl Iterator<Item = (Addr, usize)> + '_ {
+        self.threads.iter().enumerate().filter_map(|(i, t)| Some((t.pthread?, i)))
+    }
+}
+
+impl ThreadView<'_> {
+    /// "533 'MainThread'".
+    pub fn describe(&self) -> String {
+        let name = self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str());
+        format!("{} '{}'", self.image.tid, name)
+    }
+
+    /// The name that a person knows the thread by.
+    pub fn name(&self) -> &str {
+        self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str())
+    }
+
+    /// Stack pointer.
+    pub fn sp(&self) -> Option<Addr> {
+        self.image.registers.and_then(|r| r.general.sp()).or(self.call.map(|c| c.sp)).filter(|sp| !sp.is_null())
+    }
+
+    /// Whether `address` lies in the captured part of this thread's stack.
+    pub fn on_own_stack(&self, address: Addr) -> bool {
+        self.segments.iter().any(|&(start, end)| start <= address && address < end)
+    }
+
+    /// The words of its frames, `[sp, cfa)` of each; where no frames are known, those at the top of the stack.
+    pub fn words(&self, process: &Process<'_>) -> &[(Addr, u64)] {
+        self.words.get_or_init(|| {
+            let memory = process.memory();
+            let mut words = Vec::new();
+            for &(start, end) in &self.segments {
+                let mut at = start;
+                // In small pieces: a page that was not captured must not hide the others.
+                while at < end {
+                    let size = (end - at).min(4096 - (at.0 & 4095)) as usize & !7;
+                    if size == 0 {
+                        break;
+                    }
+                    if let Ok(bytes) = memory.bytes(at, size) {
+                        let word = |c: &[u8]| c.try_into().map(u64::from_le_bytes).unwrap_or(0);
+                        words.extend(bytes.chunks_exact(8).enumerate().map(|(i, c)| (at + 8 * i as u64, word(c))));
+                    }
+                    at = at + size as u64;
+                }
+            }
+            words
+        })
+    }
+
+    /// The words of the first `bytes` bytes above the stack pointer.
+    pub fn top(&self, process: &Process<'_>, bytes: u64) -> Vec<(Addr, u64)> {
+        let Some(sp) = self.sp() else { return Vec::new() };
+        let memory = process.memory();
+        let mut words = Vec::new();
+        for at in (0..bytes / 8).map(|i| sp + 8 * i) {
+            match memory.u64(at) {
+                Ok(word) => words.push((at, word)),
+                Err(_) => break,
+            }
+        }
+        words
+    }
+
+    /// Values of the known registers of the innermost `count` frames, with the frame's position.
+    pub fn registers(&self, count: usize) -> Vec<(usize, Register, u64)> {
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let mut all: Vec<_> = frames
+            .iter()
+            .take(count)
+            .enumerate()
+            .flat_map(|(n, frame)| frame.registers.iter().map(move |(r, v)| (n, r, v)))
+            .collect();
+        if frames.is_empty()
+            && let Some(registers) = self.image.registers
+        {
+            all.extend(registers.general.iter().map(|(r, v)| (0, r, v)));
+        }
+        all
+    }
+
+    /// Where in frames `from..` this thread has an address in `[start, start + size)`.
+    pub fn find_reference(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Reference> {
+        let hit = |value: u64| Addr(value).within(start, size);
+        let registers = self.registers(FRAMES_LIMIT);
+        if let Some(&(first, register, value)) = registers.iter().find(|&&(n, _, v)| n >= from && hit(v)) {
+            // A callee-saved register keeps its value through the calls below the function that set it.
+            let kept = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
+            let native = (first..FRAMES_LIMIT).take_while(|&frame| kept(frame)).last().unwrap_or(first);
+            let place = format!(
+                "{} = {:#x} in frame {native}",
+                process.context.image.architecture.register_name(register),
+                value
+            );
+            return Some(Reference { place, native });
+        }
+        self.words(process).iter().filter(|(_, value)| hit(*value)).find_map(|&(at, value)| {
+            let native = self.native_frame(at);
+            (native >= from)
+                .then(|| Reference { place: format!("the stack word at {at} in frame {native} is {value:#x}"), native })
+        })
+    }
+
+    /// Position of the native frame that `slot` of the stack belongs to.
+    fn native_frame(&self, slot: Addr) -> usize {
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        frames.iter().take(FRAMES_LIMIT).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa)).unwrap_or(0)
+    }
+
+    /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
+    pub fn merged(&self, native: usize) -> Option<usize> {
+        self.thread?.frames.iter().rposition(|f| f.native == Some(native))
+    }
+
+    /// Position among the merged frames of the Python frame at `address`.
+    pub fn merged_python(&self, address: Addr) -> Option<usize> {
+        self.thread?.frames.iter().position(|frame| frame.python == Some(address))
+    }
+
+    /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
+    pub fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
+        let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
+        frames.iter().filter_map(move |frame| {
+            let native = frame.native.filter(|&n| n < count)?;
+            Some((native, plain_name(frame.function.as_deref()?)))
+        })
+    }
+
+    /// Whether one of the innermost `count` native frames has a name that starts with one of `prefixes`.
+    pub fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
+        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    }
+
+    /// The first shared library, from the innermost frame, that is not the C library.
+    pub fn first_library(&self, process: &Process<'_>) -> Option<String> {
+        let modules = process.context.symbols.modules();
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let of_language = ["libstdc++", "libc++", "[vdso]"];
+        let first = frames.iter().take(FRAMES_LIMIT).filter_map(|frame| modules.list.get(modules.at(frame.pc)?)).find(
+            |module| {
+                !c_library::is_c_library(&module.name)
+                    && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
+            },
+        )?;
+        first.name.contains(".so").then(|| first.name.clone())
+    }
+
+    /// Calls into another library whose function has no name on the stack, since it ended by a jump into an inner one:
+    /// the position of the frame inside, and the name at the call, innermost first.
+    pub fn nameless_entries<'p>(&'p self, process: &'p Process<'_>) -> impl Iterator<Item = (usize, String)> + 'p {
+        let modules = process.context.symbols.modules();
+        let code = Code::new(process.context.image, process.context.symbols);
+        let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+        let pairs = frames.windows(2).take(FRAMES_LIMIT).enumerate();
+        let entries = pairs.filter(move |(native, pair)| {
+            let inside = modules.at(pair[0].pc);
+            inside.is_some() && !pair[0].signal && inside != modules.at(pair[1].pc) && self.name_of(*native).is_none()
+        });
+        entries.filter_map(move |(native, pair)| Some((native, code.called_before(pair[1].pc)?)))
+    }
+
+    /// The native frame that a signal interrupted, of the innermost handler on the stack.
+    pub fn interrupted(&self) -> Option<usize> {
+        let frames = &self.thread?.native.frames;
+        frames.iter().take(FRAMES_LIMIT).position(|frame| frame.signal).map(|native| native + 1)
+    }
+
+    /// The name of a native frame.
+    fn name_of(&self, native: usize) -> Option<&str> {
+        self.thread?.frames.iter().find(|frame| frame.native == Some(native))?.function.as_deref()
+    }
+}
+
+/// The parts of the stack that its frames cover, adjoining ones joined.
+fn segments(image: &ThreadImage, thread: Option<&Thread>) -> Vec<(Addr, Addr)> {
+    let frames = thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
+    let mut parts: Vec<(Addr, Addr)> = Vec::new();
+    let mut total = 0;
+    for frame in frames.iter().take(FRAMES_LIMIT) {
+        let Some(cfa) = frame.cfa else { continue };
+        let start = Addr(frame.sp.0 & !7);
+        let size = cfa - start;
+        if size == 0 || size > FRAME_LIMIT || total + size > STACK_LIMIT || cfa < start {
+            continue;
+        }
+        total += size;
+        match parts.last_mut() {
+            Some(last) if last.1 == start => last.1 = cfa,
+            _ => parts.push((start, cfa)),
+        }
+    }
+    if parts.is_empty() {
+        let sp = image.registers.and_then(|r| r.general.sp()).or(image.syscall.map(|s| s.sp));
+        if let Some(sp) = sp.filter(|sp| !sp.is_null()) {
+            let start = Addr(sp.0 & !7);
+            parts.push((start, start + TOP_OF_STACK));
+        }
+    }
+    // A wrapped end would make the loops over the words run for ever.
+    parts.retain(|(start, end)| start < end);
+    parts
+}
