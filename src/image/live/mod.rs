@@ -9,6 +9,7 @@
 //! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
 //! (`late`, `memory`) has a limit of time for each page.
 
+mod answering;
 mod copier;
 mod copying;
 mod denial;

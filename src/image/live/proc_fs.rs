@@ -407,7 +407,12 @@ mod tests {
         assert_eq!(parse_last_ran("se.exec_start"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
-        assert_eq!(command_line(directory.path()).0, ["a", "", "b c"]);
-        assert!(command_line(Path::new("/nonexistent")).0.is_empty());
+        let words = ["a", "", "b c"].map(str::to_owned).to_vec();
+        assert_eq!(command_line(directory.path()), (words, true));
+        assert_eq!(command_line(Path::new("/nonexistent")), (Vec::new(), true));
+        // Zeros without end.
+        std::fs::write(directory.path().join("cmdline"), vec![0; 1 << 20]).expect("write");
+        let (words, whole) = command_line(directory.path());
+        assert!(words.len() == 4096 && !whole);
     }
 }
