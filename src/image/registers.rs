@@ -127,7 +127,8 @@ impl std::fmt::Debug for RegisterSet {
 /// Registers of a stopped thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Registers {
-    /// General registers and the instruction pointer: all known.
+    /// General registers and the instruction pointer: all known, but for rax of a thread that was read while it slept in a
+    /// system call, which has no result yet.
     pub general: RegisterSet,
     /// Number of the system call at whose entry or inside which it stopped; -1 outside one.
     pub orig_rax: i64,
@@ -176,7 +177,9 @@ impl Registers {
         // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and EINTR of the calls that are not
         // restarted (measured on Linux 6.18).
         const ASLEEP: [i64; 5] = [-512, -513, -514, -516, -4];
-        self.syscall().filter(|call| ASLEEP.contains(&call.result))
+        // One that was read asleep, without a stop, has no result yet.
+        let result = self.general.get(Register::RAX);
+        self.syscall().filter(|call| result.is_none() || ASLEEP.contains(&call.result))
     }
 
     /// The system call that the thread is in, if it is in one.

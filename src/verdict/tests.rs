@@ -180,7 +180,7 @@ fn gil_against_driver_callback() {
     assert_eq!(finding.threads.iter().map(|t| t.tid).collect::<Vec<_>>(), [533, 543]);
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
-    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1 };
+    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
     let report = assemble::report(&scene.look(), judgement, Source { kind: "core".into(), path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));

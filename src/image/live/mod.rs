@@ -7,6 +7,7 @@
 //! Order of a look: what a stop would change is read first (`facts`), then the stop (`stop`), the copies under it
 //! (`plan`, `memory`), the release; then the image is put together.
 
+mod asleep;
 mod descriptors;
 mod error;
 mod facts;
@@ -22,6 +23,7 @@ mod stop;
 pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
+mod unstopped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -31,6 +33,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 
+use asleep::{Reading, SleepReader, Sleeper};
 pub use error::AttachError;
 use facts::{CpuSample, ProcessFacts, ThreadFacts};
 use files::LiveFiles;
@@ -42,7 +45,8 @@ use stop::{Outcome, ProcessStop, StopError};
 use super::come_from_one;
 use super::gpu::uses_cuda;
 use super::{
-    Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, Registers, Syscall, TaskState, ThreadImage,
+    Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, RegisterSource, Registers, Syscall, TaskState,
+    ThreadImage,
 };
 
 /// What to look at, and how.
@@ -54,13 +58,15 @@ pub struct Options {
     pub tree: bool,
     /// Longest time that the target may stand still.
     pub max_pause: Option<Duration>,
+    /// Stop no thread: only those that sleep are read.
+    pub no_stop: bool,
     /// Where proc is mounted.
     pub proc_root: PathBuf,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { pids: Vec::new(), tree: false, max_pause: None, proc_root: PathBuf::from("/proc") }
+        Options { pids: Vec::new(), tree: false, max_pause: None, no_stop: false, proc_root: PathBuf::from("/proc") }
     }
 }
 
@@ -68,6 +74,10 @@ impl Default for Options {
 const EXEC_ATTEMPTS: u32 = 3;
 /// How often a refusal that may be a passing one is tried again.
 const REFUSALS: u32 = 5;
+/// How often a look without a stop is taken again when a thread that slept has moved meanwhile.
+const UNSTOPPED_ATTEMPTS: u32 = 3;
+/// How long copying may take where nothing stands still for it.
+const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
 
 /// One process, from look to look.
 #[derive(Debug)]
@@ -93,6 +103,10 @@ pub struct LiveTarget {
     released: Option<Instant>,
     /// The system calls of the looks before, by thread.
     calls: HashMap<i32, Syscall>,
+    /// Reads threads that sleep, where nothing may be stopped.
+    sleepers: Option<SleepReader>,
+    /// Some thread moved while the last look was taken without a stop.
+    moved: bool,
 }
 
 /// What was taken of one process under the stop.
@@ -149,7 +163,18 @@ impl LiveTarget {
         if targets.is_empty() {
             return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
         }
-        Ok(LiveTarget { proc_fs, max_pause: options.max_pause, targets, gaps, released: None, calls: HashMap::new() })
+        let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
+        let sleepers = options.no_stop.then(|| SleepReader::new(&proc_fs, &pids));
+        Ok(LiveTarget {
+            proc_fs,
+            max_pause: options.max_pause,
+            targets,
+            gaps,
+            released: None,
+            calls: HashMap::new(),
+            sleepers,
+            moved: false,
+        })
     }
 
     /// Stop all processes together, copy, let them go. When this returns they run.
@@ -163,7 +188,8 @@ impl LiveTarget {
         let mut refused = 0;
         loop {
             let facts = self.read_facts()?;
-            match self.stop_and_take(&facts) {
+            let taken = if self.sleepers.is_some() { self.take_unstopped(&facts) } else { self.stop_and_take(&facts) };
+            match taken {
                 Ok(stopped) => return self.image(facts, stopped),
                 Err(StopError::Executed(pid)) => {
                     executed += 1;
@@ -189,6 +215,11 @@ impl LiveTarget {
     /// copies them under its stop; with 0 the last image is of one instant.
     pub fn late_reads(&self) -> usize {
         self.targets.iter().filter_map(|target| target.memory.as_ref()).map(|memory| memory.late_pages().len()).sum()
+    }
+
+    /// Whether all that analysis read of the last look was of one instant.
+    pub fn is_of_one_instant(&self) -> bool {
+        self.late_reads() == 0 && !self.moved
     }
 
     /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
@@ -248,6 +279,35 @@ impl LiveTarget {
         Ok(stop::Stopped { result: result?, processes, pause })
     }
 
+    /// Read the threads that sleep, copy, and believe of it what they slept through.
+    fn take_unstopped(&mut self, facts: &[ProcessFacts]) -> Result<stop::Stopped<TakenOfAll>, StopError> {
+        let pids: Vec<i32> = facts.iter().map(|facts| facts.pid).collect();
+        let (proc_fs, targets) = (&self.proc_fs, &self.targets);
+        let mut read = || self.sleepers.as_mut().map(|sleepers| sleepers.read(&pids)).unwrap_or_default();
+        let tids = |pid: i32| proc_fs.threads(pid).unwrap_or_default();
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let before: Reading = read();
+            let mut processes: Vec<ProcessStop> =
+                pids.iter().map(|&pid| unstopped::outcomes(&tids(pid), &before)).collect();
+            let result = take_all(proc_fs, facts, targets, &processes, Instant::now() + UNSTOPPED_TIME)?;
+            let after: Reading = read();
+            let mut only_awake = true;
+            self.moved = false;
+            for (outcomes, &pid) in processes.iter_mut().zip(&pids) {
+                let moved = unstopped::moved(outcomes, &tids(pid), &before, &after);
+                self.moved |= !moved.is_empty();
+                only_awake &= moved.iter().all(|tid| matches!(outcomes.get(tid), Some(Outcome::Awake { .. })));
+                unstopped::take_back(outcomes, &moved, &after);
+            }
+            // Those that ran from the start will run the next time too.
+            if only_awake || attempt == UNSTOPPED_ATTEMPTS {
+                return Ok(stop::Stopped { result, processes, pause: Duration::ZERO });
+            }
+        }
+    }
+
     /// Put the image together; everything runs again.
     fn image(&mut self, facts: Vec<ProcessFacts>, stopped: stop::Stopped<TakenOfAll>) -> Result<Image, AttachError> {
         let mut image =
@@ -269,6 +329,17 @@ impl LiveTarget {
                 ));
             }
             image.gaps.extend(missing_registers(pid, &threads));
+            if let Some(why) = threads
+                .iter()
+                .any(|thread| thread.source == RegisterSource::KernelFiles)
+                .then(|| self.sleepers.as_mut()?.unavailable())
+                .flatten()
+            {
+                image.gaps.push(Gap::new(
+                    format!("callee-saved registers of threads of process {pid} that were not stopped"),
+                    format!("/proc does not tell them, so that some stacks may end early: {why}"),
+                ));
+            }
             let mappings = taken.mappings.take().unwrap_or(facts.mappings);
             let memory = Arc::new(LiveMemory::new(source, mappings.clone(), taken.copied));
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
@@ -379,10 +450,14 @@ fn take_all(
         for (&tid, outcome) in outcomes {
             match outcome {
                 Outcome::Stopped(registers) => stopped.push(general(registers)),
+                Outcome::Asleep(sleeper) => {
+                    stopped.extend(sleeper.registers);
+                    taken.calls.extend(sleeper.call.map(|call| (tid, call)));
+                }
                 Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared => {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
-                Outcome::NotReached | Outcome::Ended => {}
+                Outcome::NotReached | Outcome::Awake { .. } | Outcome::Ended => {}
             }
         }
         // The map may have changed since; to read it again must not cost too much of the pause, nor wait for a lock
@@ -454,6 +529,13 @@ fn thread_image(
     let state = facts.stat.map_or(TaskState::Other, |stat| stat.task_state());
     let (registers, missing) = match outcome {
         Outcome::Stopped(registers) => (Some(general(registers)), None),
+        Outcome::Asleep(Sleeper { registers: Some(registers), .. }) => (Some(*registers), None),
+        // Its call and stack pointer are known; what that lacks is said once for the process.
+        Outcome::Asleep(Sleeper { call: Some(_), .. }) => (None, None),
+        Outcome::Asleep(_) => (None, Some("it was not stopped, and the kernel tells no system call of it".to_owned())),
+        Outcome::Awake { state } => {
+            (None, Some(format!("it moved while it was looked at (state {state}), and --no-stop forbids to stop it")))
+        }
         Outcome::NotStopped { state: 'D' } => {
             let place = facts.wait_channel.clone().or_else(|| proc_fs::wait_channel(&proc_fs.task(process.pid, tid)));
             let place = place.map(|function| format!(" in {function}")).unwrap_or_default();
@@ -497,6 +579,12 @@ fn thread_image(
             .map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
         switches: facts.status.switches,
         missing,
+        source: match outcome {
+            Outcome::Stopped(_) => RegisterSource::Stop,
+            Outcome::Asleep(Sleeper { registers: Some(_), .. }) => RegisterSource::TaskIterator,
+            Outcome::Asleep(Sleeper { call: Some(_), .. }) => RegisterSource::KernelFiles,
+            _ => RegisterSource::Unsaid,
+        },
     })
 }
 

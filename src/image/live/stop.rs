@@ -17,6 +17,7 @@ use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use super::asleep::Sleeper;
 use super::proc_fs::{self, ProcFs};
 use super::sys;
 
@@ -35,6 +36,13 @@ pub(super) enum Outcome {
     Refused(Errno),
     /// It was not asked, because a stop would change what its call returns.
     Spared,
+    /// It was not asked, because it slept all the time and was read so.
+    Asleep(Sleeper),
+    /// It was not asked, because nothing may be stopped, and it moved.
+    Awake {
+        /// Its state letter, or `?`.
+        state: char,
+    },
     /// It was not asked, because the time was over before its turn.
     NotReached,
     /// It had exited, or did so before its stop.
