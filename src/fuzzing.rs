@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::analysis;
 use crate::image::core::{CoreFile, Places, notes};
 use crate::image::{
-    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage,
+    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage, budget,
 };
 use crate::render::{self, Format, Style};
 use crate::symbols::Symbols;
@@ -22,6 +22,7 @@ const BASE: u64 = 0x10000;
 /// A core or a snapshot, looked at from end to end. Whether it could be.
 pub fn core(bytes: &[u8]) -> bool {
     let path = PathBuf::from("fuzzed");
+    budget::begin();
     let Ok(core) = CoreFile::from_bytes(bytes.to_vec()) else { return false };
     // No file of this machine: what is found must not depend on it.
     let places = Places { sysroot: Some("/nonexistent".into()), ..Places::default() };

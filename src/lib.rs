@@ -15,7 +15,8 @@
 //! ```
 //!
 //! [`run`] goes round it: it samples /proc, decides when to look and what equal looks prove, while [`cli`] owns the processes,
-//! ends them and tells. A test runner's plugin (scripts/pypi) talks to `cli::monitor` by lines of JSON ([`run::suite`]).
+//! ends them and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
+//! ([`run::suite`]).
 //!
 //! # Invariants
 //!

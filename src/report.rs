@@ -3,18 +3,21 @@
 //! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
 //! strings; every list may be empty.
 
+mod shorten;
 mod working;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::image::Gap;
+pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
 pub use crate::waits::{Certainty, Gone, Needs};
+pub(crate) use shorten::{base_name, function as short_function, path as short_path};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
-pub const VERSION: &str = "1.0";
+pub const VERSION: &str = "1.1";
 
 /// The verdict, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -99,6 +102,10 @@ pub struct Report {
     pub holds: Vec<Hold>,
     /// Cycles, the shortest first, at most 50, each minimal.
     pub cycles: Vec<Cycle>,
+    /// Threads outside of what is wrong that cannot go on because of it: because of the cycles, else of the locks whose owner is
+    /// gone, else of the threads of the first finding that is no mere note.
+    #[serde(default)]
+    pub victims: Vec<ThreadReference>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
     /// What could not be read or decided.
@@ -110,10 +117,24 @@ pub struct Report {
 /// Where the facts come from.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
-    /// `live`, `core`, `snapshot` or `merged`.
-    pub kind: String,
+    /// What was looked at.
+    pub kind: SourceKind,
     /// The file, if it was one.
     pub path: Option<String>,
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceKind {
+    /// Running processes.
+    Live,
+    /// ELF core files.
+    Core,
+    /// A snapshot of lockscope's own.
+    Snapshot,
+    /// Several reports, made one.
+    Merged,
 }
 
 /// One process.
@@ -172,8 +193,11 @@ pub struct Thread {
     /// What it is there for, or in which framework, in one phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// `running`, `sleeping`, `disk-sleep`, `stopped`, `traced`, `zombie`.
-    pub state: String,
+    /// What the kernel says that it does.
+    pub state: ThreadState,
+    /// Where it is, for a thread of which no wait is known.
+    #[serde(flatten)]
+    pub at: CallSite,
     /// Merged frames, innermost first.
     pub frames: Vec<Frame>,
     /// How it was read, on request.
@@ -188,11 +212,112 @@ impl Thread {
     }
 }
 
+/// What a thread does, by the kernel's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThreadState {
+    /// On a CPU or about to be.
+    Running,
+    /// Asleep until something comes or a signal does.
+    Sleeping,
+    /// Asleep in the kernel, where no signal reaches it.
+    DiskSleep,
+    /// Stopped by a signal.
+    Stopped,
+    /// Stopped by a tracer.
+    Traced,
+    /// Exited, and not yet waited for.
+    Zombie,
+    /// Anything else.
+    Other,
+}
+
+impl ThreadState {
+    /// The word in JSON and text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ThreadState::Running => "running",
+            ThreadState::Sleeping => "sleeping",
+            ThreadState::DiskSleep => "disk-sleep",
+            ThreadState::Stopped => "stopped",
+            ThreadState::Traced => "traced",
+            ThreadState::Zombie => "zombie",
+            ThreadState::Other => "other",
+        }
+    }
+}
+
+/// The call that a person should read of a stack, and who made it: indices into the thread's frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CallSite {
+    /// The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
+    /// library, or a line of the program itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<usize>,
+    /// The line of the program that made the call, where that is another frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<usize>,
+}
+
+impl CallSite {
+    /// Whether the call is a line of the program, or one that nobody of the program called: then its own place says where it
+    /// is. `library` is the call's.
+    pub fn is_own_line(&self, has_file: bool, library: Option<Library>) -> bool {
+        has_file && (library.is_none() || library == Some(Library::Python) && self.caller.is_none())
+    }
+}
+
+/// Whose code a frame runs, where that is known and not the program's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Library {
+    /// The C library.
+    C,
+    /// An entry point of the CUDA driver or runtime.
+    Cuda,
+    /// An entry point of NCCL.
+    Nccl,
+    /// Python's library, where it waits for the program's sake.
+    Python,
+    /// Rust's library.
+    Rust,
+}
+
+/// How a native frame was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trust {
+    /// By call frame information, or the thread's own registers.
+    Cfi,
+    /// By the chain of frame pointers.
+    FramePointer,
+    /// A word on the stack that points behind a call: a guess.
+    Scan,
+}
+
+impl Trust {
+    /// The word in JSON and text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Trust::Cfi => "cfi",
+            Trust::FramePointer => "frame-pointer",
+            Trust::Scan => "scan",
+        }
+    }
+}
+
+/// A function that somebody called back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Callback {
+    /// Index of its frame; null on the way into it.
+    pub frame: Option<usize>,
+}
+
 /// One frame.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
-    /// `native`, `python`, `inline`, `boundary`.
-    pub kind: String,
+    /// What it is.
+    pub kind: FrameKind,
     /// Function; null prints as module and pc.
     pub function: Option<String>,
     /// Module.
@@ -203,8 +328,11 @@ pub struct Frame {
     pub line: Option<u32>,
     /// Instruction pointer.
     pub pc: Option<String>,
-    /// `cfi`, `frame-pointer`, `scan`.
-    pub trust: Option<String>,
+    /// How it was found, for a native frame.
+    pub trust: Option<Trust>,
+    /// Whose code it is, where that is known and not the program's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<Library>,
     /// Offset of the pc in its module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_offset: Option<String>,
@@ -264,6 +392,12 @@ pub struct Wait {
     pub since_ms: Option<u64>,
     /// Index of the waiting frame.
     pub frame: Option<usize>,
+    /// The frame that a person should read.
+    #[serde(flatten)]
+    pub at: CallSite,
+    /// It waits in a function that was called back, by the call that took what the waiter holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
     /// How sure.
     pub certainty: Certainty,
     /// How it is known.
@@ -285,6 +419,9 @@ pub struct Hold {
     pub mode: Option<String>,
     /// Index of the frame that took it.
     pub frame: Option<usize>,
+    /// The frame that a person should read.
+    #[serde(flatten)]
+    pub at: CallSite,
     /// How sure.
     pub certainty: Certainty,
     /// How it is known.

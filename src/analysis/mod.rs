@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
-use crate::image::{Gap, Image, RegisterSource};
+use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::python::{self, Python};
 use crate::report::{Capture, RegistersRead, Report};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
 use crate::unwind::{self, Modules};
-use crate::verdict::{self, Judgement, Look};
+use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
 use spins::Spins;
@@ -126,11 +126,13 @@ type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
 pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+    budget::begin();
     examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
 pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
+    budget::begin();
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep, options.working)
 }
@@ -210,7 +212,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
-            let judgement = judge(&image, &analysis, verdict);
+            let mut judgement = judge(&image, &analysis, verdict);
+            judgement.gaps.extend(subject.late_gaps());
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
                 pause_us: longest_pause,
@@ -220,6 +223,13 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            made.gaps.extend(budget::gaps());
+            if files_changed() {
+                made.gaps.push(Gap::new(
+                    "files of the target",
+                    "one was cut or overwritten in place while it was read, or its disk failed: names and stacks through it may be wrong",
+                ));
+            }
             if working {
                 self::working::add(made, &image, &symbols, &analysis.threads);
             }
@@ -388,8 +398,8 @@ fn name_frames(
     helped
 }
 
-fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> Look<'a> {
-    Look {
+fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
+    JudgeInput {
         image,
         threads: &analysis.threads,
         python: &analysis.python,

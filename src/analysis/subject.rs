@@ -10,9 +10,9 @@ use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
-use crate::image::{Image, ProcessImage};
+use crate::image::{Gap, Image, ProcessImage};
 use crate::python::{self, Python};
-use crate::report::Source;
+use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::Answers;
 use crate::unwind::{Modules, NativeStack};
@@ -48,6 +48,10 @@ pub(super) trait Subject {
     /// How busy the GPUs are, as far as that is known.
     fn gpu(&self, image: &Image) -> Option<GpuUse> {
         image.kernel.gpu.clone()
+    }
+    /// What analysis of the last look could not read, and why.
+    fn late_gaps(&self) -> Vec<Gap> {
+        Vec::new()
     }
     /// For the report.
     fn source(&self) -> Source;
@@ -91,6 +95,10 @@ impl Subject for Live {
         self.looks < MOST_LOOKS
     }
 
+    fn late_gaps(&self) -> Vec<Gap> {
+        self.target.late_gaps()
+    }
+
     fn complete(&mut self, _position: usize, process: &ProcessImage, python: &mut Option<Python>) -> bool {
         match python {
             None => {
@@ -110,7 +118,7 @@ impl Subject for Live {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "live".into(), path: None }
+        Source { kind: SourceKind::Live, path: None }
     }
 }
 
@@ -154,7 +162,7 @@ impl Subject for Cores {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "core".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Core, path: Some(self.path.display().to_string()) }
     }
 }
 
@@ -206,6 +214,6 @@ impl Subject for Recorded {
     }
 
     fn source(&self) -> Source {
-        Source { kind: "snapshot".into(), path: Some(self.path.display().to_string()) }
+        Source { kind: SourceKind::Snapshot, path: Some(self.path.display().to_string()) }
     }
 }

@@ -79,7 +79,7 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
         pc: frame.pc.to_string(),
         sp: frame.sp.to_string(),
         cfa: frame.cfa.map(|cfa| cfa.to_string()),
-        trust: frame.trust.as_str().into(),
+        trust: crate::verdict::assemble::trust(frame.trust),
         registers: saved.filter_map(|one| Some(named(one, frame.registers.get(one)?))).collect(),
     }
 }

@@ -10,7 +10,6 @@ use nix::sys::signal::Signal;
 use crate::render::{Detail, Format};
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
-use crate::run::guard::COMMAND;
 
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
@@ -60,12 +59,9 @@ pub(super) enum Command {
     /// The same looks as those of `lockscope run`, without owning the process: it is not ended. Ends with the first hang, or
     /// with the process.
     Watch(WatchArguments),
-    /// Watch a process that runs tests, and is told by it which; for plugins of test runners
+    /// Watch a test process, which reports the running test on standard input; for plugins of test runners
     #[command(hide = true)]
     Monitor(MonitorArguments),
-    /// End a process group with lockscope
-    #[command(hide = true, name = COMMAND)]
-    Guard,
     /// Start a deadlock, look at it, print the report, end it
     Demo,
     /// The deadlock that `demo` looks at

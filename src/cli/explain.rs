@@ -9,7 +9,7 @@ use textwrap::{Options, WrapAlgorithm};
 
 use super::{CliError, output};
 use crate::render::Style;
-use crate::verdict::{self, Explanation};
+use crate::verdict::{self, Explanation, Fix};
 
 /// Print the explanation of `finding`, or the list of all.
 pub(super) fn run(finding: Option<&str>) -> Result<ExitCode, CliError> {
@@ -56,13 +56,18 @@ fn full_text(finding: &Explanation, width: usize) -> String {
     let example = &finding.example;
     let needs = example.needs.describe().map(|needs| format!(" It needs {needs}.")).unwrap_or_default();
     let start = format!("Save this as {} and start it with the line below.{needs}", example.file);
-    let help: Vec<String> = finding.help.iter().map(|help| entry(&format!("* {help}"))).collect();
-    let fixes: Vec<String> = finding.fixes.iter().map(|fix| entry(&format!("{}: {}", fix.with, fix.text))).collect();
+    let entries = |help: &[String]| help.iter().map(|help| entry(&format!("* {help}"))).collect::<Vec<_>>().join("\n");
+    let of_toolkit = |fix: &Fix| {
+        let parts = [entries(&fix.help), paragraphs(&fix.text)];
+        let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        format!("{}:\n{}", fix.with, parts.join("\n\n"))
+    };
+    let fixes: Vec<String> = finding.fixes.iter().map(of_toolkit).collect();
     let sections = [
-        ("What it is", paragraphs(finding.what)),
-        ("How it comes about", paragraphs(finding.cause)),
+        ("What it is", paragraphs(&finding.what)),
+        ("How it comes about", paragraphs(&finding.cause)),
         ("Example", format!("{}\n\n{}\n{}", filled(&start), example.program, example.command)),
-        ("How to fix it", format!("{}\n\n{}", help.join("\n"), fixes.join("\n\n"))),
+        ("How to fix it", format!("{}\n\n{}", entries(&finding.help), fixes.join("\n\n"))),
         ("References", finding.references.join("\n")),
     ];
     let sections = sections.map(|(title, text)| format!("{title}\n{}\n{text}\n", "-".repeat(title.len())));

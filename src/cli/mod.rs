@@ -10,14 +10,15 @@ mod demo;
 mod demo_target;
 mod explain;
 mod generate;
+mod hang_report;
 mod manual;
 mod monitor;
 mod output;
+mod private_file;
 mod progress;
 mod run;
 mod schema;
 mod snapshot;
-mod telling;
 mod version;
 mod watch;
 
@@ -86,10 +87,6 @@ pub fn run() -> ExitCode {
         args::Command::Run(arguments) => return run::run(&arguments),
         args::Command::Watch(arguments) => watch::run(&arguments),
         args::Command::Monitor(arguments) => monitor::run(&arguments),
-        args::Command::Guard => {
-            crate::run::guard::stand();
-            return ExitCode::SUCCESS;
-        }
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Schema => schema::run(),
         args::Command::Generate(arguments) => generate::run(&arguments),

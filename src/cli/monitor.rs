@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use super::telling::{Teller, Watched};
+use super::hang_report::{HangReporter, Watched};
 use super::{CliError, MonitorArguments, OnHang, output};
 use crate::image::live;
 use crate::render::junit::TestOutcome;
 use crate::run::children::{GRACE, end_tree};
-use crate::run::sample::{MONITOR, start_time, take_name};
+use crate::run::own_names::{MONITOR, take_name};
+use crate::run::sample::start_time;
 use crate::run::suite::TestLog;
 use crate::run::{Event, LastLook, Limits, Reason, Watch};
 
@@ -27,7 +28,7 @@ const OUTSIDE: &str = "the test run outside of its tests";
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
-    let teller = Teller::prepare(&arguments.reports, arguments.of)?;
+    let reporter = HangReporter::prepare(&arguments.reports, arguments.of)?;
     let failed = |what: &str, error: io::Error| CliError::new(format!("cannot {what}: {error}"));
     nix::unistd::daemon(true, true).map_err(|errno| failed("leave the family", errno.into()))?;
     // The tree of a `lockscope run` knows it by this name.
@@ -38,7 +39,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     };
     answer(serde_json::json!({"pid": std::process::id()}))?;
     let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
-    let mut monitor = Monitor { arguments, teller, log: TestLog::default(), told: None };
+    let mut monitor = Monitor { arguments, reporter, log: TestLog::default(), told: None };
     let mut answered = false;
     let mut watch = Watch::new(arguments.of, true, Limits::default());
     let mut due = Instant::now();
@@ -71,7 +72,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
 
 struct Monitor<'a> {
     arguments: &'a MonitorArguments,
-    teller: Teller,
+    reporter: HangReporter,
     log: TestLog,
     /// The test of which was told already.
     told: Option<String>,
@@ -117,15 +118,15 @@ impl Monitor<'_> {
             return None;
         }
         if self.log.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
-            return self.over(Reason::TestTimeout, &watch.look_now());
+            return self.report_hang(Reason::TestTimeout, &watch.look_now());
         }
         match watch.step() {
             Event::Nothing => None,
             Event::Beside(report) => {
-                self.teller.beside(&self.watched(), &report);
+                self.reporter.report_partial_hang(&self.watched(), &report);
                 None
             }
-            Event::Over(reason, look) => self.over(reason, &look),
+            Event::Over(reason, look) => self.report_hang(reason, &look),
         }
     }
 
@@ -139,10 +140,10 @@ impl Monitor<'_> {
         }
     }
 
-    fn over(&mut self, reason: Reason, look: &LastLook) -> Option<ExitCode> {
+    fn report_hang(&mut self, reason: Reason, look: &LastLook) -> Option<ExitCode> {
         // The line that the runner has begun.
         output::say("");
-        self.teller.over(&self.watched(), reason, look);
+        self.reporter.report_hang(&self.watched(), reason, look);
         if self.arguments.on_hang == OnHang::Report {
             self.told = Some(self.name().to_owned());
             return None;

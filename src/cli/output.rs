@@ -3,13 +3,11 @@
 //! With `-o` nothing goes to standard output but what `-o -` asks for; one line on standard error says what was
 //! found. A reader that closes its pipe early is no error.
 
-use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{CliError, OutputArguments};
+use super::{CliError, OutputArguments, private_file};
 use crate::analysis::{Keep, Outcome};
 use crate::render::{self, Detail, Format, Style};
 use crate::report::Report;
@@ -131,7 +129,8 @@ pub(super) fn snapshot(path: &Path, outcome: &Outcome) -> Result<usize, CliError
 
 /// Write a file that only its owner can read, or say which could not be written.
 pub(super) fn named(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    to_file(path, bytes).map_err(|error| CliError::new(format!("cannot write `{}`: {error}", path.display())))
+    private_file::write(path, bytes)
+        .map_err(|error| CliError::new(format!("cannot write `{}`: {error}", path.display())))
 }
 
 /// Write to standard output; a closed pipe means that the reader has what it wanted.
@@ -148,19 +147,6 @@ pub(super) fn to_stdout(bytes: &[u8]) -> Result<(), CliError> {
 /// A line on standard error; nobody is left to tell if that fails.
 pub(super) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
-}
-
-/// Reports carry paths, arguments and on request local variables: nobody else may read them, also where the file
-/// existed with wider permissions.
-fn to_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    if file.metadata()?.is_file() {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    // Half a report is none: a reader would take it for a damaged one, and it takes up room on a full disk.
-    file.write_all(bytes).inspect_err(|_| {
-        let _ = std::fs::remove_file(path);
-    })
 }
 
 #[cfg(test)]
@@ -182,16 +168,5 @@ mod tests {
             Ok(vec![Destination::File("a".into(), Format::Dot), Destination::Stdout(Format::Dot)])
         );
         assert!(to(None, &["a"]).unwrap_err().contains("hint: use .txt"));
-    }
-
-    #[test]
-    fn files_are_private_also_when_they_existed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("report.txt");
-        std::fs::write(&path, "a longer text than the new one").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        to_file(&path, b"new").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

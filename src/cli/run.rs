@@ -1,25 +1,35 @@
 //! `lockscope run -- COMMAND`: runs it, and ends it with a report when it hangs.
 //!
-//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::telling`] tells of. Signals to
+//! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::hang_report`] tells of. Signals to
 //! lockscope go on to the command.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::telling::{Teller, Watched};
+use super::hang_report::{HangReporter, Watched};
 use super::{CliError, OnHang, RunArguments, output};
 use crate::image::live;
-use crate::run::children::{self, Family};
-use crate::run::{Event, Reason, Watch};
+use crate::render;
+use crate::run::children;
+use crate::run::family::Family;
+use crate::run::{Event, LastLook, LookError, Next, Purpose, Reason, Wanted, Watch};
 
 /// timeout(1): it was ended; lockscope itself failed.
 const ENDED: u8 = 124;
 const FAILED: u8 = 125;
+
+/// A look that takes longer than this is given up; on a machine under load the longest took 25 s, of 5,000 threads in one chain.
+const LONGEST_LOOK: Duration = Duration::from_secs(120);
+/// The same of the last looks at what was proven to hang, which are up to three.
+const LONGEST_PROOF: Duration = Duration::from_secs(60);
+/// The same where a limit has passed, or somebody waits for the end.
+const LONGEST_LAST_LOOK: Duration = Duration::from_secs(10);
+/// Between two checks for the end of a command during a look, on kernels that do not tell of it.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// Signals that are passed on.
 const PASSED_ON: [Signal; 9] = [
@@ -50,10 +60,10 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
-    let teller = Teller::prepare(&arguments.reports, std::process::id() as i32)?;
-    teller.forget_the_last_run();
+    let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32)?;
+    reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let mut family = match Family::start(&arguments.command, teller.directory(), before) {
+    let family = match Family::start(&arguments.command, reporter.directory(), before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
@@ -62,41 +72,179 @@ fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
             "lockscope: a hang can be ended by --timeout or --hang-after only, without a report: {error}"
         ));
     }
+    let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
     let watched = Watched::command(named(arguments));
-    let mut kill_at = None;
-    let mut watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
-    loop {
-        if let Some(status) = family.reap() {
-            return Ok(status);
-        }
-        match watch.step() {
-            Event::Nothing => {}
-            Event::Beside(report) => teller.beside(&watched, &report),
-            Event::Over(reason, outcome) => {
-                // It may have ended by itself while it was looked at.
-                if let Some(status) = family.reap() {
-                    return Ok(status);
-                }
-                teller.over(&watched, reason, &outcome);
-                if arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
-                    return Ok(until_it_ends(&mut family, &signals));
-                }
-                family.end(arguments.signal, arguments.kill_after.unwrap_or(children::GRACE));
-                return Ok(ENDED);
+    let run = Run { arguments, reporter, watched, family, signals, watch, held: None, told: false, kill_at: None };
+    Ok(run.until_it_ends())
+}
+
+/// A command that runs, with all that watches over it.
+struct Run<'a> {
+    arguments: &'a RunArguments,
+    reporter: HangReporter,
+    watched: Watched,
+    family: Family,
+    signals: SignalFd,
+    watch: Watch,
+    /// A SIGTERM that goes on to the command after the last look, since when, and whether the terminal sent it.
+    held: Option<(Instant, bool)>,
+    /// A hang was told, and the user wants it to go on.
+    told: bool,
+    /// When the command is killed.
+    kill_at: Option<Instant>,
+}
+
+impl Run<'_> {
+    /// The status to end with.
+    fn until_it_ends(mut self) -> u8 {
+        loop {
+            if let Some(status) = self.reap() {
+                return status;
             }
-        }
-        if kill_at.is_some_and(|time| Instant::now() >= time) {
-            family.end(Signal::SIGKILL, Duration::ZERO);
-            return Ok(family.reap().unwrap_or(ENDED));
-        }
-        for (signal, by_terminal) in arrived(&signals, watch.rest()) {
-            if signal == Signal::SIGTERM {
+            if let Some(status) = self.kill_if_due() {
+                return status;
+            }
+            let ended = match (self.held.is_some(), self.told) {
                 // Whoever runs the tests gives up: this is the last time to look.
-                teller.ended_from_outside(&watched, &watch.look_now());
-                kill_at = kill_at.or(arguments.kill_after.map(|time| Instant::now() + time));
+                (true, _) => {
+                    self.last_look_from_outside();
+                    None
+                }
+                (false, true) => None,
+                (false, false) => self.watch.next().and_then(|wanted| self.follow(wanted)),
+            };
+            if let Some(status) = ended {
+                return status;
             }
-            pass_on(&family, signal, by_terminal);
+            self.tend(self.watch.rest());
         }
+    }
+
+    /// Look, and do what follows; the status to end with.
+    fn follow(&mut self, mut wanted: Wanted) -> Option<u8> {
+        loop {
+            let (look, cost) = self.look(&wanted);
+            // It may have ended by itself while it was looked at.
+            if let Some(status) = self.reap() {
+                return Some(status);
+            }
+            if let (Purpose::Routine, Err(error @ (LookError::TooLong(_) | LookError::Lost(_)))) =
+                (wanted.purpose, &look)
+            {
+                output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
+            }
+            let event = match self.watch.looked(wanted, cost, look) {
+                Next::Look(next) => {
+                    wanted = next;
+                    continue;
+                }
+                Next::Event(event) => event,
+            };
+            match event {
+                Event::Nothing => {}
+                Event::Beside(report) => guarded(|| self.reporter.report_partial_hang(&self.watched, &report)),
+                Event::Over(reason, look) => {
+                    guarded(|| self.reporter.report_hang(&self.watched, reason, &look));
+                    if self.arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
+                        self.told = true;
+                        return None;
+                    }
+                    self.family.end(self.arguments.signal, self.arguments.kill_after.unwrap_or(children::GRACE));
+                    return Some(ENDED);
+                }
+            }
+            return None;
+        }
+    }
+
+    /// Have a look taken, while limits and signals hold.
+    fn look(&mut self, wanted: &Wanted) -> (LastLook, Duration) {
+        let began = Instant::now();
+        if let Err(error) = self.family.ask(wanted) {
+            return (Err(error), Duration::ZERO);
+        }
+        let mut longest = match wanted.purpose {
+            Purpose::Routine => LONGEST_LOOK,
+            Purpose::Last(Reason::Hang) => LONGEST_PROOF,
+            Purpose::Last(_) | Purpose::FromOutside => LONGEST_LAST_LOOK,
+        };
+        loop {
+            match self.family.answer() {
+                Ok(Some((look, cost))) => return (look, cost),
+                Ok(None) => {}
+                Err(error) => {
+                    // How it ended says more.
+                    let error = self.family.reap().err().unwrap_or(error);
+                    self.family.drop_looker();
+                    return (Err(error), began.elapsed());
+                }
+            }
+            if let Some(ended) = self.reap_while_looking() {
+                return (Err(ended), began.elapsed());
+            }
+            if wanted.purpose == Purpose::Routine && (self.held.is_some() || self.watch.is_out_of_time()) {
+                longest = longest.min(began.elapsed().max(LONGEST_LAST_LOOK));
+            }
+            if began.elapsed() >= longest || self.kill_at.is_some_and(|time| Instant::now() >= time) {
+                self.family.drop_looker();
+                return (Err(LookError::TooLong(began.elapsed())), began.elapsed());
+            }
+            self.tend(BETWEEN_CHECKS.min(longest.saturating_sub(began.elapsed())));
+        }
+    }
+
+    /// Why the look that goes on has become useless.
+    fn reap_while_looking(&mut self) -> Option<LookError> {
+        match self.family.reap() {
+            Ok(None) => None,
+            Ok(Some(_)) => Some(LookError::Told("it has ended".into())),
+            Err(error) => Some(error),
+        }
+    }
+
+    fn last_look_from_outside(&mut self) {
+        let wanted = self.watch.from_outside();
+        let (look, _) = self.look(&wanted);
+        let Some((_, by_terminal)) = self.held.take() else { return };
+        if !matches!(self.family.reap(), Ok(Some(_))) {
+            guarded(|| self.reporter.report_end_from_outside(&self.watched, &look));
+        }
+        pass_on(&self.family, Signal::SIGTERM, by_terminal);
+    }
+
+    /// The command's own status, once it has ended.
+    fn reap(&mut self) -> Option<u8> {
+        self.family.reap().unwrap_or_else(|error| {
+            output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
+            None
+        })
+    }
+
+    fn kill_if_due(&mut self) -> Option<u8> {
+        self.kill_at.filter(|time| Instant::now() >= *time)?;
+        self.family.end(Signal::SIGKILL, Duration::ZERO);
+        Some(self.reap().unwrap_or(ENDED))
+    }
+
+    /// Wait, and pass signals on as they come. The first SIGTERM waits for a look, another one does not.
+    fn tend(&mut self, within: Duration) {
+        self.family.wait(&[self.signals.as_fd()], within);
+        for (signal, by_terminal) in arrived(&self.signals) {
+            if signal == Signal::SIGTERM && self.held.is_none() {
+                self.held = Some((Instant::now(), by_terminal));
+                let after = self.arguments.kill_after.map(|time| Instant::now() + time);
+                self.kill_at = self.kill_at.or(after);
+            } else {
+                pass_on(&self.family, signal, by_terminal);
+            }
+        }
+    }
+}
+
+/// A mistake in telling is no reason to end what is watched.
+fn guarded(tell: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)).is_err() {
+        output::say("lockscope: the report could not be made (a mistake in lockscope)");
     }
 }
 
@@ -108,18 +256,6 @@ fn not_started(arguments: &RunArguments, error: &std::io::Error) -> u8 {
 /// "`make`".
 fn named(arguments: &RunArguments) -> String {
     format!("`{}`", arguments.command.first().map(|word| word.to_string_lossy()).unwrap_or_default())
-}
-
-fn until_it_ends(family: &mut Family, signals: &SignalFd) -> u8 {
-    const STEP: Duration = Duration::from_secs(1);
-    loop {
-        if let Some(status) = family.reap() {
-            return status;
-        }
-        for (signal, by_terminal) in arrived(signals, STEP) {
-            pass_on(family, signal, by_terminal);
-        }
-    }
 }
 
 /// Send a signal on, and stop with the command where it is to stop: a shell waits for that.
@@ -139,12 +275,10 @@ fn block() -> nix::Result<(SignalFd, SigSet)> {
     Ok((SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?, before))
 }
 
-/// The signals that come within a time, each with whether the terminal sent it; the end of a child ends the wait.
-fn arrived(signals: &SignalFd, within: Duration) -> Vec<(Signal, bool)> {
+/// The signals that have come, each with whether the terminal sent it.
+fn arrived(signals: &SignalFd) -> Vec<(Signal, bool)> {
     /// From the kernel, as at Ctrl-C (asm-generic/siginfo.h).
     const SI_KERNEL: i32 = 0x80;
-    let timeout = PollTimeout::try_from(within).unwrap_or(PollTimeout::ZERO);
-    let _ = poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout);
     let mut all = Vec::new();
     while let Ok(Some(one)) = signals.read_signal() {
         if let Ok(signal) = Signal::try_from(one.ssi_signo as i32)

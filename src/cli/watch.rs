@@ -5,14 +5,14 @@
 
 use std::process::ExitCode;
 
-use super::telling::{Teller, Watched};
+use super::hang_report::{HangReporter, Watched};
 use super::{CliError, WatchArguments};
 use crate::image::live;
 use crate::run::{Event, Watch};
 
 pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
-    let teller = Teller::prepare(&arguments.reports, arguments.pid)?;
-    teller.forget_the_last_run();
+    let reporter = HangReporter::prepare(&arguments.reports, arguments.pid)?;
+    reporter.remove_stale_junit();
     let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
     if !is_there() {
         return Err(CliError::new(live::AttachError::NoSuchProcess { pid: arguments.pid }.to_string()));
@@ -23,9 +23,9 @@ pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
     loop {
         match watch.step() {
             Event::Nothing => {}
-            Event::Beside(report) => teller.beside(&watched, &report),
+            Event::Beside(report) => reporter.report_partial_hang(&watched, &report),
             Event::Over(reason, outcome) => {
-                teller.over(&watched, reason, &outcome);
+                reporter.report_hang(&watched, reason, &outcome);
                 return Ok(ExitCode::from(1));
             }
         }

@@ -4,10 +4,14 @@
 //! wait because of them, and the ends of all other chains. Pure: it reads no memory, knows no lock family, and says
 //! nothing of what to do about a cycle ([`crate::verdict`] does).
 //!
-//! Waits are AND/OR: an `all` wait is stuck as soon as one holder is, an `any` wait only when every holder is, and
-//! what a process as a whole holds is stuck only when all of its threads are. So the stuck part of the graph is
-//! found first, as the greatest set that is consistent with these rules, and cycles are looked for in there: a
-//! cycle through an `any` wait is then always part of a knot.
+//! This is the AND/OR model of wait-for graphs (E. Knapp, "Deadlock detection in distributed databases", ACM Computing Surveys
+//! 19(4), 1987, doi:10.1145/45075.46163): an `all` wait is stuck as soon as one holder is, an `any` wait only when every holder
+//! is, and what a process as a whole holds is stuck only when all of its threads are. In the AND model a cycle proves a
+//! deadlock; in the OR model a *knot* does, a set of nodes from which every way leads back into the set. Both are found by
+//! *reduction* (R. C. Holt, "Some deadlock properties of computer systems", ACM Computing Surveys 4(3), 1972,
+//! doi:10.1145/356603.356607): whoever can go on is taken out of the graph, with what it holds, until nothing changes. What
+//! remains is the greatest set that is consistent with the rules, and cycles are looked for in there: a cycle through an
+//! `any` wait is then always part of a knot.
 
 mod cycles;
 mod stuck;
@@ -124,21 +128,15 @@ impl<'a> WaitGraph<'a> {
         cycles::find(self)
     }
 
-    /// Threads outside the cycles that can't go on because of them, directly or through others.
-    pub fn victims(&self, cycles: &[Cycle]) -> Vec<Party> {
-        let members: BTreeSet<Party> = cycles.iter().flat_map(Cycle::parties).collect();
-        let starts = members
-            .iter()
-            .cloned()
-            .chain(cycles.iter().flat_map(|c| c.edges.iter().map(|e| Party::Resource(e.resource.clone()))));
-        let reached = self.reaching(starts, |node| self.stuck.holds_up(node));
-        reached
-            .into_iter()
-            .map(|node| self.graph[node].clone())
-            .filter(|party| matches!(party, Party::Thread(..)) && !members.contains(party))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect()
+    /// Threads that could not go on, directly or through others, if these never did; without these themselves. Of a resource that
+    /// waits (a task, a stream) the same holds as of a thread.
+    pub fn held_up_by(&self, these: &BTreeSet<Party>) -> Vec<Party> {
+        let given: Vec<NodeIndex> = these.iter().filter_map(|party| self.nodes.get(party).copied()).collect();
+        let stuck = Stuck::because_of(self, &given);
+        let held_up = self.graph.node_indices().filter(|node| stuck.holds_up(*node));
+        let threads = held_up.map(|node| &self.graph[node]).filter(|party| matches!(party, Party::Thread(..)));
+        let others: BTreeSet<&Party> = threads.filter(|party| !these.contains(party)).collect();
+        others.into_iter().cloned().collect()
     }
 
     /// Where chains of waits end, the one with the most waiting threads first.

@@ -1,4 +1,4 @@
-//! Which nodes can never go on: the greatest set consistent with the AND/OR rules.
+//! Which nodes can never go on, by reduction: the greatest set consistent with the AND/OR rules.
 //!
 //! In: the graph, and whether only edges that prove something count. Out: [`Stuck`]. Everything is assumed stuck at
 //! first, then whatever has a way out is taken from the set until nothing changes; what remains is cycles, knots,
@@ -49,7 +49,34 @@ impl Stuck {
         stuck
     }
 
-    /// Whether whoever needs this node to move is held up by it.
+    /// What could not go on if `given` never did: the least set that has these and is consistent with the rules.
+    pub(super) fn because_of(graph: &WaitGraph<'_>, given: &[NodeIndex]) -> Stuck {
+        let count = graph.graph.node_count();
+        let mut stuck = Stuck { some: vec![false; count], every: vec![false; count] };
+        for node in given {
+            stuck.some[node.index()] = true;
+            stuck.every[node.index()] = true;
+        }
+        let mut queue: VecDeque<NodeIndex> = given.to_vec().into();
+        while let Some(changed) = queue.pop_front() {
+            for node in graph.graph.neighbors_directed(changed, Direction::Incoming) {
+                // An owner that is gone holds up for a reason of its own.
+                if matches!(graph.graph[node], Party::Absent(..)) {
+                    continue;
+                }
+                let (some, every) = stuck.evaluate(graph, node, false);
+                // Only ever from false to true, so that it ends.
+                if some && !stuck.some[node.index()] || every && !stuck.every[node.index()] {
+                    stuck.some[node.index()] |= some;
+                    stuck.every[node.index()] |= every;
+                    queue.push_back(node);
+                }
+            }
+        }
+        stuck
+    }
+
+    /// Whether a node that depends on this one is blocked.
     pub(super) fn holds_up(&self, node: NodeIndex) -> bool {
         self.some[node.index()]
     }

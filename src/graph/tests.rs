@@ -98,8 +98,10 @@ fn ring_of_three_and_self_and_separate_rings_with_victims() {
     let graph = WaitGraph::new(&build.0, &[]);
     let cycles = graph.cycles();
     assert_eq!(cycles.list.iter().map(|c| c.edges.len()).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(graph.victims(&cycles.list), [thread(7), thread(8)]);
-    assert_eq!(graph.victims(&cycles.list[..1]), []);
+    let members = |cycles: &[Cycle]| cycles.iter().flat_map(Cycle::parties).collect::<BTreeSet<_>>();
+    assert_eq!(graph.held_up_by(&members(&cycles.list)), [thread(7), thread(8)]);
+    assert_eq!(graph.held_up_by(&members(&cycles.list[..1])), []);
+    assert_eq!(graph.held_up_by(&[thread(9)].into()), [thread(10)]);
     assert_eq!(graph.roots(), [Root { party: thread(9), waiting: vec![thread(10)] }]);
 }
 
@@ -284,4 +286,29 @@ fn no_thread_waits_for_itself_by_an_end_that_its_process_has() {
     build.hold(thread(1), 1);
     let cycles = WaitGraph::new(&build.0, &threads).cycles();
     assert_eq!(cycles.list.iter().map(|cycle| cycle.edges.len()).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn who_is_held_up_follows_processes_and_any_of_several() {
+    // A reader of a pipe that only process 0 writes to; its threads are 1 and 2, in a cycle, and 3, who joins 1.
+    let mut build = Build::default();
+    build.ring(&[1, 2], 0);
+    build.hold(thread(1), 10);
+    build.wait(3, 10);
+    build.hold(Party::Process(0), 20);
+    build.wait(4, 20);
+    // One who waits for any of two things, one of which somebody else can still give.
+    build.hold(thread(5), 30);
+    for resource in [10, 30] {
+        build.wait(6, resource);
+        build.0.waits.last_mut().expect("a wait").needs = Needs::Any;
+    }
+    let cycle = BTreeSet::from([thread(1), thread(2)]);
+    let graph = WaitGraph::new(&build.0, &[vec![1, 2, 3]]);
+    assert_eq!(graph.held_up_by(&cycle), [thread(3), thread(4)]);
+    // A thread of that process that runs may still write.
+    let graph = WaitGraph::new(&build.0, &[vec![1, 2, 3, 9]]);
+    assert_eq!(graph.held_up_by(&cycle), [thread(3)]);
+    let all = cycle.into_iter().chain([thread(5)]).collect();
+    assert_eq!(graph.held_up_by(&all), [thread(3), thread(6)]);
 }

@@ -4,9 +4,11 @@
 //! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
 
 pub mod address;
+pub(crate) mod budget;
 pub mod core;
 pub mod descriptors;
 mod disk;
+
 pub(crate) mod environment;
 pub mod gpu;
 pub mod live;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 
 pub use address::Addr;
 pub use descriptors::{Descriptor, KernelFacts};
+pub(crate) use disk::files_changed;
 pub use memory::{Fault, Memory, MemoryExt};
 pub use registers::{Register, RegisterSet, Registers, Syscall};
 

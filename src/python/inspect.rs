@@ -213,12 +213,12 @@ impl<'a> Inspector<'a> {
     fn all_at_hand(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
         let named = self.named_globals(frame).into_iter().map(|(_, value)| value);
         let mut all: Vec<Addr> = frame.variables().into_iter().map(|(_, value)| value).chain(named).collect();
-        for position in 0..all.len() {
-            if !self.is_plain(all[position]) {
-                let attributes = self.objects().attributes(all[position]).unwrap_or_default();
-                all.extend(attributes.into_iter().map(|(_, value)| value));
-            }
+        let mut attributes = Vec::new();
+        for object in all.iter().filter(|object| !self.is_plain(**object)) {
+            let of_object = self.objects().attributes(*object).unwrap_or_default();
+            attributes.extend(of_object.into_iter().map(|(_, value)| value));
         }
+        all.append(&mut attributes);
         all
     }
 

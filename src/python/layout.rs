@@ -2,8 +2,8 @@
 //!
 //! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
 //! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as built by pyenv, each
-//! confirmed on a live process, and checked by scripts/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell most of
-//! their own offsets.
+//! confirmed on a live process, and checked by scripts/check/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and
+//! 3.15.2 tell most of their own offsets.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 
@@ -440,7 +440,9 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
     for (position, word) in table.iter_mut().enumerate() {
         *word = memory.u64(runtime + position as u64 * 8)?;
     }
-    let hex = table[1];
+    // Every index below is a small constant: a word that is not there would be zero, as an unused one is.
+    let word = |index: usize| table.get(index).copied().unwrap_or(0);
+    let hex = word(1);
     let version = ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8);
     // Include/internal/pycore_debug_offsets.h of 3.13.0, 3.14.10, 3.15.2.
     let words = match version {
@@ -474,41 +476,41 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
             interpreter_modules: 12,
             tuple_items: 69,
         },
-        _ => return Ok(Some(SelfDescription { version, free_threaded: table[2] != 0, layout: None })),
+        _ => return Ok(Some(SelfDescription { version, free_threaded: word(2) != 0, layout: None })),
     };
-    let free_threaded = table[2] != 0;
+    let free_threaded = word(2) != 0;
     // A build without a GIL keeps a thread's id, a mutex and two counts in each object before its type.
     let head = if free_threaded { 32 } else { 16 };
     let more = head - V3_12.head;
     let layout = Layout {
-        interpreters_head: table[5],
-        finalizing: table[4],
-        interpreter_gil: Some(table[words.ceval_gil]),
-        interpreter_id: table[7],
-        interpreter_next: table[8],
-        interpreter_threads: table[9],
-        interpreter_modules: table[words.interpreter_modules],
-        thread_size: table[words.thread],
-        thread_next: table[words.thread + 2],
-        thread_interpreter: table[words.thread + 3],
-        thread_frame: table[words.thread + 4],
+        interpreters_head: word(5),
+        finalizing: word(4),
+        interpreter_gil: Some(word(words.ceval_gil)),
+        interpreter_id: word(7),
+        interpreter_next: word(8),
+        interpreter_threads: word(9),
+        interpreter_modules: word(words.interpreter_modules),
+        thread_size: word(words.thread),
+        thread_next: word(words.thread + 2),
+        thread_interpreter: word(words.thread + 3),
+        thread_frame: word(words.thread + 4),
         thread_cframe: None,
         cframe_frame: None,
         // Behind the words about frames, which are described before the thread's id, stand four of tracing and the
         // exception that is being raised (Include/cpython/pystate.h of 3.13 to 3.15).
-        thread_exceptions: table[words.ident - 1].wrapping_add(48),
-        thread_ident: table[words.ident],
-        thread_native_id: Some(table[words.native_id]),
-        frame_previous: table[words.frame + 1],
-        frame_code: table[words.frame + 2],
-        frame_instruction: table[words.frame + 3],
-        frame_owner: Some(table[words.frame + 5]),
-        code_file: table[words.code + 1],
-        code_name: table[words.code + 2],
-        code_qualified_name: Some(table[words.code + 3]),
-        code_line_table: table[words.code + 4],
-        code_first_line: table[words.code + 5],
-        code_instructions: table[words.code + 9],
+        thread_exceptions: word(words.ident - 1).wrapping_add(48),
+        thread_ident: word(words.ident),
+        thread_native_id: Some(word(words.native_id)),
+        frame_previous: word(words.frame + 1),
+        frame_code: word(words.frame + 2),
+        frame_instruction: word(words.frame + 3),
+        frame_owner: Some(word(words.frame + 5)),
+        code_file: word(words.code + 1),
+        code_name: word(words.code + 2),
+        code_qualified_name: Some(word(words.code + 3)),
+        code_line_table: word(words.code + 4),
+        code_first_line: word(words.code + 5),
+        code_instructions: word(words.code + 9),
         attributes: Attributes::InlineAfter,
         dict_values_header: 8,
         // Include/cpython/object.h: 3.15 has a word more before it.
@@ -516,15 +518,15 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         unicode_ascii: V3_12.unicode_ascii + more,
         unicode_compact: V3_12.unicode_compact + more,
         head,
-        tuple_items: table[words.tuple_items],
+        tuple_items: word(words.tuple_items),
         copies: (free_threaded && version.1 >= 14)
-            .then(|| Copies { frame_index: table[words.frame + 7], code_copies: table[words.code + 10] }),
+            .then(|| Copies { frame_index: word(words.frame + 7), code_copies: word(words.code + 10) }),
         values: ValueLayout {
-            frame_locals: table[words.frame + 4],
+            frame_locals: word(words.frame + 4),
             liveness: Liveness::Ranges { table: 40 + more, variables: 72 + more },
             stack_top: if version.1 >= 14 { StackTop::Pointer(64) } else { V3_12.values.stack_top },
             code_stack_size: 64 + more,
-            local_names: LocalNames::One(table[words.code + 7]),
+            local_names: LocalNames::One(word(words.code + 7)),
             code_names: 32 + more,
             exit_and_object: version.1 >= 14,
             generator: GeneratorFrame::Inside { frame: 72 + more, state: 67 + more },

@@ -24,10 +24,10 @@ pub(crate) fn is_library(file: &str) -> bool {
 
 /// Of Python frames from the innermost on that are the library's: the outermost of these, which says what was called, and the
 /// frame that called it, the program's.
-pub(crate) fn call<'f, F>(
-    frames: impl Iterator<Item = &'f F>,
-    file: impl Fn(&F) -> Option<&str>,
-) -> Option<(&'f F, &'f F)> {
+pub(crate) fn call<F>(
+    frames: impl Iterator<Item = F>,
+    file: impl for<'a> Fn(&'a F) -> Option<&'a str>,
+) -> Option<(F, F)> {
     let mut frames = frames.peekable();
     let mut called = None;
     while let Some(frame) = frames.next_if(|frame| file(frame).is_some_and(is_library)) {

@@ -17,12 +17,12 @@ pub(crate) fn line(kind: LineTable, table: &[u8], first_line: i64, offset: i64) 
 /// Objects/lnotab_notes.txt of 3.9: pairs of (bytes, signed lines).
 fn by_lnotab(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
     let (mut line, mut at) = (first_line, 0);
-    for pair in table.chunks_exact(2) {
-        at += i64::from(pair[0]);
+    for [bytes, lines] in table.as_chunks().0 {
+        at += i64::from(*bytes);
         if at > offset {
             break;
         }
-        line += i64::from(pair[1] as i8);
+        line += i64::from(lines.cast_signed());
     }
     Some(line)
 }
@@ -34,9 +34,9 @@ fn by_pairs(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
         return Some(first_line);
     }
     let (mut line, mut end) = (first_line, 0);
-    for pair in table.chunks_exact(2) {
-        end += i64::from(pair[0]);
-        let delta = pair[1] as i8;
+    for [bytes, lines] in table.as_chunks().0 {
+        end += i64::from(*bytes);
+        let delta = lines.cast_signed();
         if delta != -128 {
             line += i64::from(delta);
         }

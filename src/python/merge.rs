@@ -7,7 +7,7 @@
 
 use super::{EvalEntry, Python};
 use crate::image::{ProcessImage, TaskState};
-use crate::symbols::Symbols;
+use crate::symbols::{Mangling, Symbol, Symbols};
 use crate::threads::{Frame, FrameKind, Thread, missing_names};
 use crate::unwind::{NativeFrame, NativeStack};
 
@@ -44,7 +44,7 @@ pub fn merge(
 
 fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
     let mut merged = Vec::new();
-    let names: Vec<Option<String>> = native.frames.iter().map(|f| symbols.function(f.lookup).map(|s| s.name)).collect();
+    let names: Vec<Option<Symbol>> = native.frames.iter().map(|frame| symbols.function(frame.lookup)).collect();
     let (place_of, approximate) = places(native, &names, entries);
     if approximate {
         merged.push(mark("the places of the Python frames among the native ones are approximate"));
@@ -67,7 +67,7 @@ fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]
 }
 
 /// The native frame of each entry, and whether that is a guess.
-fn places(native: &NativeStack, names: &[Option<String>], entries: &[&EvalEntry]) -> (Vec<Option<usize>>, bool) {
+fn places(native: &NativeStack, names: &[Option<Symbol>], entries: &[&EvalEntry]) -> (Vec<Option<usize>>, bool) {
     if entries.iter().any(|e| e.anchor.is_some()) {
         let holds = |frame: &NativeFrame, entry: &EvalEntry| match (entry.anchor, frame.cfa) {
             (Some(anchor), Some(cfa)) => frame.sp <= anchor && anchor < cfa,
@@ -77,7 +77,8 @@ fn places(native: &NativeStack, names: &[Option<String>], entries: &[&EvalEntry]
         return (places, false);
     }
     // `PyEval_EvalFrameEx` calls the default evaluator by a tail call or keeps no frame that matters.
-    let is_eval = |name: &Option<String>| name.as_deref().is_some_and(|n| n.starts_with("_PyEval_EvalFrameDefault"));
+    let is_eval =
+        |name: &Option<Symbol>| name.as_ref().is_some_and(|found| found.name.starts_with("_PyEval_EvalFrameDefault"));
     let evals: Vec<usize> = (0..names.len()).filter(|i| is_eval(&names[*i])).collect();
     // The outer end is stable, while the inner one may be in the middle of a call: align from there.
     let missing = entries.len() as isize - evals.len() as isize;
@@ -90,6 +91,7 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
     entry.frames.iter().map(move |frame| Frame {
         kind: FrameKind::Python,
         function: Some(frame.function.clone()),
+        mangling: Mangling::Unknown,
         module: None,
         module_offset: None,
         file: (!frame.file.is_empty()).then(|| frame.file.clone()),
@@ -103,11 +105,12 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
 }
 
 /// A native frame, before it the calls that were inlined into it.
-fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, name: Option<String>, position: usize) -> Vec<Frame> {
+fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symbol>, position: usize) -> Vec<Frame> {
     let module = symbols.modules().at(frame.lookup).map(|m| &symbols.modules().list[m]);
     let base = Frame {
         kind: FrameKind::Native,
-        function: name,
+        mangling: symbol.as_ref().map(|symbol| symbol.mangling).unwrap_or_default(),
+        function: symbol.map(|symbol| symbol.name),
         module: module.map(|m| m.name.clone()),
         module_offset: module.map(|m| frame.pc - m.start),
         file: None,
@@ -148,6 +151,7 @@ fn mark(text: &str) -> Frame {
     Frame {
         kind: FrameKind::Boundary,
         function: Some(text.into()),
+        mangling: Mangling::Unknown,
         module: None,
         module_offset: None,
         file: None,

@@ -209,7 +209,9 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
 
 /// Walk whatever stands at `runtime` by the layout of one of the known versions: for the fuzzers.
 pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) -> Python {
-    let (number, layout) = layout::FIXED[version % layout::FIXED.len()];
+    let Some(&(number, layout)) = layout::FIXED.iter().cycle().nth(version % layout::FIXED.len()) else {
+        return Python::unreadable((0, 0, 0));
+    };
     let mut python = Python::unreadable((number.0, number.1, 0));
     python.runtime = runtime;
     walk_all(image, &mut python, layout);

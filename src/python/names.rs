@@ -90,11 +90,12 @@ pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Optio
     Some(match kind {
         1 => raw.iter().map(|b| char::from(*b)).collect(),
         2 => {
-            String::from_utf16_lossy(&raw.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect::<Vec<_>>())
+            let units: Vec<u16> = raw.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
+            String::from_utf16_lossy(&units)
         }
-        _ => raw
-            .chunks_exact(4)
-            .map(|c| char::from_u32(u32::from_le_bytes([c[0], c[1], c[2], c[3]])).unwrap_or('\u{fffd}'))
-            .collect(),
+        _ => {
+            let points = raw.as_chunks().0.iter().map(|point| u32::from_le_bytes(*point));
+            points.map(|point| char::from_u32(point).unwrap_or('\u{fffd}')).collect()
+        }
     })
 }

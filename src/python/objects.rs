@@ -246,8 +246,8 @@ impl<'a> Objects<'a> {
                 let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_ENTRIES);
                 let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
                 // A removed entry is a dummy, whose hash is -1.
-                let used = table.chunks_exact(2).filter(|entry| !entry[0].is_null() && entry[1].0 != u64::MAX);
-                Some(used.map(|entry| entry[0]).take(most as usize).collect())
+                let used = table.as_chunks().0.iter().filter(|[key, hash]| !key.is_null() && hash.0 != u64::MAX);
+                Some(used.map(|[key, _]| *key).take(most as usize).collect())
             }
             "collections.deque" => self.deque(object, most),
             _ => None,

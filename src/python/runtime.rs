@@ -21,11 +21,13 @@ pub(crate) struct Found {
 pub(crate) fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Found> {
     let exe = image.exe.as_ref().and_then(|e| e.to_str());
     let modules = &symbols.modules().list;
-    let candidates = (0..modules.len()).filter(|m| modules[*m].name.starts_with("libpython")).chain(
-        (0..modules.len()).filter(|m| Some(modules[*m].path.as_str()) == exe || modules[*m].name.contains("python3")),
-    );
+    let libraries = modules.iter().enumerate().filter(|(_, module)| module.name.starts_with("libpython"));
+    let programs = modules
+        .iter()
+        .enumerate()
+        .filter(|(_, module)| Some(module.path.as_str()) == exe || module.name.contains("python3"));
     let memory = &*image.memory;
-    for module in candidates {
+    for (module, file) in libraries.chain(programs) {
         let Some(runtime) = symbols.find(module, "_PyRuntime") else { continue };
         let runtime = runtime.address;
         if let Ok(Some(own)) = layout::self_description(memory, runtime) {
@@ -38,9 +40,9 @@ pub(crate) fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Found>
             return Some(Found { runtime, version: own.version, free_threaded: own.free_threaded, layout });
         }
         let exact = symbols.find(module, "Py_Version").and_then(|s| memory.u32(s.address).ok());
-        let hinted = exact.map(|hex| ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8)).or_else(|| {
-            version_in_name(&modules[module].name).or_else(|| version_in_name(exe?)).map(|(a, b)| (a, b, 0))
-        });
+        let hinted = exact
+            .map(|hex| ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8))
+            .or_else(|| version_in_name(&file.name).or_else(|| version_in_name(exe?)).map(|(a, b)| (a, b, 0)));
         let mut order: Vec<_> = FIXED.to_vec();
         order.sort_by_key(|(version, _)| hinted.is_none_or(|h| (h.0, h.1) != *version));
         let fitting = order.into_iter().find(|(_, layout)| holds_together(image, memory, runtime, layout));

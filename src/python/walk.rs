@@ -287,7 +287,8 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
         // The last frame of a chunk of memory may end before HEAD bytes: read what there is.
         let mut length = 0;
         while length < HEAD {
-            match memory.read(next + length as u64, &mut head[length..]) {
+            let Some(rest) = head.get_mut(length..) else { break };
+            match memory.read(next + length as u64, rest) {
                 Ok(n) if n > 0 => length += n,
                 Err(fault) if length < 96 => return (list, Some(format!("a frame could not be read: {fault}"))),
                 _ => break,
@@ -295,8 +296,7 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
         }
         let word = |offset: u64| {
             let start = offset as usize;
-            head.get(start..start + 8)
-                .map_or(0, |b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+            head.get(start..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
         let byte = |offset: Option<u64>| offset.and_then(|o| head.get(o as usize)).copied();
         list.push(Raw {

@@ -14,7 +14,7 @@ const MOST_MESSAGE: usize = 4 << 10;
 /// `::error file=...,line=...,title=...::...`, without a newline.
 pub fn annotation(report: &Report, what: &str, checkout: &Path) -> String {
     let place = place(report, checkout)
-        .map(|(file, line)| format!("file={},line={line},", property(&file)))
+        .map(|(file, line)| format!("file={},line={line},", property(&super::escape(&file))))
         .unwrap_or_default();
     let title = property(&super::escape(&format!("lockscope: {} in {what}", report.verdict.as_str())));
     let message = format!("{}\n{}", headline(report), report.summary);
@@ -55,7 +55,7 @@ mod tests {
         report.findings[0].title = "100% stuck:\r\n::error ::forged".into();
         let thread = &mut report.processes[0].threads[0];
         report.findings[0].threads = vec![ThreadReference { process: "p0".into(), tid: thread.tid }];
-        let frame = thread.frames.iter_mut().find(|frame| frame.kind == "python").unwrap();
+        let frame = thread.frames.iter_mut().find(|frame| frame.kind == crate::report::FrameKind::Python).unwrap();
         (frame.file, frame.line) = (Some("/src/repo/a,b/train.py".into()), Some(7));
         let line = annotation(&report, "`make`", Path::new("/src/repo"));
         assert!(
@@ -63,6 +63,12 @@ mod tests {
             "{line}"
         );
         assert_eq!(line.lines().count(), 1);
+        let thread = &mut report.processes[0].threads[0];
+        let frame = thread.frames.iter_mut().find(|frame| frame.kind == "python").unwrap();
+        frame.file = Some("/src/repo/x\u{1b}[31m\n::error::.py".into());
+        let line = annotation(&report, "`make`", Path::new("/src/repo"));
+        assert!(line.starts_with("::error file=x\\u{1b}[31m\\n%3A%3Aerror%3A%3A.py,line=7,"), "{line}");
+        assert!(!line.contains('\u{1b}'), "{line}");
         assert!(!annotation(&report, "x", Path::new("/elsewhere")).contains("file="));
     }
 }

@@ -38,7 +38,7 @@ fn plural(doing: &str) -> String {
     doing.strip_prefix("waits ").map_or(doing.to_owned(), |rest| format!("wait {rest}"))
 }
 
-/// All threads but those that are told of one by one.
+/// Threads that are not listed individually.
 pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known = HashMap::new();

@@ -4,15 +4,14 @@
 //! side by side, the other threads by equal stacks, gaps. It decides nothing; `maud` escapes every string, and control characters
 //! and marks that reorder lines are made visible before.
 
-use std::collections::HashSet;
 use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
-use super::view::{self, Key, View};
+use super::view::{self, View};
 use super::{captured, certainty_word, escape, groups, headline, shortened, svg};
-use crate::report::{Finding, Report, Thread};
+use crate::report::{Finding, FrameKind, Report, Thread};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
 const MOST_GROUPS: usize = 100;
@@ -229,7 +228,7 @@ fn stacks(view: &View, parties: &Parties) -> Markup {
 /// Innermost first, with the frames that wait or took something marked.
 fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
     let marks = view.marks(process, thread);
-    let frames = || thread.frames.iter().enumerate().filter(|(_, frame)| frame.kind != "boundary");
+    let frames = || thread.frames.iter().enumerate().filter(|(_, frame)| frame.kind != FrameKind::Boundary);
     let marked = |index: usize| marks.iter().filter(move |(frame, _)| *frame == index).map(|(_, words)| words.as_str());
     let mut left = MOST_FRAMES;
     let shown: Vec<_> = frames()
@@ -259,15 +258,14 @@ fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
 }
 
 fn others(view: &View, parties: &Parties) -> Markup {
-    let members: HashSet<Key> = parties.threads().collect();
-    let groups = groups::groups(view, &parties.told().collect(), &view.victims(&members));
+    let groups = groups::groups(view, &parties.told().collect(), &view.victims());
     if groups.is_empty() {
         return html! {};
     }
     let hidden: usize = groups.iter().skip(MOST_GROUPS).map(|group| group.members.len()).sum();
     html! {
         section aria-labelledby="others" {
-            h2 id="others" { @if members.is_empty() { "Threads" } @else { "Other threads" } }
+            h2 id="others" { @if parties.is_empty() { "Threads" } @else { "Other threads" } }
             @for group in groups.iter().take(MOST_GROUPS) {
                 details {
                     summary {

@@ -1,4 +1,4 @@
-//! The report as JSON 1.0, and the schema of it. Same report, same bytes.
+//! The report as JSON 1.1, and the schema of it. Same report, same bytes.
 
 use std::io;
 
@@ -6,9 +6,28 @@ use crate::report::{Report, VERSION};
 
 /// Write `report`, indented, with a final newline.
 pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(report).map_err(io::Error::other)?;
-    text.push(b'\n');
-    out.write_all(&text)
+    let text = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
+    out.write_all(visible(&text).as_bytes())?;
+    out.write_all(b"\n")
+}
+
+/// JSON with the same meaning, whose strings hold nothing that does something to a terminal: U+009B opens control sequences on some.
+/// Outside of strings JSON is of ASCII, and its own lines and spaces stay.
+fn visible(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_hidden = |character: char| character != '\n' && super::is_treacherous(character);
+    if !text.contains(is_hidden) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    for character in text.chars() {
+        if is_hidden(character) {
+            let mut units = [0; 2];
+            out.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(character);
+        }
+    }
+    out.into()
 }
 
 /// The JSON schema, generated from the types of [`crate::report`].
@@ -32,6 +51,20 @@ mod tests {
         let mut second = Vec::new();
         render(&parsed, &mut second).unwrap();
         assert_eq!(String::from_utf8(first).unwrap(), String::from_utf8(second).unwrap());
+    }
+
+    #[test]
+    fn strings_are_the_same_and_can_be_seen() {
+        let mut report = seed();
+        let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{7f}\u{ffff}\u{e0041}ü";
+        report.processes[0].threads[0].name = hostile.into();
+        let mut bytes = Vec::new();
+        render(&report, &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(!text.chars().any(|letter| letter != '\n' && crate::render::is_treacherous(letter)), "{text:?}");
+        assert!(text.contains("\\u009b31m\\u202e\\u2028\\u007f\\uffff\\udb40\\udc41ü"), "{text}");
+        let parsed: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed.processes[0].threads[0].name, hostile);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde::Deserialize;
 
 use super::markdown::cut;
+use super::{escape, escape_lines};
 
 /// Most bytes of one text: GitLab takes files of 30 MB, and a suite can have thousands of failures.
 const MOST_TEXT: usize = 256 << 10;
@@ -67,11 +68,12 @@ pub fn render(suite_name: &str, ended: &[TestResult], hung: &HungTest, out: &mut
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
     status
         .set_type(hung.kind.as_str())
-        .set_message(cut(&hung.message, MOST_MESSAGE))
-        .set_description(cut(&hung.text, MOST_TEXT));
+        .set_message(harmless(&hung.message, MOST_MESSAGE))
+        .set_description(harmless(&hung.text, MOST_TEXT));
     let mut case = named(&hung.name, hung.time, status);
     if !hung.attachments.is_empty() {
-        let lines = hung.attachments.iter().map(|path| format!("[[ATTACHMENT|{}]]\n", path.display()));
+        let lines =
+            hung.attachments.iter().map(|path| format!("[[ATTACHMENT|{}]]\n", escape(&path.display().to_string())));
         case.set_system_out(lines.collect::<String>());
     }
     suite.add_test_case(case);
@@ -81,11 +83,16 @@ pub fn render(suite_name: &str, ended: &[TestResult], hung: &HungTest, out: &mut
     report.serialize(out).map_err(io::Error::other)
 }
 
+/// XML cannot contain all that texts can, not even as a reference.
+fn harmless(text: &str, most: usize) -> String {
+    escape_lines(&cut(text, most))
+}
+
 fn case_of(result: &TestResult) -> TestCase {
     let failed = |kind| {
         let mut status = TestCaseStatus::non_success(kind);
         let first_line = result.text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        status.set_message(cut(first_line, MOST_MESSAGE)).set_description(cut(&result.text, MOST_TEXT));
+        status.set_message(harmless(first_line, MOST_MESSAGE)).set_description(harmless(&result.text, MOST_TEXT));
         status
     };
     let status = match result.outcome {
@@ -94,7 +101,7 @@ fn case_of(result: &TestResult) -> TestCase {
         TestOutcome::Error => failed(NonSuccessKind::Error),
         TestOutcome::Skipped => {
             let mut status = TestCaseStatus::skipped();
-            status.set_message(cut(&result.text, MOST_MESSAGE));
+            status.set_message(harmless(&result.text, MOST_MESSAGE));
             status
         }
     };
@@ -102,7 +109,7 @@ fn case_of(result: &TestResult) -> TestCase {
 }
 
 fn named(name: &str, time: Duration, status: TestCaseStatus) -> TestCase {
-    let (class, name) = split(name);
+    let (class, name) = split(&escape(name));
     let mut case = TestCase::new(name, status);
     case.set_time(time);
     if !class.is_empty() {
@@ -132,7 +139,7 @@ mod tests {
             time: Duration::from_millis(1500),
             kind: "deadlock".into(),
             message: "MainThread <-> worker \u{1}\u{1b}[31m]]>".into(),
-            text: "the \u{0}report ]]> & <more>".into(),
+            text: "the \u{0}report \u{ffff}\u{202e} ]]> & <more>".into(),
             attachments: vec!["/reports/hang-a-1.json".into()],
         }
     }
@@ -173,7 +180,9 @@ mod tests {
     fn hostile_text_leaves_it_xml_and_sizes_are_bounded() {
         let text = rendered(&[], &hung());
         assert!(!text.chars().any(|letter| letter.is_control() && letter != '\n'), "{text:?}");
-        Report::deserialize_from_str(&text).expect("it is XML");
+        assert!(!text.contains(['\u{fffe}', '\u{ffff}', '\u{202e}']), "{text:?}");
+        roxmltree::Document::parse(&text).expect("it is XML");
+        Report::deserialize_from_str(&text).expect("it is JUnit");
         let long = HungTest { text: "x".repeat(10 << 20), ..hung() };
         assert!(rendered(&[], &long).len() < MOST_TEXT + 4096);
     }

@@ -31,7 +31,7 @@ use crate::report::{Certainty, Report, Verdict};
 pub enum Format {
     /// For people.
     Text,
-    /// The contract, version 1.0.
+    /// The contract, version 1.1.
     Json,
     /// Graphviz, the cycle in red.
     Dot,
@@ -210,15 +210,27 @@ fn captured(report: &Report) -> String {
     line
 }
 
-/// Make a string of the target harmless: control characters, marks that reorder a line and what XML cannot contain become
-/// escapes.
+/// Whether a character does something to a terminal or to the text around it, cannot be seen, or is none that XML may contain:
+/// control characters, marks of direction and lines, what has no width, tags, U+FFFE and U+FFFF.
+fn is_treacherous(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// The same for text of several lines, which stay lines.
+fn escape_lines(text: &str) -> String {
+    text.split('\n').map(|line| escape(&line.replace('\t', "    "))).collect::<Vec<_>>().join("\n")
+}
+
+/// Make a string of the target harmless: what could deceive a reader or a program becomes an escape that can be seen.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        let reorders = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        // No XML may contain these, not even as a reference.
-        let forbidden = matches!(character, '\u{fffe}' | '\u{ffff}');
-        if character.is_control() || reorders || forbidden {
+        if is_treacherous(character) {
             escaped.extend(character.escape_default());
         } else {
             escaped.push(character);
@@ -281,5 +293,7 @@ mod tests {
     #[test]
     fn nothing_of_the_target_controls_the_terminal() {
         assert_eq!(escape("a\x1b[31m\n\u{202e}ü"), "a\\u{1b}[31m\\n\\u{202e}ü");
+        assert_eq!(escape("\u{9b}\u{200b}\u{feff}\u{ffff}\u{e0041}"), "\\u{9b}\\u{200b}\\u{feff}\\u{ffff}\\u{e0041}");
+        assert_eq!(escape_lines("a\tb\r\nc\x07"), "a    b\\r\nc\\u{7}");
     }
 }

@@ -3,6 +3,8 @@
 //! In: a [`View`]. Out: [`Parties`]: for a cycle its members; for a lost owner the waiters and what is known of the owner; else
 //! the threads of the first finding. Neither escapes nor lays out anything.
 
+use std::collections::HashMap;
+
 use super::view::{Key, View, lost_owner};
 use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
 
@@ -36,8 +38,10 @@ pub(super) struct EdgeLine {
 pub(super) struct Parties<'a> {
     pub(super) parties: Vec<Party<'a>>,
     pub(super) edges: Vec<EdgeLine>,
-    /// Members of a long cycle after these: each waits for what the next one has, the last for what the first has.
-    further: &'a [Edge],
+    /// What is said of those who are not told one by one.
+    more: Option<String>,
+    /// Threads that take part, told or not.
+    members: Vec<Key<'a>>,
 }
 
 /// The name of an edge's waiter.
@@ -51,10 +55,12 @@ pub(super) fn waiter_name(view: &View, edge: &Edge) -> String {
 impl<'a> Parties<'a> {
     /// The parties of the report behind `view`.
     pub(super) fn of(view: &View<'a>) -> Parties<'a> {
-        let mut parties = Parties { parties: Vec::new(), edges: Vec::new(), further: &[] };
+        let mut parties = Parties { parties: Vec::new(), edges: Vec::new(), more: None, members: Vec::new() };
         let report = view.report;
         if let Some(cycle) = report.cycles.first() {
             parties.add_cycle(view, &cycle.edges);
+            let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
+            parties.members.extend(edges.filter_map(waiting_thread));
         } else if report.holds.iter().any(|hold| hold.gone.is_some()) && report.verdict.exit_code() != 0 {
             parties.add_orphans(view);
         }
@@ -68,9 +74,9 @@ impl<'a> Parties<'a> {
         self.parties.is_empty()
     }
 
-    /// Threads among the parties, also those that are not told one by one.
-    pub(super) fn threads(&self) -> impl Iterator<Item = Key<'a>> {
-        self.told().chain(self.further.iter().filter_map(waiting_thread))
+    /// All threads that take part, also those that are not told one by one, and the members of other cycles.
+    pub(super) fn members(&self) -> impl Iterator<Item = Key<'a>> {
+        self.members.iter().copied()
     }
 
     /// Threads among the parties that are told one by one.
@@ -79,14 +85,8 @@ impl<'a> Parties<'a> {
     }
 
     /// "and 484 more members of the cycle: ...".
-    pub(super) fn more(&self) -> Option<String> {
-        let count = self.further.len();
-        let members = if count == 1 { "member" } else { "members" };
-        (count > 0).then(|| {
-            format!(
-                "and {count} more {members} of the cycle: each waits for what the next one has, and the last one for what 1 has"
-            )
-        })
+    pub(super) fn more(&self) -> Option<&str> {
+        self.more.as_deref()
     }
 
     /// Threads among the parties with their numbers.
@@ -96,9 +96,14 @@ impl<'a> Parties<'a> {
     }
 
     fn add_cycle(&mut self, view: &View<'a>, edges: &'a [Edge]) {
-        // One more takes no more room than the words for it.
         let told = if edges.len() > MEMBERS + 1 { MEMBERS } else { edges.len() };
-        self.further = &edges[told..];
+        self.more = match edges.len() - told {
+            0 => None,
+            // One more takes no more room than the words for it, so that there are two at least.
+            count => Some(format!(
+                "and {count} more members of the cycle: each waits for what the next one has, and the last one for what 1 has"
+            )),
+        };
         for (index, edge) in edges.iter().take(told).enumerate() {
             let before = &edges[(index + edges.len() - 1) % edges.len()];
             let wait = wait_of(view, edge);
@@ -109,10 +114,7 @@ impl<'a> Parties<'a> {
                 None => Statement { what: view.held(&before.resource), call: None },
             });
             statements.push(match wait {
-                Some(wait) => Statement {
-                    what: view.wait_statement(wait),
-                    call: view.wait_call(wait, hold.and_then(|hold| hold.frame)),
-                },
+                Some(wait) => Statement { what: view.wait_statement(wait), call: view.wait_call(wait) },
                 None => Statement { what: format!("waits for {}", view.resource_name(&edge.resource)), call: None },
             });
             self.parties.push(Party { name: waiter_name(view, edge), thread: waiting_thread(edge), statements });
@@ -123,18 +125,21 @@ impl<'a> Parties<'a> {
     /// Waiters first, then the owners that are gone.
     fn add_orphans(&mut self, view: &View<'a>) {
         let lost: Vec<&'a Hold> = view.report.holds.iter().filter(|hold| hold.gone.is_some()).collect();
-        let waits: Vec<(&'a Wait, &'a Hold)> = view
-            .report
-            .waits
-            .iter()
-            .filter_map(|wait| Some((wait, *lost.iter().find(|hold| hold.resource == wait.resource)?)))
-            .take(MOST)
-            .collect();
+        let lost: HashMap<&str, &'a Hold> = lost.into_iter().rev().map(|hold| (hold.resource.as_str(), hold)).collect();
+        let of_lost = |wait: &'a Wait| Some((wait, *lost.get(wait.resource.as_str())?));
+        let mut waits: Vec<(&'a Wait, &'a Hold)> = view.report.waits.iter().filter_map(of_lost).collect();
+        self.members.extend(waits.iter().filter_map(|(wait, _)| Some((wait.process.as_str(), wait.tid?))));
+        self.more = match waits.len().saturating_sub(MOST) {
+            0 => None,
+            1 => Some("and 1 more waits for the same".to_owned()),
+            count => Some(format!("and {count} more wait for the same")),
+        };
+        waits.truncate(MOST);
         for (wait, _) in &waits {
             self.parties.push(Party {
                 name: view.party_name(&wait.process, wait.tid),
                 thread: wait.tid.map(|tid| (wait.process.as_str(), tid)),
-                statements: vec![Statement { what: view.wait_statement(wait), call: view.wait_call(wait, None) }],
+                statements: vec![Statement { what: view.wait_statement(wait), call: view.wait_call(wait) }],
             });
         }
         let mut owners: Vec<&str> = Vec::new();
@@ -165,6 +170,12 @@ impl<'a> Parties<'a> {
         let Some(finding) = view.report.findings.first().filter(|finding| finding.severity != Severity::Note) else {
             return;
         };
+        self.members.extend(finding.threads.iter().map(|one| (one.process.as_str(), one.tid)));
+        self.more = match finding.threads.len().saturating_sub(MOST) {
+            0 => None,
+            1 => Some("and 1 more thread".to_owned()),
+            count => Some(format!("and {count} more threads")),
+        };
         for reference in finding.threads.iter().take(MOST) {
             let (process, tid) = (reference.process.as_str(), reference.tid);
             let holds: Vec<&Hold> = finding
@@ -174,13 +185,12 @@ impl<'a> Parties<'a> {
                 .copied()
                 .filter(|hold| hold.process == process && hold.tid == Some(tid))
                 .collect();
-            let outer = holds.iter().filter_map(|hold| hold.frame).max();
             let mut statements: Vec<Statement> = holds
                 .iter()
                 .map(|hold| Statement { what: view.hold_statement(hold), call: view.hold_call(hold) })
                 .collect();
             for wait in view.waits_of(process, tid) {
-                statements.push(Statement { what: view.wait_statement(wait), call: view.wait_call(wait, outer) });
+                statements.push(Statement { what: view.wait_statement(wait), call: view.wait_call(wait) });
                 let to = finding.threads.iter().take(MOST).position(|other| {
                     view.holds_of(&wait.resource)
                         .iter()
@@ -196,7 +206,7 @@ impl<'a> Parties<'a> {
             if statements.is_empty() {
                 let thread = view.thread(process, tid);
                 statements.push(Statement {
-                    what: thread.map(|thread| thread.state.clone()).unwrap_or_default(),
+                    what: thread.map(|thread| thread.state.as_str().to_owned()).unwrap_or_default(),
                     call: thread.and_then(|thread| view.where_is(thread)),
                 });
             }

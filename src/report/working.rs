@@ -48,8 +48,8 @@ pub struct NativeFrame {
     pub sp: String,
     /// Canonical frame address; unknown in the last frame.
     pub cfa: Option<String>,
-    /// `cfi`, `frame-pointer`, `scan`.
-    pub trust: String,
+    /// How it was found.
+    pub trust: super::Trust,
     /// Callee-saved registers that are known there: name and value; of the innermost frames only.
     pub registers: Vec<(String, String)>,
 }

@@ -1,46 +1,47 @@
 //! A second process that ends a command's group when lockscope itself is killed.
 //!
-//! In: the group, on its standard input. A command in a group of its own is not reached by whoever signals lockscope's group, so
-//! that lockscope can look first; but SIGKILL leaves lockscope no time to pass it on, and then the guard does. It watches
-//! nothing and outlives lockscope by no more than that.
+//! In: the group, through a pipe, before the command begins. A command in a group of its own is not reached by whoever signals
+//! lockscope's group, so that lockscope can look first; but SIGKILL leaves lockscope no time to pass it on, and then the guard does.
+//! It watches nothing and outlives lockscope by no more than that.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::fcntl::OFlag;
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::{Pid, pipe2, setpgid};
 
-use super::sample::take_name;
-
-/// The hidden subcommand.
-pub const COMMAND: &str = "guard";
-
-/// What it calls itself: it is no part of what is watched.
-pub(super) const NAME: &str = "lockscope-guard";
+use super::own_names::{GUARD, take_name};
+use crate::image::live::sys::{self, Forked};
 
 /// A guard that runs.
 #[derive(Debug)]
-pub struct Guard(Child);
+pub(super) struct Guard {
+    pid: i32,
+    pipe: File,
+}
 
 impl Guard {
-    /// Start one, in a group of its own.
+    /// Start one, in a group of its own. This process must have one thread.
     pub(super) fn start() -> io::Result<Guard> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("lockscope").arg(COMMAND).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().map(Guard)
+        let (end, pipe) = pipe2(OFlag::O_CLOEXEC)?;
+        match sys::fork()? {
+            Forked::Child => {
+                run(File::from(end));
+                std::process::exit(0)
+            }
+            Forked::Parent(pid) => Ok(Guard { pid, pipe: File::from(pipe) }),
+        }
     }
 
-    /// This group ends with lockscope from now on.
+    /// This group ends with lockscope from now on: what was written is read also when lockscope ends directly after.
     pub(super) fn watch(&mut self, group: i32) {
         self.tell(&format!("{group}\n"));
     }
 
     fn tell(&mut self, line: &str) {
-        if let Some(pipe) = &mut self.0.stdin {
-            let _ = pipe.write_all(line.as_bytes());
-        }
+        let _ = self.pipe.write_all(line.as_bytes());
     }
 }
 
@@ -48,16 +49,21 @@ impl Drop for Guard {
     /// The command has ended in its own way: what it left behind is not ours to end.
     fn drop(&mut self) {
         self.tell("0\n");
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
+        // It ends by itself as soon as the pipe is closed, and is nobody's to wait for then.
+        let _ = sys::ended_child(Some(self.pid), false);
     }
 }
 
-/// Be the guard: wait for the end of standard input, and end the group that was named last.
-pub fn stand() {
-    take_name(NAME);
+/// Be the guard: wait for the end of the pipe, and end the group that was named last.
+fn run(mut pipe: File) {
+    // What ends or stops lockscope's group is not for it.
+    let _ = SigSet::all().thread_block();
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    take_name(GUARD);
+    super::family::leave_standard_files();
+    sys::close_all_but(pipe.as_fd());
     let mut told = String::new();
-    let _ = io::stdin().lock().read_to_string(&mut told);
+    let _ = pipe.read_to_string(&mut told);
     let group = told.lines().last().and_then(|line| line.parse().ok()).filter(|group| *group > 1);
     if let Some(group) = group {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::sample::Sample;
-use crate::report::{Certainty, Needs, Report, Severity, Verdict};
+use crate::report::{Certainty, Needs, Report, Severity, ThreadState, Verdict};
 
 /// A tree that used less than this share of one processor stands still, in permille. Waiters for a GIL wake every 5 ms and
 /// idle threads of drivers every 100 ms; that costs a few permille each.
@@ -181,7 +181,7 @@ fn others_work(report: &Report) -> bool {
     let waits =
         |process: &str, tid: i32| report.waits.iter().any(|wait| wait.process == process && wait.tid == Some(tid));
     report.processes.iter().any(|process| {
-        process.threads.iter().any(|thread| thread.state == "running" && !waits(&process.id, thread.tid))
+        process.threads.iter().any(|thread| thread.state == ThreadState::Running && !waits(&process.id, thread.tid))
     })
 }
 

@@ -2,15 +2,23 @@
 //!
 //! In: [`Limits`] and the root of a process tree. Out: why the watch ended, with the reports of the last look. Progress is
 //! read from /proc; the target is stopped for a look only when it stands still, and else rarely enough to cost a hundredth
-//! of a processor. It owns no process and prints nothing: `run` and `watch` of the command line do.
+//! of a processor. It prints nothing: `run` and `watch` of the command line do.
+//!
+//! [`Watch`] says when a look is wanted and takes it in; `watch` and the monitor of tests carry it out themselves, while `run`
+//! has it done by another process ([`family`]), since nothing that a look meets may hold up its limits.
 
 pub mod children;
-pub mod guard;
+pub mod family;
+mod guard;
 pub mod judge;
+mod looker;
+pub mod own_names;
 pub mod sample;
 pub mod suite;
 
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use crate::analysis::{self, AttachOptions, Keep, Outcome};
 use crate::report::Report;
@@ -19,8 +27,8 @@ use sample::Sampler;
 
 /// Time between two samples of /proc.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
-/// Longest pause of one process at a look; and at the last, at what ends anyway: on a busy machine threads take long to come
-/// to their stop.
+/// Longest pause at the final sample of a target that is ended anyway: on a busy machine threads take long to come to their
+/// stop.
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 /// The last look tells what those before it have proven, or is taken again so often.
 const LAST_LOOKS: usize = 3;
@@ -35,7 +43,7 @@ pub struct Limits {
 }
 
 /// Why a watch ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// A hang that the looks prove.
     Hang,
@@ -47,8 +55,68 @@ pub enum Reason {
     TestTimeout,
 }
 
-/// A look with a snapshot, or why there is none.
-pub type LastLook = Result<Box<Outcome>, analysis::Error>;
+/// Why a look came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The target could not be looked at.
+    #[error(transparent)]
+    Target(#[from] analysis::Error),
+    /// The same, as the process that looks says.
+    #[error("{0}")]
+    Told(String),
+    /// The process that looks is no more.
+    #[error("{0}")]
+    Lost(String),
+    /// It takes too long.
+    #[error("a look did not come to its end within {} s and was given up", .0.as_secs())]
+    TooLong(Duration),
+    /// Too many were lost.
+    #[error("looking failed several times and is not tried again")]
+    NoLooker,
+}
+
+/// A look, or why there is none. The last one comes with a snapshot.
+pub type LastLook = Result<Box<Outcome>, LookError>;
+
+/// What a look is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// To see whether it hangs.
+    Routine,
+    /// To tell: why the watch is over.
+    Last(Reason),
+    /// To tell: somebody else ends it.
+    FromOutside,
+}
+
+/// A look that is called for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// At these processes.
+    pub pids: Vec<i32>,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+impl Wanted {
+    /// Look, in this process.
+    pub fn carry_out(&self) -> LastLook {
+        match self.purpose {
+            Purpose::Routine => Ok(look(&self.pids, Keep::Nothing, None).map(Box::new)?),
+            Purpose::Last(Reason::Hang) => proven_look(&self.pids),
+            Purpose::Last(_) | Purpose::FromOutside => last_look(&self.pids),
+        }
+    }
+}
+
+/// What follows from a look.
+#[derive(Debug)]
+pub enum Next {
+    /// Something to say, or nothing.
+    Event(Event),
+    /// Another look.
+    Look(Wanted),
+}
 
 /// What the watch has to say.
 #[derive(Debug)]
@@ -96,36 +164,69 @@ impl Watch {
         left.map_or(rest, |left| left.min(rest))
     }
 
-    /// Sample, and look where that is called for.
-    pub fn step(&mut self) -> Event {
+    /// Whether [`Limits::timeout`] has passed.
+    pub fn is_out_of_time(&self) -> bool {
+        self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit)
+    }
+
+    /// Sample; the look that is called for.
+    pub fn next(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
         let pids = sample.pids;
-        if self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit) {
-            return Event::Over(Reason::Timeout, last_look(&pids));
-        }
-        if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
-            return Event::Over(Reason::NoProgress, last_look(&pids));
-        }
-        if !self.judge.wants_a_look(now) || pids.is_empty() {
-            return Event::Nothing;
-        }
-        let spent = cpu_time();
-        let report = look(&pids, Keep::Nothing, None).map(|outcome| outcome.report);
-        let decision = self.judge.looked(Instant::now(), cpu_time().saturating_sub(spent), report.as_ref().ok());
-        match (decision, report) {
-            (Decision::Over, _) => Event::Over(Reason::Hang, proven_look(&pids)),
-            (Decision::Beside, Ok(report)) => Event::Beside(Box::new(report)),
-            _ => Event::Nothing,
+        let purpose = if self.is_out_of_time() {
+            Purpose::Last(Reason::Timeout)
+        } else if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
+            Purpose::Last(Reason::NoProgress)
+        } else if self.judge.wants_a_look(now) && !pids.is_empty() {
+            Purpose::Routine
+        } else {
+            return None;
+        };
+        Some(Wanted { pids, purpose })
+    }
+
+    /// Take in a look, which took `cost` of a processor.
+    pub fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
+        let Wanted { pids, purpose } = wanted;
+        let reason = match purpose {
+            Purpose::Routine => {
+                let report = look.ok().map(|outcome| outcome.report);
+                return match (self.judge.looked(Instant::now(), cost, report.as_ref()), report) {
+                    (Decision::Over, _) => Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang) }),
+                    (Decision::Beside, Some(report)) => Next::Event(Event::Beside(Box::new(report))),
+                    _ => Next::Event(Event::Nothing),
+                };
+            }
+            Purpose::Last(reason) => reason,
+            Purpose::FromOutside => return Next::Event(Event::Nothing),
+        };
+        Next::Event(Event::Over(reason, look))
+    }
+
+    /// Sample, and look in this process where that is called for.
+    pub fn step(&mut self) -> Event {
+        let Some(mut wanted) = self.next() else { return Event::Nothing };
+        loop {
+            let spent = cpu_time();
+            let look = wanted.carry_out();
+            match self.looked(wanted, cpu_time().saturating_sub(spent), look) {
+                Next::Event(event) => return event,
+                Next::Look(next) => wanted = next,
+            }
         }
     }
 
-    /// A look at the whole tree as it is now, with a snapshot.
+    /// A look at the whole tree as it is now, which somebody else ends.
+    pub fn from_outside(&mut self) -> Wanted {
+        Wanted { pids: self.sampler.take(self.root, self.with_root).pids, purpose: Purpose::FromOutside }
+    }
+
+    /// The same, in this process.
     pub fn look_now(&mut self) -> LastLook {
-        let pids = self.sampler.take(self.root, self.with_root).pids;
-        last_look(&pids)
+        self.from_outside().carry_out()
     }
 }
 
@@ -136,7 +237,7 @@ fn cpu_time() -> Duration {
 }
 
 fn last_look(pids: &[i32]) -> LastLook {
-    look(pids, Keep::Snapshot { redact: false }, Some(LAST_PAUSE)).map(Box::new)
+    Ok(look(pids, Keep::Snapshot { redact: false }, Some(LAST_PAUSE)).map(Box::new)?)
 }
 
 fn proven_look(pids: &[i32]) -> LastLook {

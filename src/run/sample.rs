@@ -10,11 +10,8 @@ use std::time::Instant;
 use procfs::FromRead;
 use procfs::process::Stat;
 
-use super::guard;
+use super::own_names::{MONITOR, is_own};
 use crate::image::live::children;
-
-/// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
-pub const MONITOR: &str = "lockscope-tests";
 
 /// Most processes that are followed: the first of a larger tree.
 const MOST_PROCESSES: usize = 2048;
@@ -36,15 +33,23 @@ pub struct Sample {
 
 /// A process's counters, unless it has ended.
 fn stat(pid: i32) -> Option<Stat> {
-    let stat = fs::File::open(format!("/proc/{pid}/stat")).map(Stat::from_read).ok()?.ok()?;
-    (!matches!(stat.state, 'Z' | 'X')).then_some(stat)
+    stat_of_any(pid).filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Be called so from now on, by which a [`Sampler`] knows what is lockscope's own.
-pub fn take_name(name: &str) {
-    if let Ok(name) = std::ffi::CString::new(name) {
-        let _ = nix::sys::prctl::set_name(&name);
-    }
+fn stat_of_any(pid: i32) -> Option<Stat> {
+    fs::File::open(format!("/proc/{pid}/stat")).map(Stat::from_read).ok()?.ok()
+}
+
+/// Whether a process has ended, whose status nobody has taken yet.
+pub(super) fn has_ended(pid: i32) -> bool {
+    matches!(stat_of_any(pid), Some(stat) if matches!(stat.state, 'Z' | 'X'))
+}
+
+/// The status with which a process has ended, as a shell gives it, without taking it.
+pub(super) fn exit_status(pid: i32) -> Option<u8> {
+    let status = stat_of_any(pid).filter(|stat| matches!(stat.state, 'Z' | 'X'))?.exit_code?;
+    // As wait(2) has it: the signal below, the status above.
+    Some(if status & 0x7f == 0 { (status >> 8) as u8 } else { 128 + (status & 0x7f) as u8 })
 }
 
 /// When a process started, in ticks since boot; `None` once it has ended.
@@ -81,7 +86,7 @@ impl Sampler {
             }
             ahead.extend(children(pid).into_iter().rev());
             let Some(stat) = stat(pid) else { continue };
-            if pid == own || [MONITOR, guard::NAME].contains(&stat.comm.as_str()) {
+            if pid == own || is_own(pid, &stat.comm) {
                 sample.monitored |= stat.comm == MONITOR;
                 continue;
             }

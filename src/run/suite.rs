@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::render::junit::{TestOutcome, TestResult};
-use crate::report::{Frame, Report};
+use crate::report::{Frame, FrameKind, Report};
 
 /// Longest line of a runner; what is longer is passed over.
 const LONGEST_LINE: usize = 64 << 10;
@@ -122,7 +122,7 @@ impl TestLog {
 pub fn shown_in(report: &Report) -> Option<String> {
     let threads = report.processes.iter().flat_map(|process| &process.threads);
     threads.into_iter().find_map(|thread| {
-        let python: Vec<&Frame> = thread.frames.iter().filter(|frame| frame.kind == "python").collect();
+        let python: Vec<&Frame> = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python).collect();
         // A fixture, or a test that unittest runs for pytest, lies further in than pytest's own call.
         python.windows(2).find(|pair| calls_tests(pair[1]) && !calls_tests(pair[0])).and_then(|pair| named(pair[0]))
     })

@@ -3,15 +3,31 @@
 //! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::model::SavedFault;
-use super::recorder::{PAGE, Pages};
+use super::recorder::PAGE;
 use crate::image::{Addr, Fault, Mapping, Memory};
+
+/// Where the bytes of a page are.
+#[derive(Debug)]
+pub(super) enum Page {
+    /// Here.
+    Own(Vec<u8>),
+    /// In the second note.
+    InBlob(Range<usize>),
+}
+
+/// Pages by their address.
+pub(super) type RecordedPages = BTreeMap<u64, Page>;
 
 /// [`Memory`] of one process of one look.
 #[derive(Debug)]
 pub(super) struct RecordedMemory {
-    pub(super) pages: Pages,
+    pub(super) pages: RecordedPages,
+    /// What all processes and looks have in common.
+    pub(super) blob: Arc<Vec<u8>>,
     pub(super) faults: BTreeMap<u64, SavedFault>,
     pub(super) mappings: Vec<Mapping>,
 }
@@ -20,7 +36,11 @@ impl RecordedMemory {
     /// The part of a kept page from `address` on.
     fn rest_of_page(&self, address: u64) -> Option<&[u8]> {
         let page = address & !(PAGE - 1);
-        self.pages.get(&page)?.get((address - page) as usize..).filter(|rest| !rest.is_empty())
+        let bytes = match self.pages.get(&page)? {
+            Page::Own(bytes) => bytes,
+            Page::InBlob(range) => self.blob.get(range.clone())?,
+        };
+        bytes.get((address - page) as usize..).filter(|rest| !rest.is_empty())
     }
 
     fn fault(&self, address: Addr) -> Fault {
@@ -57,7 +77,8 @@ mod tests {
     fn pages_faults_and_gaps() {
         let mapping = Mapping { read: true, write: true, ..Mapping::new(Addr(0x1000), Addr(0x9000)) };
         let memory = RecordedMemory {
-            pages: BTreeMap::from([(0x1000, vec![1; 4096]), (0x2000, vec![2; 8])]),
+            pages: BTreeMap::from([(0x1000, Page::InBlob(1..4097)), (0x2000, Page::Own(vec![2; 8]))]),
+            blob: Arc::new(vec![1; 4097]),
             faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),
             mappings: vec![mapping],
         };

@@ -8,12 +8,12 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::memory::RecordedMemory;
+use super::memory::{Page, RecordedMemory, RecordedPages};
 use super::model::{Header, Help, Run, Saved, SavedProcess};
-use super::recorder::{PAGE, Pages};
+use super::recorder::PAGE;
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
-use crate::image::{Addr, Image, ProcessImage};
+use crate::image::{Addr, Image, ProcessImage, budget};
 use crate::symbols::Answers;
 use crate::unwind::{NativeStack, RecordedModule};
 
@@ -48,6 +48,10 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
     let name = || path.display().to_string();
     let damaged = |why: &str| CoreError::Damaged { path: name(), why: why.to_owned() };
     let json = looks_of(core).ok_or_else(|| damaged("the note with its looks cannot be unpacked"))?;
+    let cost = cost_of(&json);
+    if !budget::take(cost, || format!("the looks of `{}`", path.display())) {
+        return Err(damaged("its looks are larger than what a look may take in memory"));
+    }
     let header: Header = serde_json::from_slice(&json).map_err(|_| damaged("the note with its looks is cut"))?;
     if header.version > VERSION {
         let (version, writer) = (header.version, header.lockscope);
@@ -55,8 +59,11 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
     }
     let saved: Saved =
         serde_json::from_slice(&json).map_err(|error| damaged(&format!("its looks cannot be read ({error})")))?;
+    budget::give_back(json.len() as u64);
+    drop(json);
     // Without it only pages of other processes and of the earlier look are lost.
     let blob = core.notes_of(OWNER, NOTE_PAGES).next().and_then(|note| unpacked(&note.data)).unwrap_or_default();
+    let blob = Arc::new(blob);
     let looks: Vec<RecordedLook> = saved
         .looks
         .into_iter()
@@ -83,13 +90,27 @@ pub(crate) fn looks_of(core: &CoreFile) -> Option<Vec<u8>> {
 }
 
 fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(bytes).ok()?;
+    const PIECE: usize = 4 << 20;
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(bytes).ok()?;
     let mut out = Vec::new();
-    decoder.take(LARGEST_NOTE + 1).read_to_end(&mut out).ok()?;
-    (out.len() as u64 <= LARGEST_NOTE).then_some(out)
+    loop {
+        if out.len() as u64 > LARGEST_NOTE || !budget::take(PIECE as u64, || "what a snapshot unpacks to".into()) {
+            return None;
+        }
+        out.reserve_exact(PIECE);
+        if decoder.by_ref().take(PIECE as u64).read_to_end(&mut out).ok()? < PIECE {
+            return Some(out);
+        }
+    }
 }
 
-fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -> (ProcessImage, Known) {
+/// What the values in a text of JSON take at most beside its own size: each has a comma behind it or ends a list.
+fn cost_of(json: &[u8]) -> u64 {
+    const OF_A_VALUE: u64 = 24;
+    json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() as u64 * OF_A_VALUE
+}
+
+fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &Places) -> (ProcessImage, Known) {
     let mut mappings = saved.mappings;
     mappings.retain(|mapping| mapping.start < mapping.end);
     mappings.sort_by_key(|mapping| mapping.start);
@@ -100,6 +121,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -
     let (threads, stacks) = threads.unzip();
     let memory = RecordedMemory {
         pages: pages(&saved.pages, core, blob),
+        blob: Arc::clone(blob),
         faults: saved.faults.into_iter().collect(),
         mappings: mappings.clone(),
     };
@@ -125,8 +147,8 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &[u8], places: &Places) -
     (image, known)
 }
 
-fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> Pages {
-    let mut pages = Pages::new();
+fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> RecordedPages {
+    let mut pages = RecordedPages::new();
     let mut left = LARGEST_NOTE;
     for run in runs {
         let length = run.length.min(left);
@@ -135,12 +157,16 @@ fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> Pages {
         while done < length {
             let Some(start) = run.start.checked_add(done) else { break };
             let part = (PAGE - start % PAGE).min(length - done);
-            let bytes = match run.at {
-                Some(at) => slice(blob, at.saturating_add(done), part),
-                None => stored(core, Addr(start), part),
+            let own = if run.at.is_none() { part } else { 0 };
+            if !budget::take(own + size_of::<(u64, Page)>() as u64, || "pages of a snapshot".into()) {
+                return pages;
+            }
+            let page = match run.at {
+                Some(at) => in_blob(blob, at.saturating_add(done), part),
+                None => stored(core, Addr(start), part).map(Page::Own),
             };
-            match bytes {
-                Some(bytes) if start.is_multiple_of(PAGE) => drop(pages.insert(start, bytes)),
+            match page {
+                Some(page) if start.is_multiple_of(PAGE) => drop(pages.insert(start, page)),
                 _ => {}
             }
             done += part;
@@ -149,9 +175,10 @@ fn pages(runs: &[Run], core: &CoreFile, blob: &[u8]) -> Pages {
     pages
 }
 
-fn slice(blob: &[u8], at: u64, length: u64) -> Option<Vec<u8>> {
+fn in_blob(blob: &[u8], at: u64, length: u64) -> Option<Page> {
     let at = usize::try_from(at).ok()?;
-    blob.get(at..at.checked_add(length as usize)?).map(<[u8]>::to_vec)
+    let end = at.checked_add(usize::try_from(length).ok()?)?;
+    (end <= blob.len()).then_some(Page::InBlob(at..end))
 }
 
 fn stored(core: &CoreFile, address: Addr, length: u64) -> Option<Vec<u8>> {

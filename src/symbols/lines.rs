@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection};
+use object::{CompressionFormat, Object, ObjectSection};
 use self_cell::self_cell;
 
 use super::SourceFrame;
 use super::demangle::demangle;
-use crate::image::FileBytes;
+use crate::image::{FileBytes, budget};
 
 /// The file, and its sections that had to be unpacked.
 struct Sections {
@@ -41,6 +41,12 @@ impl std::fmt::Debug for Lines {
     }
 }
 
+/// libtorch has 4,000 units, Chromium 40,000; parsing takes up to 1 KiB for each.
+const MOST_UNITS: usize = 1 << 17;
+/// The largest unit, in bytes: those of whole programs that were optimised as one have some 60 MiB.
+const LARGEST_UNIT: u64 = 128 << 20;
+/// The largest line program, in bytes: a byte can make a row of 24.
+const LARGEST_PROGRAM: u64 = 12 << 20;
 /// Inlining deeper than this is not followed.
 const DEEPEST_INLINING: usize = 64;
 
@@ -52,28 +58,80 @@ impl Sections {
         parsed.section_by_name(".debug_info")?;
         let mut unpacked = BTreeMap::new();
         // The loader asks for each section that there may be; nothing is parsed yet.
-        let _ = Dwarf::load(|id: SectionId| -> Result<(), ()> {
-            let data = parsed.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
-            if let Some(Cow::Owned(data)) = data {
+        let loaded = Dwarf::load(|id: SectionId| -> Result<(), ()> {
+            let Some(section) = parsed.section_by_name(id.name()) else { return Ok(()) };
+            let Some(size) = section.compressed_data().ok().filter(|data| data.format != CompressionFormat::None)
+            else {
+                return Ok(());
+            };
+            let size = size.uncompressed_size;
+            // What it announces is asked for before anything is unpacked.
+            if !budget::take(size, || format!("debug information that is packed ({})", id.name())) {
+                return Err(());
+            }
+            if let Ok(Cow::Owned(data)) = section.uncompressed_data() {
                 unpacked.insert(id.name(), data);
             }
             Ok(())
         });
-        Some(Sections { file: file.clone(), unpacked })
+        loaded.ok()?;
+        let sections = Sections { file: file.clone(), unpacked };
+        let fits = sections.with_section(".debug_info", |data| units_fit(data, LARGEST_UNIT))?
+            && sections.with_section(".debug_line", |data| units_fit(data, LARGEST_PROGRAM))?;
+        if !fits {
+            // What it says of itself stands for what parsing it would take.
+            budget::take(u64::MAX, || "source lines of a file whose debug information is out of all proportion".into());
+            return None;
+        }
+        Some(sections)
+    }
+
+    /// Ask something of a section, unpacked or not.
+    fn with_section<T>(&self, name: &'static str, ask: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        if let Some(data) = self.unpacked.get(name) {
+            return Some(ask(data));
+        }
+        let parsed = ElfFile64::<object::LittleEndian>::parse(&*self.file).ok()?;
+        let data = parsed.section_by_name(name)?.data().ok()?;
+        Some(ask(data))
     }
 
     fn tables(&self) -> Option<Tables<'_>> {
         let parsed = ElfFile64::<object::LittleEndian>::parse(&*self.file).ok()?;
         let section = |id: SectionId| -> Result<EndianSlice<'_, LittleEndian>, ()> {
-            let plain = || match parsed.section_by_name(id.name())?.uncompressed_data().ok()? {
-                Cow::Borrowed(data) => Some(data),
-                Cow::Owned(_) => None,
+            let plain = || {
+                let data = parsed.section_by_name(id.name())?.compressed_data().ok()?;
+                (data.format == CompressionFormat::None).then_some(data.data)
             };
             let data = self.unpacked.get(id.name()).map(Vec::as_slice).or_else(plain).unwrap_or_default();
             Ok(EndianSlice::new(data, LittleEndian))
         };
         Context::from_dwarf(Dwarf::load(section).ok()?).ok()
     }
+}
+
+/// Whether the units of .debug_info or .debug_line are so few and so small that parsing them takes a bounded room: a unit is parsed
+/// as a whole, into up to thirty times its size.
+fn units_fit(section: &[u8], largest: u64) -> bool {
+    let mut rest = section;
+    for _ in 0..MOST_UNITS {
+        let Some((word, behind)) = rest.split_first_chunk::<4>() else { return true };
+        let (length, behind) = match u32::from_le_bytes(*word) {
+            // 64-bit DWARF: the length follows (DWARF 5, section 7.4).
+            u32::MAX => match behind.split_first_chunk::<8>() {
+                Some((length, behind)) => (u64::from_le_bytes(*length), behind),
+                None => return true,
+            },
+            length => (u64::from(length), behind),
+        };
+        // One that ends outside of the section is not parsed.
+        let Some(next) = usize::try_from(length).ok().and_then(|length| behind.get(length..)) else { return true };
+        if length > largest {
+            return false;
+        }
+        rest = next;
+    }
+    rest.is_empty()
 }
 
 impl Lines {

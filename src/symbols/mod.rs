@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 pub use answers::Answers;
+pub use demangle::Mangling;
 use lines::Lines;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
@@ -30,6 +31,9 @@ pub struct Symbol {
     pub address: Addr,
     /// Its size in bytes.
     pub size: u64,
+    /// How the name was written in the file, which says what language it is of.
+    #[serde(default)]
+    pub mangling: Mangling,
 }
 
 /// One source position; an address in inlined code has several, innermost first.
@@ -187,7 +191,8 @@ impl<'a> Symbols<'a> {
 /// A symbol that a module exports, without making a table of its names.
 fn exported(module: &Module, name: &str) -> Option<Symbol> {
     let (address, size) = table::find_dynamic(module.file.as_ref()?, name)?;
-    Some(Symbol { name: name.into(), address: Addr(address.wrapping_add(module.bias)), size })
+    let address = Addr(address.wrapping_add(module.bias));
+    Some(Symbol { name: name.into(), address, size, mangling: Mangling::of(name) })
 }
 
 fn in_process(symbol: Symbol, module: &Module) -> Symbol {

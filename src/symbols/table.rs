@@ -7,8 +7,8 @@ use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
 
 use super::Symbol;
-use super::demangle::demangle;
-use crate::image::{Addr, FileBytes};
+use super::demangle::{Mangling, demangle};
+use crate::image::{Addr, FileBytes, budget};
 
 /// What a symbol stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,9 @@ impl Table {
             let place = (name.as_ptr() as usize).wrapping_sub(base);
             let (Ok(offset), Ok(length)) = (u32::try_from(place), u16::try_from(name.len())) else { continue };
             let rank = rank(name, symbol.is_local());
+            if !budget::make_room(&mut self.entries, || "a part of the symbols of a large file".into()) {
+                return;
+            }
             let entry =
                 Entry { address: symbol.address(), size: symbol.size(), kind, rank, source, name: (offset, length) };
             self.entries.push(entry);
@@ -128,7 +131,8 @@ impl Table {
     fn symbol(&self, entry: &Entry) -> Symbol {
         let name = String::from_utf8_lossy(self.raw_name(entry));
         let plain = name.split('@').next().unwrap_or(&name);
-        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size }
+        let mangling = Mangling::of(plain);
+        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size, mangling }
     }
 }
 
@@ -177,7 +181,11 @@ struct Limited {
 
 impl std::io::Write for Limited {
     fn write(&mut self, more: &[u8]) -> std::io::Result<usize> {
-        if self.bytes.len() + more.len() > 4 * LARGEST_DEBUGDATA {
+        // The decoder keeps as much again.
+        let cost = 2 * more.len() as u64;
+        if self.bytes.len() + more.len() > 2 * LARGEST_DEBUGDATA
+            || !budget::take(cost, || "the symbols in .gnu_debugdata of a file".into())
+        {
             return Err(std::io::Error::other("unpacks to too much"));
         }
         self.bytes.extend_from_slice(more);

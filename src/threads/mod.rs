@@ -8,7 +8,7 @@ mod roles;
 
 use crate::unwind::NativeStack;
 pub(crate) use names::missing as missing_names;
-pub(crate) use roles::{is_own_work, role};
+pub(crate) use roles::{Role, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]
@@ -26,7 +26,8 @@ pub struct Thread {
 }
 
 /// What a merged frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum FrameKind {
     /// A C, C++ or Rust function.
     Native,
@@ -45,6 +46,8 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.
     pub function: Option<String>,
+    /// How the symbol that names a native function is mangled; `Unknown` for other frames.
+    pub mangling: crate::symbols::Mangling,
     /// Module's file name.
     pub module: Option<String>,
     /// Offset of `pc` from the module's start, for frames without a name.

@@ -1,9 +1,27 @@
-//! What a thread is there for, or in what: frameworks, libraries and the driver, in one phrase each.
+//! Which library made a thread, or runs in it: frameworks, libraries and the driver.
 //!
-//! In: a merged thread and the kernel's name of it. Out: a phrase from a table, or none. For people only: nothing is
-//! decided by it.
+//! In: a merged thread and the kernel's name of it. Out: a [`Role`] from a table, or none. No verdict is decided by it.
 
 use super::{FrameKind, Thread};
+
+/// What a thread is there for, or in what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// For people: "watchdog of PyTorch's ProcessGroupNCCL", "in NCCL".
+    pub(crate) phrase: &'static str,
+    /// A library made the thread for its own work: what it waits for tells nothing of the program.
+    pub(crate) own_work: bool,
+}
+
+/// A thread that a library made for its own work.
+const fn library(phrase: &'static str) -> Role {
+    Role { phrase, own_work: true }
+}
+
+/// A thread that works for the program, or is one of its own and in a library just now.
+const fn for_program(phrase: &'static str) -> Role {
+    Role { phrase, own_work: false }
+}
 
 /// Where a row's text is looked for.
 #[derive(Debug, Clone, Copy)]
@@ -21,61 +39,56 @@ enum Where {
 /// The first row that fits a thread tells. Threads that a library made for itself stand before the libraries that any thread may
 /// be in. Sources: names and functions as seen on an H200 with PyTorch 2.11, NCCL 2.28, driver 580.159.04 and numpy 2.5;
 /// paths as in the wheels of PyTorch, Numba, CuPy, JAX, RMM and UCX.
-const ROLES: &[(Where, &str, &str)] = &[
-    (Where::Name, "cuda-EvtHandlr", "event thread of the CUDA driver"),
-    (Where::Name, "cuda0", "thread of the CUDA driver"),
-    (Where::Function, "ProcessGroupNCCL::Watchdog", "watchdog of PyTorch's ProcessGroupNCCL"),
-    (Where::Function, "ProcessGroupNCCL::ncclCommWatchdog", "watchdog of PyTorch's ProcessGroupNCCL"),
-    (Where::Function, "ProcessGroupNCCL::HeartbeatMonitor", "heartbeat of PyTorch's ProcessGroupNCCL"),
-    (Where::Name, "pt_nccl_watchdg", "watchdog of PyTorch's ProcessGroupNCCL"),
-    (Where::Name, "pt_nccl_heartbt", "heartbeat of PyTorch's ProcessGroupNCCL"),
-    (Where::Function, "LibUVStoreDaemon", "server of PyTorch's TCPStore"),
-    (Where::Function, "TCPStoreMasterDaemon", "server of PyTorch's TCPStore"),
-    (Where::Name, "pt_tcpstore", "server of PyTorch's TCPStore"),
-    (Where::Function, "autograd::Engine::thread_main", "worker of PyTorch's autograd"),
-    (Where::Function, "autograd::Engine::thread_init", "worker of PyTorch's autograd"),
-    (Where::Name, "pt_autograd", "worker of PyTorch's autograd"),
-    (Where::File, "torch/utils/data/_utils/worker.py", "worker of a PyTorch DataLoader"),
-    (Where::File, "torch/utils/data/_utils/pin_memory.py", "pinning thread of a PyTorch DataLoader"),
-    (Where::Function, "ncclProxyServiceUDS", "proxy service of NCCL"),
-    (Where::Function, "ncclProxyService", "proxy service of NCCL"),
-    (Where::Function, "ncclProxyProgress", "proxy of NCCL that moves data"),
-    (Where::Function, "rasThreadMain", "monitor of NCCL (RAS)"),
-    (Where::Function, "blas_thread_server", "worker of OpenBLAS"),
-    (Where::Function, "gomp_thread_start", "worker of OpenMP"),
-    (Where::Function, "kmp_launch_worker", "worker of OpenMP"),
-    (Where::Function, "kmp_launch_thread", "worker of OpenMP"),
-    (Where::Function, "CUDACachingAllocator", "in PyTorch's caching allocator"),
-    (Where::Function, "c10d::ProcessGroupNCCL", "in PyTorch's ProcessGroupNCCL"),
-    (Where::Module, "libnccl", "in NCCL"),
-    (Where::Module, "librmm", "in RMM"),
-    (Where::File, "/rmm/", "in RMM"),
-    (Where::Module, "libucp", "in UCX"),
-    (Where::Module, "libuct", "in UCX"),
-    (Where::File, "/numba_cuda/", "in Numba's CUDA"),
-    (Where::File, "numba/cuda/", "in Numba's CUDA"),
-    (Where::Module, "libjax", "in JAX"),
-    (Where::Module, "xla_extension", "in JAX"),
-    (Where::Module, "xla_cuda_plugin", "in JAX"),
-    (Where::File, "/jax/", "in JAX"),
-    (Where::File, "/cupy/", "in CuPy"),
-    (Where::Function, "__pyx_pf_4cupy", "in CuPy"),
-    (Where::Function, "__pyx_f_4cupy", "in CuPy"),
-    (Where::Function, "__pyx_pf_13cupy_backends", "in CuPy"),
-    (Where::Function, "__pyx_f_13cupy_backends", "in CuPy"),
-    (Where::Module, "libtorch_cuda", "in PyTorch"),
-    (Where::Module, "libtorch_python", "in PyTorch"),
-    (Where::Module, "libc10", "in PyTorch"),
-    (Where::File, "/torch/", "in PyTorch"),
+const ROLES: &[(Where, &str, Role)] = &[
+    (Where::Name, "cuda-EvtHandlr", library("event thread of the CUDA driver")),
+    (Where::Name, "cuda0", library("thread of the CUDA driver")),
+    (Where::Function, "ProcessGroupNCCL::Watchdog", library("watchdog of PyTorch's ProcessGroupNCCL")),
+    (Where::Function, "ProcessGroupNCCL::ncclCommWatchdog", library("watchdog of PyTorch's ProcessGroupNCCL")),
+    (Where::Function, "ProcessGroupNCCL::HeartbeatMonitor", library("heartbeat of PyTorch's ProcessGroupNCCL")),
+    (Where::Name, "pt_nccl_watchdg", library("watchdog of PyTorch's ProcessGroupNCCL")),
+    (Where::Name, "pt_nccl_heartbt", library("heartbeat of PyTorch's ProcessGroupNCCL")),
+    (Where::Function, "LibUVStoreDaemon", library("server of PyTorch's TCPStore")),
+    (Where::Function, "TCPStoreMasterDaemon", library("server of PyTorch's TCPStore")),
+    (Where::Name, "pt_tcpstore", library("server of PyTorch's TCPStore")),
+    (Where::Function, "autograd::Engine::thread_main", for_program("worker of PyTorch's autograd")),
+    (Where::Function, "autograd::Engine::thread_init", for_program("worker of PyTorch's autograd")),
+    (Where::Name, "pt_autograd", for_program("worker of PyTorch's autograd")),
+    (Where::File, "torch/utils/data/_utils/worker.py", for_program("worker of a PyTorch DataLoader")),
+    (Where::File, "torch/utils/data/_utils/pin_memory.py", for_program("pinning thread of a PyTorch DataLoader")),
+    (Where::Function, "ncclProxyServiceUDS", library("proxy service of NCCL")),
+    (Where::Function, "ncclProxyService", library("proxy service of NCCL")),
+    (Where::Function, "ncclProxyProgress", library("proxy of NCCL that moves data")),
+    (Where::Function, "rasThreadMain", library("monitor of NCCL (RAS)")),
+    (Where::Function, "blas_thread_server", library("worker of OpenBLAS")),
+    (Where::Function, "gomp_thread_start", library("worker of OpenMP")),
+    (Where::Function, "kmp_launch_worker", library("worker of OpenMP")),
+    (Where::Function, "kmp_launch_thread", library("worker of OpenMP")),
+    (Where::Function, "CUDACachingAllocator", for_program("in PyTorch's caching allocator")),
+    (Where::Function, "c10d::ProcessGroupNCCL", for_program("in PyTorch's ProcessGroupNCCL")),
+    (Where::Module, "libnccl", for_program("in NCCL")),
+    (Where::Module, "librmm", for_program("in RMM")),
+    (Where::File, "/rmm/", for_program("in RMM")),
+    (Where::Module, "libucp", for_program("in UCX")),
+    (Where::Module, "libuct", for_program("in UCX")),
+    (Where::File, "/numba_cuda/", for_program("in Numba's CUDA")),
+    (Where::File, "numba/cuda/", for_program("in Numba's CUDA")),
+    (Where::Module, "libjax", for_program("in JAX")),
+    (Where::Module, "xla_extension", for_program("in JAX")),
+    (Where::Module, "xla_cuda_plugin", for_program("in JAX")),
+    (Where::File, "/jax/", for_program("in JAX")),
+    (Where::File, "/cupy/", for_program("in CuPy")),
+    (Where::Function, "__pyx_pf_4cupy", for_program("in CuPy")),
+    (Where::Function, "__pyx_f_4cupy", for_program("in CuPy")),
+    (Where::Function, "__pyx_pf_13cupy_backends", for_program("in CuPy")),
+    (Where::Function, "__pyx_f_13cupy_backends", for_program("in CuPy")),
+    (Where::Module, "libtorch_cuda", for_program("in PyTorch")),
+    (Where::Module, "libtorch_python", for_program("in PyTorch")),
+    (Where::Module, "libc10", for_program("in PyTorch")),
+    (Where::File, "/torch/", for_program("in PyTorch")),
 ];
 
-/// Whether this is the role of a thread that a library made for its own work: what it waits for tells nothing of the program.
-pub(crate) fn is_own_work(role: &str) -> bool {
-    !role.starts_with("in ") && !role.contains("DataLoader") && !role.contains("autograd")
-}
-
-/// The phrase for a thread. `name` is the kernel's.
-pub(crate) fn role(thread: &Thread, name: &str) -> Option<&'static str> {
+/// The role of a thread. `name` is the kernel's.
+pub(crate) fn role(thread: &Thread, name: &str) -> Option<&'static Role> {
     let fits = |place: Where, text: &str| {
         let has = |native: bool, what: fn(&super::Frame) -> Option<&str>, test: fn(&str, &str) -> bool| {
             let frames = thread.frames.iter().filter(|frame| (frame.kind != FrameKind::Python) == native);
@@ -89,5 +102,5 @@ pub(crate) fn role(thread: &Thread, name: &str) -> Option<&'static str> {
             Where::File => has(false, |frame| frame.file.as_deref(), contains),
         }
     };
-    ROLES.iter().find(|(place, text, _)| fits(*place, text)).map(|(_, _, phrase)| *phrase)
+    ROLES.iter().find(|(place, text, _)| fits(*place, text)).map(|(_, _, role)| role)
 }

@@ -4,6 +4,8 @@
 
 use gimli::{BaseAddresses, CieOrFde, EndianSlice, LittleEndian, UnwindSection};
 
+use crate::image::budget;
+
 /// The most entries that are indexed: libtorch has about 300,000.
 const MOST_ENTRIES: usize = 4_000_000;
 
@@ -24,7 +26,9 @@ where
     let mut list = Vec::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
-        if list.len() >= MOST_ENTRIES {
+        if list.len() >= MOST_ENTRIES
+            || !budget::make_room(&mut list, || "a part of the frame index of a large file".into())
+        {
             break;
         }
         let CieOrFde::Fde(partial) = entry else { continue };

@@ -1,22 +1,29 @@
-//! The report of one judged look: owned, with ids instead of positions.
+//! The report of one judged sample: owned, with ids instead of positions.
 //!
-//! In: a [`Look`] and its [`Judgement`]. Out: a [`Report`]. It judges nothing and prints nothing.
+//! In: a [`JudgeInput`] and its [`Judgement`]. Out: a [`Report`]. It judges nothing and prints nothing.
+
+use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
-use super::{Judgement, Look};
+use super::{JudgeInput, Judgement, call_sites};
 use crate::image::Addr;
+use crate::image::TaskState;
 use crate::report::{self, Report};
-use crate::threads::{Frame, FrameKind, role};
-use crate::waits::{Party, Scope};
+use crate::threads::{Frame, FrameKind, Role};
+use crate::unwind::Trust;
+use crate::waits::kinds::Topic;
+use crate::waits::{Party, ResourceKey, Scope, Wait};
 
 /// Make the report.
-pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, capture: report::Capture) -> Report {
+pub fn report(look: &JudgeInput<'_>, judgement: Judgement, source: report::Source, capture: report::Capture) -> Report {
     let names = Names::new(look);
     let seen = look.observations;
     let mut gaps = look.image.gaps.clone();
     gaps.extend(look.python.iter().flatten().flat_map(|python| python.gaps.iter().cloned()));
     gaps.extend(seen.gaps.iter().cloned());
     gaps.extend(judgement.gaps);
+    let callbacks = Callbacks::of(look, &names);
+    let roles = &judgement.roles;
     Report {
         schema: "lockscope.report".into(),
         version: report::VERSION.into(),
@@ -24,13 +31,13 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
         source,
         verdict: judgement.verdict,
         summary: judgement.summary,
-        processes: (0..look.image.processes.len()).map(|position| process(look, &names, position)).collect(),
-        resources: names.keys().iter().map(|key| resource(look, &names, key)).collect(),
+        processes: (0..look.image.processes.len()).map(|position| process(look, &names, roles, position)).collect(),
+        resources: names.keys().iter().map(|key| resource(&names, key)).collect(),
         waits: seen
             .waits
             .iter()
             .map(|wait| {
-                let (process, tid, waiter_resource) = party(look, &names, &wait.waiter);
+                let (process, tid, waiter_resource) = party(&names, &wait.waiter);
                 report::Wait {
                     process,
                     tid,
@@ -41,6 +48,8 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
                     timed: wait.timed,
                     since_ms: wait.since_ms,
                     frame: wait.frame,
+                    at: call_site(&names, &wait.waiter, wait.frame),
+                    callback: callbacks.of_wait(&names, wait),
                     certainty: wait.certainty,
                     evidence: wait.evidence.clone(),
                 }
@@ -50,7 +59,7 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
             .holds
             .iter()
             .map(|hold| {
-                let (process, tid, _) = party(look, &names, &hold.holder);
+                let (process, tid, _) = party(&names, &hold.holder);
                 report::Hold {
                     process,
                     tid,
@@ -58,6 +67,7 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
                     resource: names.resource_id(&hold.resource),
                     mode: hold.mode.map(String::from),
                     frame: hold.frame,
+                    at: call_site(&names, &hold.holder, hold.frame),
                     certainty: hold.certainty,
                     evidence: hold.evidence.clone(),
                 }
@@ -72,8 +82,8 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
                     .edges
                     .iter()
                     .map(|edge| {
-                        let (process, waiter, waiter_resource) = party(look, &names, &edge.waiter);
-                        let (holder_process, holder, holder_resource) = party(look, &names, &edge.holder);
+                        let (process, waiter, waiter_resource) = party(&names, &edge.waiter);
+                        let (holder_process, holder, holder_resource) = party(&names, &edge.holder);
                         report::Edge {
                             process,
                             waiter,
@@ -87,44 +97,86 @@ pub fn report(look: &Look<'_>, judgement: Judgement, source: report::Source, cap
                     .collect(),
             })
             .collect(),
+        victims: judgement.victims.iter().filter_map(|party| names.reference(party)).collect(),
         findings: judgement.findings,
         gaps,
         capture,
     }
 }
 
+/// The call to read at this frame of somebody.
+fn call_site(names: &Names<'_>, party: &Party, frame: Option<usize>) -> report::CallSite {
+    frame.map_or_else(Default::default, |frame| call_sites::call_site(names.frames(party), frame))
+}
+
+/// The outermost frames at which threads took what others wait for.
+struct Callbacks<'a>(HashMap<&'a Party, usize>);
+
+impl<'a> Callbacks<'a> {
+    fn of(look: &JudgeInput<'a>, names: &Names<'_>) -> Callbacks<'a> {
+        let wanted: HashSet<&ResourceKey> = look.observations.waits.iter().map(|wait| &wait.resource).collect();
+        let holds =
+            look.observations.holds.iter().filter(|hold| hold.gone.is_none() && wanted.contains(&hold.resource));
+        let mut outermost = HashMap::new();
+        for hold in holds {
+            let native =
+                |frame: &usize| names.frames(&hold.holder).get(*frame).is_some_and(|f| f.kind != FrameKind::Python);
+            if let Some(frame) = hold.frame.filter(native) {
+                let known = outermost.entry(&hold.holder).or_insert(frame);
+                *known = frame.max(*known);
+            }
+        }
+        Callbacks(outermost)
+    }
+
+    fn of_wait(&self, names: &Names<'_>, wait: &Wait) -> Option<report::Callback> {
+        let taken = *self.0.get(&wait.waiter)?;
+        call_sites::callback(names.frames(&wait.waiter), wait.frame?, taken, wait.resource.kind.topic == Topic::Gil)
+    }
+}
+
 /// Process, thread and resource of a party.
-fn party(look: &Look<'_>, names: &Names<'_>, party: &Party) -> (String, Option<i32>, Option<String>) {
+fn party(names: &Names<'_>, party: &Party) -> (String, Option<i32>, Option<String>) {
     match party {
         Party::Absent(process, 0) => (names.process_id(*process), None, None),
         Party::Thread(process, tid) | Party::Absent(process, tid) => (names.process_id(*process), Some(*tid), None),
         Party::Process(process) => (names.process_id(*process), None, None),
-        Party::Resource(key) => (names.process_id(home(look, key)), None, Some(names.resource_id(key))),
+        Party::Resource(key) => (names.process_id(home(names, key)), None, Some(names.resource_id(key))),
     }
 }
 
 /// The process in which a resource was seen.
-fn home(look: &Look<'_>, key: &crate::waits::ResourceKey) -> usize {
-    let described = look.observations.resource(key);
-    described.map_or(if let Scope::Process(process) = key.scope { process } else { 0 }, |resource| resource.process)
+fn home(names: &Names<'_>, key: &ResourceKey) -> usize {
+    names
+        .described(key)
+        .map_or(if let Scope::Process(process) = key.scope { process } else { 0 }, |resource| resource.process)
 }
 
-fn resource(look: &Look<'_>, names: &Names<'_>, key: &crate::waits::ResourceKey) -> report::Resource {
-    let described = look.observations.resource(key);
+fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
+    let described = names.described(key);
     let label = described.map_or_else(|| names.resource(key), |resource| resource.label.clone());
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
     report::Resource {
         id: names.resource_id(key),
         kind: key.kind.name.into(),
-        process: names.process_id(home(look, key)),
+        process: names.process_id(home(names, key)),
         address: hex(key.address),
         label,
         state: state.iter().map(|(name, value)| (name.to_string(), (*value).into())).collect(),
     }
 }
 
-fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Process {
+fn process(
+    look: &JudgeInput<'_>,
+    names: &Names<'_>,
+    roles: &[Vec<Option<&'static Role>>],
+    position: usize,
+) -> report::Process {
     let image = &look.image.processes[position];
+    let merged = look.threads.get(position).map(Vec::as_slice).unwrap_or_default();
+    let roles = roles.get(position).map(Vec::as_slice).unwrap_or_default();
+    let roles: HashMap<i32, &Role> =
+        merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let threads = image.threads.iter().map(|thread| {
         let merged = names.thread(position, thread.tid);
         report::Thread {
@@ -132,8 +184,9 @@ fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Proce
             ns_tid: thread.ns_tid,
             name: merged.map_or(&thread.name, |merged| &merged.name).clone(),
             os_name: thread.name.clone(),
-            role: merged.and_then(|merged| role(merged, &thread.name)).map(str::to_owned),
-            state: thread.state.as_str().into(),
+            role: roles.get(&thread.tid).map(|role| role.phrase.to_owned()),
+            state: state(thread.state),
+            at: merged.map(|merged| call_sites::anywhere(&merged.frames)).unwrap_or_default(),
             frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
             working: None,
         }
@@ -154,7 +207,7 @@ fn process(look: &Look<'_>, names: &Names<'_>, position: usize) -> report::Proce
 }
 
 /// Driver and runtime by the libraries that are mapped.
-fn cuda(look: &Look<'_>, position: usize) -> Option<report::CudaInfo> {
+fn cuda(look: &JudgeInput<'_>, position: usize) -> Option<report::CudaInfo> {
     let mut libraries = look.observations.cuda.iter().filter(|library| library.process == position).peekable();
     libraries.peek()?;
     let (mut libcuda, mut libcudart) = (None, None);
@@ -165,22 +218,38 @@ fn cuda(look: &Look<'_>, position: usize) -> Option<report::CudaInfo> {
 }
 
 fn frame(frame: &Frame) -> report::Frame {
-    let kind = match frame.kind {
-        FrameKind::Native => "native",
-        FrameKind::Inline => "inline",
-        FrameKind::Python => "python",
-        FrameKind::Boundary => "boundary",
-    };
     report::Frame {
-        kind: kind.into(),
+        kind: frame.kind,
         function: frame.function.clone(),
         module: frame.module.clone(),
         file: frame.file.clone(),
         line: frame.line,
         pc: frame.pc.map(|pc| pc.to_string()),
-        trust: frame.trust.map(|trust| trust.as_str().into()),
+        trust: frame.trust.map(trust),
+        library: call_sites::library_of(frame),
         module_offset: frame.module_offset.map(|offset| format!("{offset:#x}")),
         locals: frame.locals.clone(),
+    }
+}
+
+/// How a native frame was found, in the words of the report.
+pub(crate) fn trust(trust: Trust) -> report::Trust {
+    match trust {
+        Trust::Context | Trust::Cfi => report::Trust::Cfi,
+        Trust::FramePointer => report::Trust::FramePointer,
+        Trust::Scan => report::Trust::Scan,
+    }
+}
+
+fn state(state: TaskState) -> report::ThreadState {
+    match state {
+        TaskState::Running => report::ThreadState::Running,
+        TaskState::Sleeping => report::ThreadState::Sleeping,
+        TaskState::DiskSleep => report::ThreadState::DiskSleep,
+        TaskState::Stopped => report::ThreadState::Stopped,
+        TaskState::Traced => report::ThreadState::Traced,
+        TaskState::Zombie => report::ThreadState::Zombie,
+        TaskState::Other => report::ThreadState::Other,
     }
 }
 

@@ -1,26 +1,29 @@
 //! Judgement: what the graph of one look means, and what to do about it.
 //!
-//! In: a [`Look`] at the target, and whether a second look confirmed what the first one saw. Out: a [`Judgement`]
+//! In: a [`JudgeInput`] of the target, and whether a second look confirmed what the first one saw. Out: a [`Judgement`]
 //! with verdict, cycles, findings and the summary, and [`assemble::report`], which makes the report of it. It reads
 //! no memory and decodes no lock: what is known stands in the observations.
 
 pub mod assemble;
+mod call_sites;
+mod context;
 pub mod findings;
 pub mod names;
 mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::graph::{Cycle, Root, WaitGraph};
 use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
-use crate::report::{Finding, Verdict};
-use crate::threads::Thread;
+use crate::report::{Finding, Severity, Verdict};
+use crate::threads::{Thread, role};
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
+use context::Context;
 pub use findings::{Example, Explanation, Fix, Requirement, Toolkit, explain, explanations};
 use names::Names;
 
@@ -31,9 +34,9 @@ const BUSY_PERMILLE: u64 = 50;
 /// A thread that used less than this share does not count towards what all of them used together: idle timers.
 const AWAKE_PERMILLE: u64 = 10;
 
-/// Everything known of one look.
+/// Everything known of one sample of the target.
 #[derive(Debug, Clone, Copy)]
-pub struct Look<'a> {
+pub struct JudgeInput<'a> {
     /// What was captured.
     pub image: &'a Image,
     /// Merged threads of each process, by its position in the image.
@@ -46,24 +49,24 @@ pub struct Look<'a> {
     pub gpu: Option<&'a GpuUse>,
 }
 
-/// A cycle with what the judgement needs of it.
-pub type CycleInfo = Cycle;
-
 /// What a look means.
 #[derive(Debug)]
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// Cycles, the shortest first; one with a GIL begins at the party that holds it.
-    pub cycles: Vec<CycleInfo>,
+    pub cycles: Vec<Cycle>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
     /// The sentence of the report.
     pub summary: String,
     /// Something here must be seen twice before it is reported: look again, compare, and judge with the answer.
     pub needs_second_look: bool,
-    /// Threads outside the cycles that wait because of them.
+    /// Threads that cannot go on because of the cycles, else of the lost owners, else of the threads of the first finding that
+    /// is no mere note; without these themselves.
     pub victims: Vec<Party>,
+    /// The role of each thread, in the order of [`JudgeInput::threads`].
+    roles: context::Roles,
     /// Ends of the other chains.
     pub roots: Vec<Root>,
     /// What could not be decided here.
@@ -72,7 +75,7 @@ pub struct Judgement {
 
 /// Judge one look. `confirmed` says whether a second look saw the same (`None` without one: a core, or the first
 /// of two). With `Some(false)` whatever needs a second look is dropped, and a gap says so.
-pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
+pub fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
     let tids: Vec<Vec<i32>> =
         look.image.processes.iter().map(|process| process.threads.iter().map(|thread| thread.tid).collect()).collect();
     let graph = WaitGraph::new(look.observations, &tids);
@@ -123,12 +126,43 @@ pub fn judge(look: &Look<'_>, confirmed: Option<bool>) -> Judgement {
     };
     // What is proven comes first, so that the first cycle is the one that the verdict means; then the shortest.
     cycles.sort_by_key(|cycle| !cycle.proven);
-    let victims = graph.victims(&cycles);
     let roots = graph.roots();
-    let context = findings::Context { look, names: &names, cycles: &cycles, orphans: &orphans, dead_ends: &dead_ends };
+    let roles = roles(look);
+    let (cycles_of, roles_of) = (cycles.as_slice(), &roles);
+    let context =
+        Context { look, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
     let findings = findings::run(&context);
+    let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
     let summary = summary::sentence(&context, verdict, &roots, &victims);
-    Judgement { verdict, cycles, findings, summary, needs_second_look, victims, roots, gaps }
+    Judgement { verdict, cycles, findings, summary, needs_second_look, victims, roles, roots, gaps }
+}
+
+/// Who takes part in what is wrong: the members of all cycles; else who waits for a lock whose owner is gone; else the threads
+/// of the first finding, unless that is a mere note.
+fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) -> BTreeSet<Party> {
+    if !context.cycles.is_empty() {
+        return context.cycles.iter().flat_map(Cycle::parties).collect();
+    }
+    let waits = &context.look.observations.waits;
+    let orphans = context.orphans.iter().filter(|_| verdict.exit_code() != 0);
+    let lost: BTreeSet<Party> =
+        orphans.flat_map(|orphan| &orphan.waits).map(|wait| waits[*wait].waiter.clone()).collect();
+    if !lost.is_empty() {
+        return lost;
+    }
+    let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
+    finding.into_iter().flat_map(|one| &one.threads).filter_map(|one| context.names.party_of(one)).collect()
+}
+
+/// The role of each thread, looked up once: that goes through all of its frames.
+fn roles(look: &JudgeInput<'_>) -> context::Roles {
+    let processes = look.threads.iter().enumerate().map(|(position, threads)| {
+        let images = look.image.processes.get(position).map(|process| process.threads.as_slice()).unwrap_or_default();
+        let names: HashMap<i32, &str> = images.iter().map(|thread| (thread.tid, thread.name.as_str())).collect();
+        let name = |thread: &Thread| names.get(&thread.tid).copied().unwrap_or_default();
+        threads.iter().map(|thread| role(thread, name(thread))).collect()
+    });
+    processes.collect()
 }
 
 /// A lock whose owner is gone, with its waiters.
@@ -153,8 +187,9 @@ pub struct DeadEnd {
     pub waits: Vec<usize>,
 }
 
-/// Waits without end. `explained`: a cycle or a lost owner says why threads stand still, better than that all do.
-fn dead_ends(look: &Look<'_>, explained: bool) -> Vec<DeadEnd> {
+/// Waits without end. `explained`: whole processes at a standstill are suppressed when a cycle or a lost owner already explains
+/// that.
+fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
     let is_hopeless = |wait: &Wait| seen.hopeless.iter().any(|hopeless| hopeless.resource == wait.resource);
     // Who waits for whichever of several comes first has hope as long as one of them has.
@@ -172,7 +207,7 @@ fn dead_ends(look: &Look<'_>, explained: bool) -> Vec<DeadEnd> {
         .collect()
 }
 
-fn orphans(look: &Look<'_>) -> Vec<Orphan> {
+fn orphans(look: &JudgeInput<'_>) -> Vec<Orphan> {
     let seen = look.observations;
     let mut orphans = Vec::new();
     for (position, hold) in seen.holds.iter().enumerate() {
@@ -195,7 +230,7 @@ fn orphans(look: &Look<'_>) -> Vec<Orphan> {
 
 /// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples.
 /// One that is known to spin on something waits, however busy it is.
-fn busy_threads(look: &Look<'_>, process: usize) -> Vec<i32> {
+fn busy_threads(look: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     let Some(image) = look.image.processes.get(process) else { return Vec::new() };
     let spinning: BTreeSet<&Party> =
         look.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
@@ -215,7 +250,7 @@ fn busy_threads(look: &Look<'_>, process: usize) -> Vec<i32> {
 }
 
 /// Of cycles between the same parties that differ only in which of several things is waited for, the first.
-fn once_for_all_ways(look: &Look<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
+fn once_for_all_ways(look: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
     let needs_any = |cycle: &Cycle| {
         let waits = cycle.edges.iter().filter_map(|edge| edge.wait);
         waits.map(|wait| &look.observations.waits[wait]).any(|wait| wait.needs == Needs::Any)

@@ -1,37 +1,38 @@
 //! How threads, locks and calls are called in sentences, and the ids that they have in the report.
 //!
-//! In: a [`Look`]. Out: words and ids. It decides nothing; what counts as a frame of the CUDA driver is said here,
-//! because names are all that this is known by.
+//! In: a [`JudgeInput`]. Out: words and ids. It decides nothing.
 
 use std::collections::HashMap;
 
-use super::Look;
-use crate::python::library;
+use super::{JudgeInput, call_sites};
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
 use crate::waits::kinds::Topic;
-use crate::waits::{Party, ResourceKey, Wait, cuda};
+use crate::waits::{Party, Resource, ResourceKey, Wait};
 
-/// Names and ids for one look.
+/// Names and ids for one judgement.
 #[derive(Debug)]
 pub struct Names<'a> {
-    look: &'a Look<'a>,
+    look: &'a JudgeInput<'a>,
     ids: HashMap<&'a ResourceKey, usize>,
     keys: Vec<&'a ResourceKey>,
+    /// What is known of each resource, so that thousands of waits search nothing.
+    resources: HashMap<&'a ResourceKey, &'a Resource>,
+    threads: HashMap<(usize, i32), &'a Thread>,
 }
 
-/// Where in its program a thread waits.
+/// Words for a [`CallSite`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Call {
+pub struct CallPhrase {
     /// The function that a person knows: the driver's entry point, else the one that waits.
     pub api: Option<String>,
-    /// The Python line that called it, as "train.py:56".
+    /// The line of the program that called it, as "train.py:56"; without `api` the line that waits.
     pub line: Option<String>,
-    /// The Python function there.
+    /// The function there.
     pub function: Option<String>,
 }
 
-impl Call {
+impl CallPhrase {
     /// " in cuLaunchKernel, called by step at train.py:56", or less where less is known.
     pub fn phrase(&self) -> String {
         let mut text = String::new();
@@ -49,10 +50,18 @@ impl Call {
 }
 
 impl<'a> Names<'a> {
-    /// Names for `look`.
-    pub fn new(look: &'a Look<'a>) -> Self {
-        let mut names = Names { look, ids: HashMap::new(), keys: Vec::new() };
+    /// Names for one judgement.
+    pub fn new(look: &'a JudgeInput<'a>) -> Self {
         let seen = look.observations;
+        let processes = look.threads.iter().enumerate();
+        let threads = processes.flat_map(|(process, threads)| threads.iter().map(move |one| ((process, one.tid), one)));
+        let mut names = Names {
+            look,
+            ids: HashMap::new(),
+            keys: Vec::new(),
+            resources: seen.resources.iter().map(|resource| (&resource.key, resource)).collect(),
+            threads: threads.collect(),
+        };
         // A key that a decoder used without describing it still gets an id: nothing in the report dangles.
         let holders = seen.holds.iter().map(|hold| &hold.holder).chain(seen.waits.iter().map(|wait| &wait.waiter));
         let parties = holders.filter_map(|party| if let Party::Resource(key) = party { Some(key) } else { None });
@@ -72,6 +81,11 @@ impl<'a> Names<'a> {
         &self.keys
     }
 
+    /// What is known of a resource.
+    pub fn described(&self, key: &ResourceKey) -> Option<&'a Resource> {
+        self.resources.get(key).copied()
+    }
+
     /// `r1`, `r2`, ...
     pub fn resource_id(&self, key: &ResourceKey) -> String {
         self.ids.get(key).map_or_else(|| "r0".into(), |position| format!("r{}", position + 1))
@@ -84,7 +98,7 @@ impl<'a> Names<'a> {
 
     /// The merged thread.
     pub fn thread(&self, process: usize, tid: i32) -> Option<&'a Thread> {
-        self.look.threads.get(process)?.iter().find(|thread| thread.tid == tid)
+        self.threads.get(&(process, tid)).copied()
     }
 
     /// Its frames, innermost first; empty for whoever is no captured thread.
@@ -144,8 +158,7 @@ impl<'a> Names<'a> {
 
     /// "the GIL", "rwlock 0x33b84080 in libcuda.so.1".
     pub fn resource(&self, key: &ResourceKey) -> String {
-        let described = self.look.observations.resource(key);
-        match described.map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
+        match self.described(key).map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
             Some(label) if key.kind.topic == Topic::Gil => format!("the {label}"),
             Some(label) => label.to_string(),
             None if key.kind.topic == Topic::Gil => "the GIL".into(),
@@ -167,22 +180,19 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The call that waits at this frame of `party`.
-    pub fn call(&self, party: &Party, frame: Option<usize>) -> Call {
-        let frames = self.frames(party).get(frame.unwrap_or(0)..).unwrap_or(&[]);
-        let python = frames.iter().position(|frame| frame.kind == FrameKind::Python);
-        let of_python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
-        if let Some((called, caller)) = library::call(of_python, |frame| frame.file.as_deref()) {
-            return Call { api: called.function.clone(), line: source_line(caller), function: caller.function.clone() };
-        }
-        let native = &frames[..python.unwrap_or(frames.len())];
-        let entry = native.iter().rev().find(|frame| is_driver_function(frame));
-        let named = || native.iter().find(|frame| frame.function.is_some() && frame.kind != FrameKind::Boundary);
-        let python = python.map(|position| &frames[position]);
-        Call {
-            api: entry.or_else(named).and_then(|frame| frame.function.clone()),
-            line: python.and_then(source_line),
-            function: python.and_then(|frame| frame.function.clone()),
+    /// The call that waits at this frame of `party`, or where it is.
+    pub fn call(&self, party: &Party, frame: Option<usize>) -> CallPhrase {
+        let frames = self.frames(party);
+        let site = frame.map_or_else(|| call_sites::anywhere(frames), |frame| call_sites::call_site(frames, frame));
+        let at = |index: Option<usize>| index.and_then(|index| frames.get(index));
+        let function = |frame: &Frame| frame.function.as_deref().map(report::short_function);
+        let Some(called) = at(site.call) else { return CallPhrase::default() };
+        match at(site.caller) {
+            Some(caller) => CallPhrase { api: function(called), line: source_line(caller), function: function(caller) },
+            None if site.is_own_line(called.file.is_some(), call_sites::library_of(called)) => {
+                CallPhrase { api: None, line: source_line(called), function: function(called) }
+            }
+            None => CallPhrase { api: function(called), ..CallPhrase::default() },
         }
     }
 
@@ -190,6 +200,13 @@ impl<'a> Names<'a> {
     pub fn is_driver(&self, frame: &Frame) -> bool {
         let is_cudas = |module: &str| self.look.observations.cuda.iter().any(|library| library.name == module);
         is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
+    }
+
+    /// The thread that the report refers to so.
+    pub fn party_of(&self, reference: &report::ThreadReference) -> Option<Party> {
+        let mut processes = 0..self.look.image.processes.len();
+        let process = processes.find(|process| self.process_id(*process) == reference.process)?;
+        Some(Party::Thread(process, reference.tid))
     }
 
     /// The thread as the report refers to it; `None` for whoever is no thread.
@@ -203,21 +220,13 @@ impl<'a> Names<'a> {
     }
 }
 
-/// "train.py:56": the path from `site-packages` on, else the file's name.
+/// "train.py:56".
 pub fn source_line(frame: &Frame) -> Option<String> {
-    let file = frame.file.as_deref()?;
-    let short = ["site-packages/", "dist-packages/"]
-        .iter()
-        .find_map(|folder| file.rsplit_once(folder).map(|(_, rest)| rest))
-        .unwrap_or_else(|| file.rsplit('/').next().unwrap_or(file));
-    Some(match frame.line {
-        Some(line) => format!("{short}:{line}"),
-        None => short.to_string(),
-    })
+    let short = report::short_path(frame.file.as_deref()?);
+    Some(frame.line.map_or_else(|| short.to_owned(), |line| format!("{short}:{line}")))
 }
 
 /// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.
 pub fn is_driver_function(frame: &Frame) -> bool {
-    matches!(frame.kind, FrameKind::Native | FrameKind::Inline)
-        && frame.function.as_deref().is_some_and(cuda::calls::is_api)
+    call_sites::library_of(frame) == Some(report::Library::Cuda)
 }

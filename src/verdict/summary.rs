@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::busy_threads;
-use super::findings::Context;
+use super::context::Context;
 use crate::graph::{Cycle, Root};
 use crate::report::Verdict;
-use crate::threads::{is_own_work, role};
 use crate::waits::kinds::Topic;
 use crate::waits::{Gone, Hold, Party, ResourceKey, cuda};
 
@@ -159,9 +158,9 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     for wait in &look.observations.waits {
         *things.entry(&wait.waiter).or_default() += 1;
     }
-    let librarys = librarys(context);
+    let library_threads = library_threads(context);
     let of_program = |root: &Root| {
-        let waiting: Vec<Party> = root.waiting.iter().filter(|waiter| !librarys.contains(waiter)).cloned().collect();
+        let waiting = root.waiting.iter().filter(|waiter| !library_threads.contains(waiter)).cloned().collect();
         Root { party: root.party.clone(), waiting }
     };
     let roots: Vec<Root> = roots.iter().map(of_program).filter(|root| !root.waiting.is_empty()).collect();
@@ -218,17 +217,12 @@ fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> 
 }
 
 /// The threads that libraries made for their own work.
-fn librarys(context: &Context<'_>) -> BTreeSet<Party> {
+fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
     let look = context.look;
     let mut found = BTreeSet::new();
-    for (process, threads) in look.threads.iter().enumerate() {
-        for thread in threads {
-            let image = look.image.processes.get(process).and_then(|image| image.thread(thread.tid));
-            let name = image.map(|image| image.name.as_str()).unwrap_or_default();
-            if role(thread, name).is_some_and(is_own_work) {
-                found.insert(Party::Thread(process, thread.tid));
-            }
-        }
+    for (process, (threads, roles)) in look.threads.iter().zip(context.roles).enumerate() {
+        let own_work = threads.iter().zip(roles).filter(|(_, role)| role.is_some_and(|role| role.own_work));
+        found.extend(own_work.map(|(thread, _)| Party::Thread(process, thread.tid)));
     }
     let idle: BTreeSet<&ResourceKey> =
         look.observations.resources.iter().filter(|one| one.word(cuda::IDLE).is_some()).map(|one| &one.key).collect();
@@ -278,7 +272,7 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Th
                 }
                 _ => String::new(),
             };
-            let several = root.waiting.iter().filter_map(|waiter| things.get(waiter)).max().copied().unwrap_or(1);
+            let several = direct.iter().filter_map(|waiter| things.get(*waiter)).max().copied().unwrap_or(1);
             match several {
                 1 => format!("{who} for {}{call}{more}", names.resource(key)),
                 several => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::graph;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
-use crate::report::{Capture, Severity, Source};
+use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
 use crate::waits::cuda::driver::{CudaLibrary, Fits};
@@ -109,8 +109,8 @@ impl Scene {
         self.seen.holds.last_mut().unwrap()
     }
 
-    fn look(&self) -> Look<'_> {
-        Look { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
+    fn look(&self) -> JudgeInput<'_> {
+        JudgeInput { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
     }
 
     fn judge(&self) -> Judgement {
@@ -128,6 +128,7 @@ fn frame(text: &str) -> Frame {
     Frame {
         kind: if python.is_some() { FrameKind::Python } else { FrameKind::Native },
         function: module.is_none().then(|| python.map_or(text, |(function, _)| function).to_string()),
+        mangling: crate::symbols::Mangling::Unknown,
         module,
         module_offset: None,
         file,
@@ -181,7 +182,7 @@ fn gil_against_driver_callback() {
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
     let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
-    let report = assemble::report(&scene.look(), judgement, Source { kind: "core".into(), path: None }, capture);
+    let report = assemble::report(&scene.look(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
     assert_eq!(report.resources[1].kind, "gil");
@@ -413,4 +414,25 @@ fn who_starts_the_ranks_is_none_that_is_missing() {
     let findings = scene.judge().findings;
     let found = findings.iter().find(|finding| finding.code == "missing-rank").expect("found");
     assert_eq!(found.threads.len(), 2, "{}", found.message);
+}
+
+#[test]
+fn the_report_names_the_victims_and_the_call_to_read() {
+    let lock = "pthread_mutex_lock";
+    let mut scene = Scene::new(&[(1, "a", &[lock, "f@a.py:1"]), (2, "b", &[lock, "g@a.py:2"]), (3, "c", &[lock])]);
+    let other = ResourceKey { address: Addr(0x2000), ..key("pthread_mutex") };
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 2), "pthread_mutex");
+    scene.wait(2, "pthread_mutex", None).resource = other.clone();
+    scene.hold(Party::Thread(0, 1), "pthread_mutex").resource = other;
+    scene.wait(3, "pthread_mutex", None);
+    let judgement = scene.judge();
+    assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
+    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1 };
+    let source = Source { kind: SourceKind::Core, path: None };
+    let report = assemble::report(&scene.look(), judgement, source, capture);
+    assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
+    let first = &report.waits[0];
+    assert_eq!((first.at.call, first.at.caller, first.callback), (Some(0), Some(1), None));
+    assert!(report.summary.contains("in pthread_mutex_lock, called by f at a.py:1"), "{}", report.summary);
 }

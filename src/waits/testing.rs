@@ -161,6 +161,7 @@ impl Made {
             frames.push(Frame {
                 kind: FrameKind::Native,
                 function: Some((*name).into()),
+                mangling: crate::symbols::Mangling::Unknown,
                 module: None,
                 module_offset: None,
                 file: None,

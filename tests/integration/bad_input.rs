@@ -26,7 +26,7 @@ fn what_is_no_process() {
 fn a_kernel_thread() {
     let is_kernel_thread = std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
     if !is_kernel_thread {
-        return println!("skip: no kernel threads in this PID namespace");
+        return crate::harness::skipped!("no kernel threads in this PID namespace");
     }
     let (code, text) = refusal("2");
     assert_eq!(code, 2);
@@ -59,7 +59,7 @@ fn a_process_of_another_user() {
     let target = Target::start(Command::new(program).arg("idle-workers")).settle(4);
     let own = std::fs::read_to_string("/proc/self/status").expect("readable");
     if !own.lines().any(|l| l.starts_with("Uid:\t0\t")) {
-        return println!("skip: only root can become another user");
+        return crate::harness::skipped!("only root can become another user");
     }
     // The binary may lie where that user cannot go: a copy does not.
     let copy = std::env::temp_dir().join(format!("lockscope-unprivileged-{}", std::process::id()));

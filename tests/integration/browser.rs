@@ -39,7 +39,7 @@ impl Browser {
             version.is_ok_and(|output| output.status.success())
         };
         let Some(name) = names.iter().find(runs) else {
-            println!("skip: none of {names:?} runs here");
+            crate::harness::skipped!("none of {names:?} runs here");
             return None;
         };
         let profile = tempfile::tempdir().expect("a folder");
@@ -316,7 +316,7 @@ fn the_checks_find_what_is_wrong() {
 #[test]
 fn graphviz_takes_the_dot_files() {
     if Command::new("dot").arg("-V").stderr(Stdio::null()).status().is_err() {
-        return println!("skip: no dot of Graphviz");
+        return crate::harness::skipped!("no dot of Graphviz");
     }
     let folder = tempfile::tempdir().expect("a folder");
     for Reports { name, dot, .. } in all_reports(folder.path()) {

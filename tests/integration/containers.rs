@@ -11,7 +11,7 @@ use crate::harness::{Target, compile, lockscope};
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        println!("skip: only root may make namespaces and become another user");
+        crate::harness::skipped!("only root may make namespaces and become another user");
     }
     root
 }

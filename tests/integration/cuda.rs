@@ -1,6 +1,6 @@
-//! CUDA: the programs of scripts/gpu on a stand-in for the driver, and what a real GPU showed of them.
+//! CUDA: the programs of scripts/measure/gpu on a stand-in for the driver, and what a real GPU showed of them.
 //!
-//! The truth of each program stands beside it, in scripts/gpu/workloads.py.
+//! The truth of each program stands beside it, in scripts/measure/gpu/workloads.py.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::harness::{Look, Target, attach, compile, core, testdata};
 use crate::python::{Python, pythons};
 
 fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/measure/gpu")
 }
 
 /// The stand-in, under the name by which the loader looks for the driver.

@@ -118,7 +118,7 @@ fn examples_without_a_gpu_are_named() {
 fn examples_for_python_without_a_gil_are_named() {
     let examples = examples(Requirement::PythonWithoutGil);
     let Some((_, python)) = pythons(false).pop() else {
-        return println!("{} examples skipped: no Python without a GIL", examples.len());
+        return crate::harness::skipped!("{} examples: no Python without a GIL", examples.len());
     };
     for finding in examples {
         assert_eq!(Machine::with(&python).run(finding), [finding.code]);
@@ -149,7 +149,7 @@ fn examples_that_nothing_can_run_here_are_programs() {
             let done = run.args(["-c", check]).arg(save(finding, folder.path())).output().expect("it runs");
             assert!(done.status.success(), "{}: {}", finding.code, String::from_utf8_lossy(&done.stderr));
             let needs = requirement.describe().expect("something");
-            println!("{} only compiled: it needs {needs}", finding.example.file);
+            crate::harness::skipped!("{} is only compiled: it needs {needs}", finding.example.file);
         }
     }
 }

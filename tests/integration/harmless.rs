@@ -1,7 +1,7 @@
 //! A look leaves no trace: no call ends early, no thread stays stopped, whatever happens to lockscope.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Target, attach, compile, lockscope, signal_process, status_field, threads, wait_until};
 
@@ -27,31 +27,139 @@ fn sixty_looks_end_no_call_early() {
     }
 }
 
+/// A program whose threads have all come to sleep in their calls.
+fn start_zoo() -> Target {
+    let target = Target::start(&mut Command::new(compile("native/zoo.c", "zoo", &[])));
+    let pid = target.pid();
+    let asleep = |tid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).is_ok_and(|l| l != "running\n")
+            && status_field(pid, *tid, "State").is_some_and(|state| state.starts_with('S'))
+    };
+    wait_until("all calls of the zoo block", || threads(pid).iter().all(asleep));
+    target
+}
+
+/// Lines of the zoo that tell of a call that returned.
+fn early(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.contains(" last ") && !line.contains("=0 ")).collect()
+}
+
+#[test]
+fn a_hundred_looks_at_the_zoo_end_no_call_early() {
+    let target = start_zoo();
+    let count = threads(target.pid()).len();
+    for _ in 0..100 {
+        let look = attach(&target.pids, &[]);
+        assert_eq!(look.json["capture"]["threads"], count);
+    }
+    let said = target.finish("TERM");
+    assert_eq!(said.lines().filter(|line| line.contains(" last ")).count(), count - 1, "{said}");
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
+}
+
+/// What a thread at work is in the midst of cannot be known before it is stopped: such calls are counted.
+#[test]
+fn calls_of_threads_at_work_are_counted() {
+    const LOOKS: usize = 30;
+    let target = Target::start(Command::new(compile("native/zoo.c", "zoo", &[])).arg("running"));
+    for _ in 0..LOOKS {
+        attach(&target.pids, &[]);
+    }
+    let said = target.finish("TERM");
+    println!("calls cut short in {LOOKS} looks at threads at work: {}", said.replace('\n', ", "));
+    let worked =
+        |line: &str| line.rsplit(" of ").next().and_then(|count| count.parse::<u64>().ok()).is_some_and(|n| n > 0);
+    assert_eq!(said.lines().filter(|line| worked(line)).count(), 4, "{said}");
+}
+
+/// How many looks are ended by each signal: LOCKSCOPE_KILLS, else enough to see a mistake that is not rare.
+fn kills() -> u32 {
+    std::env::var("LOCKSCOPE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(60)
+}
+
+/// Pseudo-random numbers: other moments each time, the same each run.
+struct Moments(u64);
+
+impl Moments {
+    fn next(&mut self, below: Duration) -> Duration {
+        // xorshift
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Duration::from_micros(self.0 % u64::try_from(below.as_micros()).unwrap_or(1).max(1))
+    }
+}
+
+/// Begin a look, and end it by a signal at a random moment of the time that it would take. How long after its end the last
+/// thread of the target stood free, and whether the signal came before the look was over.
+fn end_a_look(pid: i32, signal: &str, moments: &mut Moments, usual: Duration) -> (Duration, bool) {
+    let mut look = lockscope()
+        .args(["attach", &pid.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("lockscope runs");
+    std::thread::park_timeout(moments.next(usual));
+    let in_time = look.try_wait().expect("its state").is_none();
+    signal_process(look.id() as i32, signal);
+    look.wait().expect("reaped");
+    let ended = Instant::now();
+    wait_until("every thread runs on untraced", || {
+        threads(pid).iter().all(|tid| {
+            status_field(pid, *tid, "TracerPid").as_deref() == Some("0")
+                && status_field(pid, *tid, "State").is_some_and(|state| !state.starts_with(['t', 'T']))
+        })
+    });
+    (ended.elapsed(), in_time)
+}
+
+/// The zoo after looks that were ended by a signal; what it says, and how many looks the signal ended.
+fn end_looks_at_the_zoo(signal: &str) -> (String, u32) {
+    let target = start_zoo();
+    let began = Instant::now();
+    attach(&target.pids, &[]);
+    let usual = began.elapsed();
+    let (mut moments, mut longest, mut ended) = (Moments(0x2545_f491_4f6c_dd1d), Duration::ZERO, 0);
+    for _ in 0..kills() {
+        let (freed, in_time) = end_a_look(target.pid(), signal, &mut moments, usual);
+        longest = longest.max(freed);
+        ended += u32::from(in_time);
+    }
+    let said = target.finish("TERM");
+    let counts = early(&said);
+    println!(
+        "{ended} of {} looks ended by SIG{signal}: all threads free within {longest:?}; early returns: {counts:?}",
+        kills()
+    );
+    (said, ended)
+}
+
+#[test]
+fn looks_that_are_killed_leave_nothing_stopped() {
+    let (said, ended) = end_looks_at_the_zoo("KILL");
+    assert!(ended > 0);
+    // Threads in these calls are never woken, so that nothing can happen to them.
+    let unwoken = ["part_", "linger_close", "submit_and_wait"];
+    let harmed: Vec<&str> =
+        early(&said).into_iter().filter(|line| unwoken.iter().any(|name| line.starts_with(name))).collect();
+    assert!(harmed.is_empty(), "{harmed:?}");
+}
+
+#[test]
+fn looks_that_are_interrupted_end_no_call_early() {
+    let (said, ended) = end_looks_at_the_zoo("INT");
+    assert!(ended > 0);
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
+}
+
 #[test]
 fn looks_that_are_ended_leave_nothing_stopped() {
     let target = start();
-    let pid = target.pid();
-    let mut random = 0x2545_f491_4f6c_dd1du64;
-    // Forty times by SIGKILL, the others as a user or a scheduler does it.
-    for signal in ["KILL", "KILL", "INT", "TERM"].repeat(20) {
-        let mut look = lockscope()
-            .args(["attach", &pid.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("lockscope runs");
-        // xorshift: another moment each time, the same moments each run.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        std::thread::park_timeout(Duration::from_micros(random % 45_000));
-        signal_process(look.id() as i32, signal);
-        look.wait().expect("reaped");
-        wait_until("every thread runs on untraced", || {
-            threads(pid).iter().all(|tid| {
-                status_field(pid, *tid, "TracerPid").as_deref() == Some("0")
-                    && status_field(pid, *tid, "State").is_some_and(|s| s.starts_with('S'))
-            })
-        });
+    let mut moments = Moments(0x2545_f491_4f6c_dd1d);
+    // As a user or a scheduler does it.
+    for signal in ["HUP", "TERM"].repeat(10) {
+        end_a_look(target.pid(), signal, &mut moments, Duration::from_millis(45));
     }
+    let counts = target.finish("TERM");
+    assert_eq!(counts.matches("=0\n").count(), 6, "{counts}");
 }

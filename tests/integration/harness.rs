@@ -3,7 +3,7 @@
 //! Targets announce readiness on a pipe; that they have come to their waits is read from /proc. Only processes that
 //! a test started are ended, by their ids, and each ends by itself through SIGALRM.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -14,6 +14,23 @@ use serde_json::Value;
 
 /// How long anything is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Say that something is not tried here, and why: `skipped!("no {shell}")`.
+macro_rules! skipped {
+    ($($reason:tt)*) => { $crate::harness::note_skipped(&format!($($reason)*)) };
+}
+pub(crate) use skipped;
+
+/// A line in the test's output, which a green run does not show, and one in the file that LOCKSCOPE_SKIPPED names, which
+/// scripts/test prints at its end.
+pub(crate) fn note_skipped(reason: &str) {
+    println!("skipped: {reason}");
+    let Some(list) = std::env::var_os("LOCKSCOPE_SKIPPED") else { return };
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let mut file = std::fs::File::options().append(true).create(true).open(&list).expect("LOCKSCOPE_SKIPPED is a file");
+    // One call, so that lines of tests that run side by side do not mix.
+    file.write_all(format!("{test}: {reason}\n").as_bytes()).expect("written");
+}
 
 /// A file below testdata/.
 pub(crate) fn testdata(name: &str) -> PathBuf {

@@ -1,4 +1,5 @@
-//! scripts/gdb/lockscope.py in Debian's gdb, in batch mode: on a process that gdb has, and on a core that it has opened.
+//! scripts/ship/gdb/lockscope.py in Debian's gdb, in batch mode: on a process that gdb has, and on a core that it has
+//! opened.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use crate::harness::{Target, compile};
 
 /// What gdb prints when these commands follow the script.
 fn gdb(words: &[&str], commands: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gdb/lockscope.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/ship/gdb/lockscope.py");
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"]).args(words);
     gdb.arg("-ex").arg(format!("source {}", script.display()));

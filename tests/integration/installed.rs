@@ -1,4 +1,5 @@
-//! What scripts/archive has packed: the program runs without anything around it, and man and the shells read what comes with it.
+//! What scripts/release/archive has packed: the program runs without anything around it, and man and the shells read what
+//! comes with it.
 //!
 //! LOCKSCOPE_ARCHIVE is the archive.
 
@@ -67,7 +68,7 @@ fn the_archive_is_whole() {
 #[test]
 fn it_runs_in_an_empty_root() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skip: another root needs root");
+        return crate::harness::skipped!("another root needs root");
     }
     let (_folder, tree) = unpacked();
     for name in ["proc", "dev"] {
@@ -93,7 +94,7 @@ fn man_formats_each_page() {
         .collect();
     assert!(pages.len() > 8, "{pages:?}");
     if run(Command::new("groff").arg("--version")).is_none() {
-        return println!("skip: no groff");
+        return crate::harness::skipped!("no groff");
     }
     for page in pages {
         let text = said(Command::new("groff").args(["-man", "-ww", "-Tutf8", "-P-cbou"]).arg(&page));
@@ -107,7 +108,7 @@ fn man_formats_each_page() {
 fn completes(shell: &str, script: &str, completion: &str) {
     let (folder, tree) = unpacked();
     if run(Command::new(shell).arg("--version")).is_none() {
-        return println!("skip: no {shell}");
+        return crate::harness::skipped!("no {shell}");
     }
     let mut words = Command::new(shell);
     words.args(match shell {

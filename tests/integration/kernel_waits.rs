@@ -81,7 +81,7 @@ fn an_arena_whose_owner_fork_left_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = start("allocates-after-fork", folder.path());
     if target.pids == [0] {
-        return println!("skip: this C library has no _Fork");
+        return crate::harness::skipped!("this C library has no _Fork");
     }
     for look in looks(&target) {
         assert_eq!(look.verdict(), "orphaned-lock", "{}", look.text);
@@ -333,7 +333,7 @@ fn a_process_that_its_control_group_keeps_frozen() {
     let target = converse("server");
     asleep_in(&target, &["232"]);
     let Some(group) = ControlGroup::frozen(target.pid()) else {
-        return println!("skip: no control group can be made here");
+        return crate::harness::skipped!("no control group can be made here");
     };
     wait_until("it is frozen", || {
         let events = std::fs::read_to_string(group.0.join("cgroup.events")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The recipes of scripts/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in the
-//! folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
+//! The recipes of scripts/ship/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in
+//! the folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
 
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +43,7 @@ fn mpirun() {
 #[test]
 fn torchrun() {
     if !tools().join("torchrun").exists() {
-        return println!("not tried: torchrun, scripts/test-tools FOLDER torch installs it");
+        return crate::harness::skipped!("torchrun, scripts/check/test-tools FOLDER torch installs it");
     }
     let script = "import os, sys, time, unittest\nif os.environ['RANK'] == '0':\n    unittest.main('test_locks', argv=sys.argv)\n\
                   time.sleep(100 if 'hang' in sys.argv else 0)\n";
@@ -113,9 +113,9 @@ fn slurm_jobs() {
     std::fs::set_permissions(project.path("rank.sh"), PermissionsExt::from_mode(0o755)).expect("allowed");
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
     if !nix::unistd::geteuid().is_root() {
-        return println!("not tried: Slurm, whose daemons need root");
+        return crate::harness::skipped!("Slurm, whose daemons need root");
     }
-    let Some(daemons) = slurm(&project) else { return println!("not tried: Slurm, which is not on this machine") };
+    let Some(daemons) = slurm(&project) else { return crate::harness::skipped!("Slurm, which is not on this machine") };
     let ask = |words: &[&str]| {
         let mut ask = project.command(words[0]);
         ask.args(&words[1..]).env("SLURM_CONF", project.path("slurm.conf"));
@@ -144,7 +144,7 @@ fn slurm_jobs() {
 fn docker() {
     let project = Project::new(&[]);
     if !outcome(project.command("docker").arg("info")).1.contains("Server Version") {
-        return println!("not tried: Docker, no engine answers");
+        return crate::harness::skipped!("Docker, no engine answers");
     }
     // An image of nothing but the two programs and their libraries.
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
@@ -168,7 +168,7 @@ fn docker() {
 #[test]
 fn no_privilege_is_needed() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("not tried: without privilege, which this test has not anyway");
+        return crate::harness::skipped!("without privilege, which this test has not anyway");
     }
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");
     for (name, from) in [

@@ -162,7 +162,7 @@ fn every_wait_of_every_glibc() {
                 cases.push((Library { name, root: Some(root.clone()) }, programs.to_vec()));
             }
         }
-        None => println!("skip: no root file system with a compiler; see scripts/other-libcs"),
+        None => crate::harness::skipped!("no root file system with a compiler; see scripts/check/other-libcs"),
     }
     for (library, programs) in &cases {
         for program in programs {
@@ -180,7 +180,7 @@ fn every_wait_of_every_glibc() {
 fn every_wait_of_musl() {
     let there = Command::new("musl-gcc").arg("--version").stdout(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        return println!("skip: no musl-gcc");
+        return crate::harness::skipped!("no musl-gcc");
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("waits-musl-{}", std::process::id()));
     let mut cc = Command::new("musl-gcc");

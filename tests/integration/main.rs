@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod advice;
 mod asleep;
 mod bad_input;
 mod browser;
@@ -10,6 +11,7 @@ mod examples;
 mod formats;
 mod harmless;
 mod harness;
+mod hostile;
 mod inside_gdb;
 mod installed;
 mod kernel_waits;
@@ -25,4 +27,5 @@ mod python_locks;
 mod recipes;
 mod run;
 mod run_reports;
+mod test_data;
 mod text_options;

@@ -102,7 +102,7 @@ fn damaged_files_do_no_harm() {
     seeds.push(("a snapshot", std::fs::read(&file).expect("readable")));
     match kernel_cores(target, folder.path()) {
         Ok(cores) => seeds.push(("a core of the kernel's", std::fs::read(&cores[0]).expect("readable"))),
-        Err(why) => println!("skip: mutations of a core of the kernel's: {why}"),
+        Err(why) => crate::harness::skipped!("mutations of a core of the kernel's: {why}"),
     }
     let library = compile("fakecuda/libcuda.c", "libcuda.so.1", &["-shared", "-fPIC"]);
     let mut python = Command::new("python3");

@@ -111,7 +111,7 @@ fn every_hang_has_the_same_verdict_from_every_source() {
             Err(why) => skipped.push(format!("{case} as a core of the kernel's: {why}")),
         }
     }
-    skipped.iter().for_each(|what| println!("skip: {what}"));
+    skipped.iter().for_each(|what| crate::harness::skipped!("{what}"));
     println!("{} of {} kernel cores skipped", skipped.len(), HANGS.len());
 }
 
@@ -150,7 +150,7 @@ fn the_deadlock_of_2019_is_named_after_the_end_on_every_python() {
                 assert_eq!(essence(&look), essence(&live), "Python {version} as a core of the kernel's");
                 assert_eq!(look.cycles(), live.cycles(), "Python {version} as a core of the kernel's");
             }
-            Err(why) => println!("skip: Python {version} as a core of the kernel's: {why}"),
+            Err(why) => crate::harness::skipped!("Python {version} as a core of the kernel's: {why}"),
         }
     }
 }
@@ -194,7 +194,7 @@ fn elsewhere(folder: &Path, snapshot: &Path) -> Option<PathBuf> {
         .expect("unshare runs");
     let errors = String::from_utf8_lossy(&done.stderr);
     if errors.contains("unshare: unshare failed") || errors.contains("Operation not permitted") {
-        println!("skip: replay in an empty root: {}", errors.trim());
+        crate::harness::skipped!("replay in an empty root: {}", errors.trim());
         return None;
     }
     assert!(done.status.code().is_some_and(|code| code < 2), "{errors}");
@@ -275,7 +275,7 @@ fn a_core_without_lock_words_says_which_range_is_missing() {
         std::fs::write(format!("/proc/{pid}/coredump_filter"), "0x11").expect("its own process");
     }
     match kernel_cores(target, folder.path()) {
-        Err(why) => println!("skip: {why}"),
+        Err(why) => crate::harness::skipped!("{why}"),
         Ok(cores) => {
             let look = core(&cores, &[]);
             assert_eq!(look.verdict(), "blocked", "{}", look.text);
@@ -297,7 +297,7 @@ fn the_size_of_a_core_costs_nothing() {
     let live = essence(&attach(&target.pids, &[]));
     let cores = match kernel_cores(target, folder.path()) {
         Ok(cores) => cores,
-        Err(why) => return println!("skip: {why}"),
+        Err(why) => return crate::harness::skipped!("{why}"),
     };
     let mut bytes = std::fs::read(&cores[0]).expect("readable");
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));

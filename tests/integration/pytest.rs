@@ -1,6 +1,6 @@
 //! The Python package: a wheel in fresh environments, and its plugin with pytest alone, with xdist and below `lockscope run`.
 //!
-//! LOCKSCOPE_WHEEL is what scripts/wheel has built, LOCKSCOPE_TEST_TOOLS the folder of pytest and its like.
+//! LOCKSCOPE_WHEEL is what scripts/release/wheel has built, LOCKSCOPE_TEST_TOOLS the folder of pytest and its like.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -272,7 +272,7 @@ fn its_program_needs_no_library_and_no_file() {
         Command::new("file").arg("-L").arg(&program).output().map(|output| output.stdout).unwrap_or_default();
     println!("{}", String::from_utf8_lossy(&described));
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: chroot needs root");
+        return crate::harness::skipped!("chroot needs root");
     }
     let empty = tempfile::tempdir().expect("a folder");
     let oldest = std::env::var("LOCKSCOPE_LIBCS").ok().and_then(|all| all.split(':').next().map(PathBuf::from));

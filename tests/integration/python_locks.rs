@@ -140,7 +140,7 @@ fn every_hang_is_named_from_cores() {
             Ok(cores) => same(&core(&cores, &more), "the kernel's"),
             Err(why) => {
                 skipped += 1;
-                println!("skip: {place} as a core of the kernel's: {why}");
+                crate::harness::skipped!("{place} as a core of the kernel's: {why}");
             }
         }
     }

@@ -1,7 +1,8 @@
-//! The files of scripts/recipes, each with the runner or launcher that it is for: what is healthy passes, what deadlocks fails by
-//! itself, with the deadlock named in the runner's own output and a report in the folder.
+//! The files of scripts/ship/recipes, each with the runner or launcher that it is for: what is healthy passes, what deadlocks
+//! fails by itself, with the deadlock named in the runner's own output and a report in the folder.
 //!
-//! LOCKSCOPE_TEST_TOOLS is the folder that scripts/test-tools has filled. Ranks and containers are in [`crate::launchers`].
+//! LOCKSCOPE_TEST_TOOLS is the folder that scripts/check/test-tools has filled. Ranks and containers are in
+//! [`crate::launchers`].
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -99,7 +100,7 @@ set_tests_properties(slow PROPERTIES TIMEOUT 2 TIMEOUT_SIGNAL_NAME SIGTERM TIMEO
 ";
 
 pub(crate) fn recipe(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/recipes").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/ship/recipes").join(name)
 }
 
 pub(crate) fn tools() -> PathBuf {

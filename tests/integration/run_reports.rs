@@ -77,7 +77,7 @@ fn github_gets_an_annotation_and_a_summary() {
 #[test]
 fn a_full_disk_takes_nothing_from_the_log() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: mounting a small file system needs root");
+        return crate::harness::skipped!("mounting a small file system needs root");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mount = |arguments: &[&str]| Command::new("mount").args(arguments).arg(folder.path()).status();
@@ -102,7 +102,7 @@ fn a_full_disk_takes_nothing_from_the_log() {
 #[test]
 fn what_the_kernel_forbids_is_said_at_once() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: a second user needs root");
+        return crate::harness::skipped!("a second user needs root");
     }
     // A program that its user may run but not read is not dumpable: only CAP_SYS_PTRACE may look.
     let folder = tempfile::tempdir().expect("a folder");

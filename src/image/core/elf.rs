@@ -13,17 +13,19 @@ use object::elf;
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
 use super::error::CoreError;
-use crate::image::Addr;
+use crate::image::{Addr, budget};
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
 /// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be sane.
 const MOST_SEGMENTS: u64 = 1 << 20;
-/// Notes of a process: 3,000 threads make some 10 MiB.
-const LARGEST_NOTES: u64 = 512 << 20;
+/// Notes of a process, all together: 3,000 threads make some 10 MiB, those of a snapshot are as large as itself.
+const LARGEST_NOTES: u64 = 256 << 20;
 /// What is unpacked in memory at most; a larger one is to be unpacked on disk.
-const LARGEST_UNPACKED: u64 = 1 << 30;
+const LARGEST_UNPACKED: u64 = 512 << 20;
+/// What is unpacked at once.
+const PIECE: usize = 8 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The bytes of the file, wherever they are.
@@ -206,30 +208,52 @@ impl CoreFile {
     }
 
     fn read_notes(&mut self, segments: &[Segment]) {
+        let mut left = LARGEST_NOTES;
+        let mut cut = false;
         for segment in segments.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_NOTE) {
             let (offset, size) = (segment.p_offset(LittleEndian), segment.p_filesz(LittleEndian));
-            let present = self.bytes.length().saturating_sub(offset).min(size).min(LARGEST_NOTES);
-            let data = self.bytes.slice(offset, present).unwrap_or_default();
-            let mut whole = present == size;
-            // The kernel says 0 or 4 here, and means 4.
-            let align = if segment.p_align(LittleEndian) == 8 { 8 } else { 4 };
-            let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, &data) else { continue };
-            loop {
-                match notes.next() {
-                    Ok(Some(note)) => self.notes.push(Note {
-                        name: note.name().to_vec(),
-                        kind: note.n_type(LittleEndian).0,
-                        data: note.desc().to_vec(),
-                    }),
-                    Ok(None) => break,
-                    Err(_) => {
-                        whole = false;
-                        break;
-                    }
-                }
+            let present = self.bytes.length().saturating_sub(offset).min(size).min(left);
+            left -= present;
+            cut |= present != size;
+            // The notes themselves are copies of it.
+            if present == 0 || !budget::take(present, || "notes of a core".into()) {
+                cut |= size > 0;
+                continue;
             }
-            if !whole {
-                self.problems.push("its notes are cut: threads and file names may be missing".into());
+            let data = self.bytes.slice(offset, present).unwrap_or_default();
+            let before = self.notes.len();
+            let mut whole = self.read_segment(&data, segment.p_align(LittleEndian));
+            budget::give_back(present);
+            let kept = self.notes.iter().skip(before);
+            let taken: usize = kept.map(|note| size_of::<Note>() + note.name.len() + note.data.len()).sum();
+            if !budget::take(taken as u64, || "notes of a core".into()) {
+                self.notes.truncate(before);
+                whole = false;
+            }
+            cut |= !whole;
+        }
+        if cut {
+            self.problems.push("its notes are cut: threads and file names may be missing".into());
+        }
+    }
+
+    /// The notes of one segment; whether that was all.
+    fn read_segment(&mut self, data: &[u8], align: u64) -> bool {
+        /// A thread has eight, a snapshot few more than its threads.
+        const MOST_NOTES: usize = 1 << 20;
+        // The kernel says 0 or 4 here, and means 4.
+        let align = if align == 8 { 8 } else { 4 };
+        let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, data) else { return true };
+        loop {
+            match notes.next() {
+                Ok(Some(_)) if self.notes.len() >= MOST_NOTES => return false,
+                Ok(Some(note)) => self.notes.push(Note {
+                    name: note.name().to_vec(),
+                    kind: note.n_type(LittleEndian).0,
+                    data: note.desc().to_vec(),
+                }),
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
     }
@@ -296,10 +320,20 @@ fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> 
     let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
     let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;
     let mut bytes = Vec::new();
-    let unpacked = decoder.take(LARGEST_UNPACKED + 1).read_to_end(&mut bytes);
-    if bytes.len() as u64 > LARGEST_UNPACKED {
-        return Err(damaged("it unpacks to more than 1 GiB; unpack it on disk with `zstd -d` first".into()));
-    }
+    let mut decoder = decoder;
+    // A piece at a time, so that the buffer never has twice the room.
+    let unpacked = loop {
+        let fits = bytes.len() as u64 + PIECE as u64 <= LARGEST_UNPACKED && budget::take(PIECE as u64, name);
+        if !fits {
+            let size = LARGEST_UNPACKED >> 20;
+            return Err(damaged(format!("it unpacks to more than {size} MiB; unpack it on disk with `zstd -d` first")));
+        }
+        bytes.reserve_exact(PIECE);
+        match decoder.by_ref().take(PIECE as u64).read_to_end(&mut bytes) {
+            Ok(PIECE) => {}
+            done => break done,
+        }
+    };
     // What could be unpacked of a cut file is looked at like a cut core.
     match unpacked {
         Ok(_) => Ok(bytes),

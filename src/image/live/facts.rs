@@ -10,7 +10,8 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::proc_fs::{self, ProcFs, Stat, Status};
-use crate::image::{Mapping, environment};
+use super::spared::{self, Early};
+use crate::image::{Mapping, Syscall, environment};
 
 /// Shortest time between two samples of CPU time: several scheduler ticks.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -59,6 +60,8 @@ pub(super) struct ThreadFacts {
     pub(super) status: Status,
     /// The kernel function that it sleeps in.
     pub(super) wait_channel: Option<String>,
+    /// The system call that it sleeps in, where that may be one that a stop would cut short.
+    pub(super) call: Option<Syscall>,
     /// CPU time used in an interval.
     pub(super) cpu_used: Option<(u64, u64)>,
     /// How long it has slept.
@@ -69,11 +72,16 @@ impl ThreadFacts {
     /// Ask for those that a stop does not change.
     pub(super) fn read(proc_fs: &ProcFs, pid: i32, tid: i32) -> Self {
         let directory = proc_fs.task(pid, tid);
+        let stat = proc_fs::stat(&directory);
+        let wait_channel = proc_fs::wait_channel(&directory);
+        let sleeps = stat.is_some_and(|stat| stat.state == 'S');
+        let call = Some(&directory).filter(|_| sleeps && spared::is_possible(wait_channel.as_deref()));
         ThreadFacts {
             name: proc_fs::name(&directory).unwrap_or_default(),
-            stat: proc_fs::stat(&directory),
+            stat,
             status: proc_fs::status(&directory).unwrap_or_default(),
-            wait_channel: proc_fs::wait_channel(&directory),
+            wait_channel,
+            call: call.and_then(|directory| proc_fs::system_call(directory)),
             cpu_used: None,
             asleep_ms: None,
         }
@@ -102,6 +110,8 @@ pub(super) struct ProcessFacts {
     pub(super) command_line: Vec<String>,
     /// What it was started with and concerns CUDA.
     pub(super) environment: Vec<(String, String)>,
+    /// What of these is longer than what was read.
+    pub(super) cut: Vec<&'static str>,
     /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
     /// Its map, and how long it took to read.
@@ -113,13 +123,13 @@ pub(super) struct ProcessFacts {
 }
 
 impl ThreadFacts {
-    /// Whether it sleeps in a write that has mostly been done in part: a stop makes it return the number of bytes so
-    /// far, which few programs expect of a blocking descriptor (seen: a write of 1 MB to a pipe returned 65,536).
-    pub(super) fn is_in_a_write(&self) -> bool {
-        // pipe_write is anon_pipe_write since Linux 6.15; sockets: unix, and TCP.
-        const WRITES: [&str; 5] =
-            ["pipe_write", "anon_pipe_write", "fifo_pipe_write", "sock_alloc_send_pskb", "sk_stream_wait_memory"];
-        self.wait_channel.as_deref().is_some_and(|function| WRITES.contains(&function))
+    /// What the call that it sleeps in would return too early if it was woken; `None` if it may be.
+    pub(super) fn spared(&self) -> Option<Early> {
+        match (&self.call, &self.wait_channel) {
+            (Some(call), _) => spared::early(call),
+            (None, Some(function)) => spared::early_by_place(function),
+            (None, None) => None,
+        }
     }
 }
 
@@ -152,15 +162,19 @@ impl ProcessFacts {
             tell_sleeps(proc_fs, pid, &mut threads, released);
         }
         let main = threads.get(&pid);
+        let (command_line, whole_arguments) = proc_fs::command_line(&directory);
+        let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), environment::LARGEST);
+        let cut = [("arguments", whole_arguments), ("environment", whole_environment)];
         Some(ProcessFacts {
             pid,
             living_thread,
             parent: main.and_then(|main| main.stat).map(|stat| stat.parent).filter(|&parent| parent > 0),
             namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
-            command_line: proc_fs::command_line(&directory),
-            environment: environment::relevant(&std::fs::read(directory.join("environ")).unwrap_or_default()),
-            auxiliary: std::fs::read(directory.join("auxv")).unwrap_or_default(),
+            command_line,
+            environment: environment::relevant(&strings),
+            cut: cut.into_iter().filter(|(_, whole)| !whole).map(|(what, _)| what).collect(),
+            auxiliary: proc_fs::beginning(&directory.join("auxv"), 64 << 10).0,
             mappings,
             map_time,
             threads,

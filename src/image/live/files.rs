@@ -1,10 +1,11 @@
 //! The files that a live process maps, and the debug files that belong to them.
 //!
-//! In: mappings, build-ids and names. Out: [`FileBytes`], kept by device and inode. The target's own view of the file
-//! system comes first, lockscope's second. Only regular files are opened, and nothing in them is interpreted here.
+//! In: mappings, build-ids and names. Out: [`FileBytes`], kept by device and inode. Paths come from the target, and are followed in
+//! its own root only, never on the host: a link in a container would else open whatever it names here. Only regular files are
+//! opened, and nothing in them is interpreted.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
@@ -23,16 +24,10 @@ impl LiveFiles {
         LiveFiles { directory, disk: Disk::default() }
     }
 
-    /// A path of the target's, as lockscope can open it.
-    fn in_target(&self, path: &str) -> PathBuf {
-        self.directory.join("root").join(path.trim_start_matches('/'))
+    /// Open a path of the target's.
+    fn open(&self, path: &str, is_it: impl Fn(&std::fs::Metadata) -> bool) -> Option<FileBytes> {
+        self.disk.open_inside(&self.directory.join("root"), path, is_it)
     }
-}
-
-/// The device number as maps prints it.
-fn device(metadata: &std::fs::Metadata) -> (i32, i32) {
-    let number = metadata.dev();
-    (nix::sys::stat::major(number) as i32, nix::sys::stat::minor(number) as i32)
 }
 
 impl Files for LiveFiles {
@@ -46,18 +41,13 @@ impl Files for LiveFiles {
         let same_inode = |metadata: &std::fs::Metadata| metadata.ino() == mapping.inode;
         self.disk
             .open(&self.directory.join(link), |_| true)
-            // Some file systems (btrfs, overlayfs) show one device in maps and another in stat; path and inode in the
-            // target's own root are enough there, while on the host another file may have the same inode number.
-            .or_else(|| self.disk.open(&self.in_target(path), same_inode))
-            .or_else(|| {
-                self.disk.open(Path::new(path), |metadata| same_inode(metadata) && device(metadata) == mapping.device)
-            })
+            // Some file systems (btrfs, overlayfs) show one device in maps and another in stat: path and inode in the target's own
+            // root are enough.
+            .or_else(|| self.open(path, same_inode))
     }
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
-        let candidates = disk::debug_files(build_id, link, module_path);
-        let in_target = candidates.iter().find_map(|path| self.disk.open(&self.in_target(path), |_| true));
-        in_target.or_else(|| candidates.iter().find_map(|path| self.disk.open(Path::new(path), |_| true)))
+        disk::debug_files(build_id, link, module_path).iter().find_map(|path| self.open(path, |_| true))
     }
 }
 

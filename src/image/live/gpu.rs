@@ -2,10 +2,12 @@
 //!
 //! In: nothing. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
 //! nvidia-smi is asked as a program, since its library may not be loaded here and the program is there wherever a driver
-//! is.
+//! is. It is looked for in fixed folders and must be root's: PATH may be whoever's who started lockscope as root.
 
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,14 @@ use crate::image::gpu::{DEVICES, GpuUse, PROCESSES};
 
 /// Measured: 30 ms with the driver loaded; without persistence mode it loads the driver first, which takes seconds.
 const LIMIT: Duration = Duration::from_millis(1000);
+/// Where distributions, NVIDIA's container toolkit, WSL and NixOS put it.
+const PLACES: [&str; 5] = [
+    "/usr/bin/nvidia-smi",
+    "/usr/local/bin/nvidia-smi",
+    "/usr/local/nvidia/bin/nvidia-smi",
+    "/usr/lib/wsl/lib/nvidia-smi",
+    "/run/current-system/sw/bin/nvidia-smi",
+];
 /// More than the answer for the largest machine.
 const LONGEST_ANSWER: usize = 1 << 20;
 
@@ -38,7 +48,19 @@ fn missing(why: String) -> GpuUse {
 }
 
 fn start(question: &[&str]) -> std::io::Result<Child> {
-    Command::new("nvidia-smi").args(question).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    let program = PLACES.iter().map(Path::new).find(|path| is_roots(path)).ok_or(std::io::ErrorKind::NotFound)?;
+    let mut command = Command::new(program);
+    // Nothing of the environment either: it can name libraries to load.
+    command.args(question).env_clear().env("PATH", "/usr/bin:/bin");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+}
+
+/// Whether a program, and each folder on the way to it, belongs to root, and nobody else may write to any of them.
+fn is_roots(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let is_roots = |metadata: &std::fs::Metadata| metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    path.metadata().is_ok_and(|metadata| metadata.is_file())
+        && path.ancestors().all(|part| part.metadata().is_ok_and(|metadata| is_roots(&metadata)))
 }
 
 /// What it writes until it ends; `None` when that takes too long or goes wrong.

@@ -1,29 +1,19 @@
 //! The memory of a live process: what was copied under the stop first, the running process for the rest.
 //!
-//! In: copied ranges, the process's map, a source of bytes. Out: [`Memory`], and the pages of changeable memory that
+//! In: copied ranges, the process's map, a source of pages. Out: [`Memory`], and the pages of changeable memory that
 //! were read after the release, so that the next look copies them under its stop. It never reads device memory, and
 //! it promises one instant only for what was copied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::errno::Errno;
-
-use super::proc_fs::ProcFs;
-use super::sys::{self, Span};
+use super::sys::Span;
 use crate::image::{Addr, Fault, Mapping, Memory};
 
 /// Page size of x86-64.
-pub(super) const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = super::copying::PAGE as u64;
 /// Reads after the release are done, and kept, in blocks of this size.
 const BLOCK: u64 = 16 * 1024;
-/// Most bytes of one call under the stop: between two calls the clock is looked at.
-const BYTES_PER_CALL: usize = 4 << 20;
-/// Most pages that may fault in one copy, so that a strange map cannot make it endless.
-const MAX_FAULTS: usize = 4096;
 
 /// Why a source gave no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,65 +24,10 @@ pub(super) enum SourceError {
     Refused,
 }
 
-/// Where a process's bytes come from; a seam for tests.
+/// Where a running process's bytes come from; a seam for tests.
 pub(super) trait Source: Send + Sync + std::fmt::Debug {
-    /// Read the spans, one after the other, into `buffer`; the number of bytes before the first that faults.
-    fn read(&self, spans: &[Span], buffer: &mut [u8]) -> Result<usize, SourceError>;
-}
-
-/// A running process.
-#[derive(Debug)]
-pub(super) struct Running {
-    proc_fs: ProcFs,
-    pid: i32,
-    /// A thread that lives: a main thread that has exited has no memory.
-    task: Mutex<i32>,
-    file: OnceLock<Option<File>>,
-}
-
-impl Running {
-    /// The process `pid`, by its living thread `task`.
-    pub(super) fn new(proc_fs: ProcFs, pid: i32, task: i32) -> Self {
-        Running { proc_fs, pid, task: Mutex::new(task), file: OnceLock::new() }
-    }
-
-    /// The slow way, for sandboxes that refuse process_vm_readv.
-    fn read_file(&self, task: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let file = self.file.get_or_init(|| File::open(self.proc_fs.process(task).join("mem")).ok());
-        let file = file.as_ref().ok_or(SourceError::Refused)?;
-        let mut done = 0;
-        for span in spans {
-            let Some(part) = buffer.get_mut(done..done + span.length) else { break };
-            let mut got = 0;
-            while got < part.len() {
-                match file.read_at(&mut part[got..], span.start + got as u64) {
-                    Ok(count) if count > 0 => got += count,
-                    _ => return Ok(done + got),
-                }
-            }
-            done += got;
-        }
-        Ok(done)
-    }
-}
-
-impl Source for Running {
-    fn read(&self, spans: &[Span], buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let mut task = *locked(&self.task);
-        let mut result = sys::read_spans(task, spans, buffer);
-        if result == Err(Errno::ESRCH) {
-            // That thread has exited: another one may live.
-            task = self.proc_fs.living_thread(self.pid).ok_or(SourceError::Gone)?;
-            *locked(&self.task) = task;
-            result = sys::read_spans(task, spans, buffer);
-        }
-        match result {
-            Ok(count) => Ok(count),
-            Err(Errno::EFAULT) => Ok(0),
-            Err(Errno::ESRCH) => Err(SourceError::Gone),
-            Err(_) => self.read_file(task, spans, buffer),
-        }
-    }
+    /// The pages of a span of a mapping that can be read.
+    fn read(&self, mapping: &Mapping, span: Span) -> Result<Pages, SourceError>;
 }
 
 /// Ranges of memory copied at one time, page-aligned and apart from each other.
@@ -102,87 +37,26 @@ pub(super) struct Copied {
 }
 
 impl Copied {
+    /// Of ranges by their first address.
+    pub(super) fn new(ranges: BTreeMap<u64, Vec<u8>>) -> Copied {
+        Copied { ranges: ranges.into_iter().collect() }
+    }
+
     /// The bytes held from `address` on.
     fn at(&self, address: u64) -> Option<&[u8]> {
         let after = self.ranges.partition_point(|(start, _)| *start <= address);
         let (start, bytes) = self.ranges[..after].last()?;
         bytes.get(usize::try_from(address - start).ok()?..).filter(|bytes| !bytes.is_empty())
     }
+}
 
-    #[cfg(test)]
-    fn size(&self) -> usize {
-        self.ranges.iter().map(|(_, bytes)| bytes.len()).sum()
-    }
-
-    /// Copy `spans` that are not held yet, until `deadline`; the number of bytes that did not fit in the time.
-    pub(super) fn copy(&mut self, source: &dyn Source, spans: &[Span], deadline: Instant) -> u64 {
-        let mut queue: Vec<Span> = spans.iter().flat_map(|&span| self.missing(span)).collect();
-        queue.reverse();
-        let mut faults = 0;
-        let mut fresh = Vec::new();
-        while !queue.is_empty() && faults < MAX_FAULTS && Instant::now() < deadline {
-            let mut batch = Vec::new();
-            let mut size = 0;
-            while let Some(span) = queue.last().copied().filter(|_| batch.len() < sys::SPANS_PER_CALL) {
-                let room = BYTES_PER_CALL - size;
-                if room < PAGE as usize {
-                    break;
-                }
-                let length = span.length.min(room / PAGE as usize * PAGE as usize);
-                queue.pop();
-                if length < span.length {
-                    queue.push(Span { start: span.start + length as u64, length: span.length - length });
-                }
-                batch.push(Span { start: span.start, length });
-                size += length;
-            }
-            let mut buffer = vec![0; size];
-            let Ok(read) = source.read(&batch, &mut buffer) else { break };
-            let mut left = read.min(size);
-            let mut bytes = buffer.as_slice();
-            for (index, span) in batch.iter().enumerate() {
-                let (part, rest) = bytes.split_at(span.length);
-                bytes = rest;
-                if left >= span.length {
-                    left -= span.length;
-                    fresh.push((span.start, part.to_vec()));
-                    continue;
-                }
-                // This element faults: keep its whole pages before, and go on behind the page that faults.
-                let kept = left / PAGE as usize * PAGE as usize;
-                if kept > 0 {
-                    fresh.push((span.start, part[..kept].to_vec()));
-                }
-                faults += 1;
-                queue.extend(batch[index + 1..].iter().rev());
-                let beyond = kept + PAGE as usize;
-                if beyond < span.length {
-                    queue.push(Span { start: span.start + beyond as u64, length: span.length - beyond });
-                }
-                break;
-            }
-        }
-        self.ranges.append(&mut fresh);
-        self.ranges.sort_unstable_by_key(|(start, _)| *start);
-        queue.iter().map(|span| span.length as u64).sum()
-    }
-
-    /// The parts of a span that are not held.
-    fn missing(&self, span: Span) -> Vec<Span> {
-        let mut parts = Vec::new();
-        let (mut at, end) = (span.start, span.start.saturating_add(span.length as u64));
-        while at < end {
-            if let Some(held) = self.at(at) {
-                at += held.len() as u64;
-                continue;
-            }
-            let after = self.ranges.partition_point(|(start, _)| *start <= at);
-            let next = self.ranges.get(after).map_or(end, |(start, _)| (*start).min(end));
-            parts.push(Span { start: at, length: (next - at) as usize });
-            at = next;
-        }
-        parts
-    }
+/// Ranges of bytes as single pages.
+pub(super) fn whole_pages(ranges: BTreeMap<u64, Vec<u8>>) -> Pages {
+    let pages = |(start, bytes): (u64, Vec<u8>)| {
+        let page = |(index, page): (u64, &[u8])| (start + index * PAGE, page.to_vec());
+        (0..).zip(bytes.chunks_exact(PAGE as usize)).map(page).collect::<Vec<_>>()
+    };
+    ranges.into_iter().flat_map(pages).collect()
 }
 
 /// Widen ranges `[start, end)` to pages, sort them, join those that touch.
@@ -219,7 +93,7 @@ pub(super) fn is_changeable(mapping: &Mapping) -> bool {
 }
 
 /// Pages by their address.
-type Pages = BTreeMap<u64, Vec<u8>>;
+pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
 
 /// [`Memory`] of a live process.
 #[derive(Debug)]
@@ -258,7 +132,8 @@ impl LiveMemory {
             match known {
                 Some(block) => block,
                 None => {
-                    let block = Arc::new(self.read_block(start, end).map_err(|error| match error {
+                    let span = Span { start, length: (end - start) as usize };
+                    let block = Arc::new(self.source.read(mapping, span).map_err(|error| match error {
                         SourceError::Gone => Fault::Gone(Addr(address)),
                         SourceError::Refused => Fault::Denied(Addr(address)),
                     })?);
@@ -276,23 +151,6 @@ impl LiveMemory {
             locked(&self.late).insert(page);
         }
         Ok(fill(buffer, bytes))
-    }
-
-    /// The pages of a block that can be read.
-    fn read_block(&self, start: u64, end: u64) -> Result<Pages, SourceError> {
-        let mut pages = BTreeMap::new();
-        let mut at = start;
-        while at < end {
-            let mut buffer = vec![0; (end - at) as usize];
-            let read = self.source.read(&[Span { start: at, length: buffer.len() }], &mut buffer)?;
-            let whole = read.min(buffer.len()) / PAGE as usize * PAGE as usize;
-            for (index, page) in buffer[..whole].chunks(PAGE as usize).enumerate() {
-                pages.insert(at + index as u64 * PAGE, page.to_vec());
-            }
-            // Behind a page that faults there may be others: files shorter than their mapping, poisoned pages.
-            at += whole as u64 + PAGE;
-        }
-        Ok(pages)
     }
 }
 
@@ -323,14 +181,12 @@ fn fill(buffer: &mut [u8], bytes: &[u8]) -> usize {
 }
 
 /// Lock, also after a panic elsewhere: the maps behind these locks are whole between any two statements.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::image::MemoryExt;
 
@@ -342,23 +198,14 @@ mod tests {
     }
 
     impl Source for Fake {
-        fn read(&self, spans: &[Span], buffer: &mut [u8]) -> Result<usize, SourceError> {
+        fn read(&self, _: &Mapping, span: Span) -> Result<Pages, SourceError> {
             if self.gone {
                 return Err(SourceError::Gone);
             }
             *locked(&self.calls) += 1;
-            let mut done = 0;
-            for span in spans {
-                for offset in 0..span.length as u64 {
-                    let page = (span.start + offset) >> 12;
-                    if ![0x10, 0x11, 0x13].contains(&page) {
-                        return Ok(done);
-                    }
-                    buffer[done] = page as u8;
-                    done += 1;
-                }
-            }
-            Ok(done)
+            let numbers = (span.start >> 12)..((span.start + span.length as u64) >> 12);
+            let present = numbers.filter(|number| [0x10, 0x11, 0x13].contains(number));
+            Ok(present.map(|number| (number << 12, vec![number as u8; 0x1000])).collect())
         }
     }
 
@@ -378,15 +225,10 @@ mod tests {
         }
     }
 
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
-
     #[test]
     fn layers_and_late_pages() {
         let source = Arc::new(Fake::default());
-        let mut copied = Copied::default();
-        assert_eq!(copied.copy(&*source, &[Span { start: 0x10000, length: 0x1000 }], soon()), 0);
+        let copied = Copied::new(BTreeMap::from([(0x10000, vec![0x10; 0x1000])]));
         let maps = vec![mapping(0x10000, 0x12000, true, None), mapping(0x13000, 0x14000, false, Some("/lib/x"))];
         let memory = LiveMemory::new(source.clone(), maps, copied);
         assert_eq!(memory.u8(Addr(0x10ffe)), Ok(0x10));
@@ -417,29 +259,6 @@ mod tests {
         assert_eq!(memory.u8(Addr(0x13000)), Ok(0x13), "behind the page that faults");
         let gone = LiveMemory::new(Arc::new(Fake { gone: true, ..Fake::default() }), maps, Copied::default());
         assert_eq!(gone.u8(Addr(0x13000)), Err(Fault::Gone(Addr(0x13000))));
-    }
-
-    #[test]
-    fn one_fault_does_not_lose_the_other_spans() {
-        let mut copied = Copied::default();
-        let spans = [
-            Span { start: 0xf000, length: 0x1000 },
-            Span { start: 0x10000, length: 0x4000 },
-            Span { start: 0x20000, length: 0x1000 },
-            Span { start: 0x13000, length: 0x1000 },
-        ];
-        assert_eq!(copied.copy(&Fake::default(), &spans[..3], soon()), 0);
-        assert_eq!(copied.size(), 0x3000);
-        assert_eq!(copied.at(0x13001).map(|bytes| bytes[0]), Some(0x13));
-        copied.copy(&Fake::default(), &spans, soon());
-        assert_eq!(copied.size(), 0x3000, "nothing twice");
-    }
-
-    #[test]
-    fn what_does_not_fit_in_the_time_is_told() {
-        let mut copied = Copied::default();
-        let past = Instant::now();
-        assert_eq!(copied.copy(&Fake::default(), &[Span { start: 0x10000, length: 0x2000 }], past), 0x2000);
     }
 
     #[test]

@@ -5,20 +5,27 @@
 //! before this returns; nothing here unwinds or decodes.
 //!
 //! Order of a look: what a stop would change is read first (`facts`), then the stop (`stop`), the copies under it
-//! (`plan`, `memory`), the release; then the image is put together.
+//! (`plan`, `copier`), the release; then the image is put together. Memory is never read by lockscope itself but by a process
+//! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
+//! (`late`, `memory`) has a limit of time for each page.
 
 mod asleep;
+mod copier;
+mod copying;
+mod denial;
 mod descriptors;
 mod error;
 mod facts;
 mod files;
 mod frozen;
 pub(crate) mod gpu;
+mod late;
 mod memory;
 mod open;
 mod plan;
 mod proc_fs;
 mod sockets;
+mod spared;
 mod stop;
 pub(crate) mod sys;
 #[cfg(test)]
@@ -26,6 +33,7 @@ mod tests;
 mod unstopped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,13 +42,17 @@ use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 
 use asleep::{Reading, SleepReader, Sleeper};
+use copier::{Copier, Copies, Wanted};
 pub use error::AttachError;
 use facts::{CpuSample, ProcessFacts, ThreadFacts};
 use files::LiveFiles;
-use memory::{Copied, LiveMemory, Running, Source};
+use late::{Late, LateProcess, Silent};
+use memory::{Copied, LiveMemory};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::parse_maps;
-use stop::{Outcome, ProcessStop, StopError};
+use spared::Early;
+use stop::{Outcome, ProcessStop, StopError, Which};
+use sys::Span;
 
 use super::come_from_one;
 use super::gpu::uses_cuda;
@@ -103,26 +115,41 @@ pub struct LiveTarget {
     released: Option<Instant>,
     /// The system calls of the looks before, by thread.
     calls: HashMap<i32, Syscall>,
+    /// File systems and mappings whose pages did not come.
+    silent: Arc<Silent>,
     /// Reads threads that sleep, where nothing may be stopped.
     sleepers: Option<SleepReader>,
     /// Some thread moved while the last look was taken without a stop.
     moved: bool,
 }
 
+/// What the work under the stop needs.
+#[derive(Debug)]
+struct Inputs {
+    proc_fs: ProcFs,
+    facts: Vec<ProcessFacts>,
+    /// Pages that looks before wanted, of each process.
+    wanted: Vec<BTreeSet<u64>>,
+}
+
 /// What was taken of one process under the stop.
 #[derive(Debug, Default)]
 struct Taken {
+    /// A thread of it that lives.
+    living: i32,
     /// The map, where it changed since it was read first.
     mappings: Option<Vec<Mapping>>,
-    copied: Copied,
-    /// Bytes that did not fit in the pause.
-    left_out: u64,
     /// System calls of threads that did not stop.
     calls: BTreeMap<i32, Syscall>,
 }
 
-/// The same of each process, with the source of the rest of its memory.
-type TakenOfAll = Vec<(Taken, Arc<Running>)>;
+/// The same of each process, and the copies, which the copier still has.
+#[derive(Debug)]
+struct TakenOfAll {
+    processes: Vec<Taken>,
+    copies: Copies,
+    copier: Copier,
+}
 
 impl LiveTarget {
     /// Check that the processes can be looked at, and take the first sample of their CPU time. Nothing is stopped.
@@ -174,6 +201,7 @@ impl LiveTarget {
             calls: HashMap::new(),
             sleepers,
             moved: false,
+            silent: Arc::default(),
         })
     }
 
@@ -188,9 +216,8 @@ impl LiveTarget {
         let mut refused = 0;
         loop {
             let facts = self.read_facts()?;
-            let taken = if self.sleepers.is_some() { self.take_unstopped(&facts) } else { self.stop_and_take(&facts) };
-            match taken {
-                Ok(stopped) => return self.image(facts, stopped),
+            match self.stop_and_take(facts)? {
+                Ok((facts, stopped)) => return self.image(facts, stopped),
                 Err(StopError::Executed(pid)) => {
                     executed += 1;
                     if executed == EXEC_ATTEMPTS {
@@ -204,6 +231,7 @@ impl LiveTarget {
                 Err(StopError::Denied(_, Errno::EPERM)) if refused < REFUSALS => refused += 1,
                 // Each time one process fewer is left, so that this ends.
                 Err(StopError::Denied(pid, errno)) => self.drop_target(pid, self.refusal(pid, errno))?,
+                Err(StopError::NoAnswer(pid)) => return Err(AttachError::NoAnswer { pid }),
                 Err(StopError::Tracer(source)) => {
                     return Err(AttachError::System { action: "start a thread to trace with", source });
                 }
@@ -220,6 +248,11 @@ impl LiveTarget {
     /// Whether all that analysis read of the last look was of one instant.
     pub fn is_of_one_instant(&self) -> bool {
         self.late_reads() == 0 && !self.moved
+    }
+
+    /// What analysis could not read after the release of this look and those before, and why.
+    pub fn late_gaps(&self) -> Vec<Gap> {
+        self.silent.gaps()
     }
 
     /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
@@ -266,53 +299,106 @@ impl LiveTarget {
         open::traced(&self.proc_fs, pid).unwrap_or_else(|| open::denied(&self.proc_fs, pid))
     }
 
-    fn stop_and_take(&mut self, facts: &[ProcessFacts]) -> Result<stop::Stopped<TakenOfAll>, StopError> {
-        let pids: Vec<i32> = facts.iter().map(|facts| facts.pid).collect();
-        let (proc_fs, targets) = (&self.proc_fs, &self.targets);
-        let work = |stops: &[ProcessStop], deadline: Instant| take_all(proc_fs, facts, targets, stops, deadline);
+    /// Stop, copy, release; the facts are given back. The outer error is lockscope's own.
+    #[expect(clippy::type_complexity, reason = "one caller, which takes it apart at once")]
+    fn stop_and_take(
+        &mut self,
+        facts: Vec<ProcessFacts>,
+    ) -> Result<Result<(Vec<ProcessFacts>, stop::Stopped<TakenOfAll>), StopError>, AttachError> {
         let threads = facts.iter().flat_map(|facts| &facts.threads);
-        let max_pause = self.max_pause.unwrap_or_else(|| usual_pause(threads.clone().count()));
-        let spared = threads.filter(|(_, facts)| facts.is_in_a_write()).map(|(&tid, _)| tid).collect();
-        let stopped = stop::joint_stop(proc_fs, &pids, &spared, max_pause, work);
-        self.released = Some(Instant::now());
-        let stop::Stopped { result, processes, pause } = stopped?;
-        Ok(stop::Stopped { result: result?, processes, pause })
+        let count = threads.clone().count();
+        let which = Which {
+            pids: facts.iter().map(|facts| facts.pid).collect(),
+            spared: threads.filter(|(_, facts)| facts.spared().is_some()).map(|(&tid, _)| tid).collect(),
+            max_pause: self.max_pause.unwrap_or_else(|| usual_pause(count)),
+        };
+        let wanted: Vec<BTreeSet<u64>> = facts
+            .iter()
+            .map(|facts| self.targets.iter().find(|target| target.pid == facts.pid))
+            .map(|target| target.map(|target| target.wanted.clone()).unwrap_or_default())
+            .collect();
+        let tasks: Vec<i32> = facts.iter().map(|facts| facts.living_thread).collect();
+        let pages = pages_needed(&facts, &wanted);
+        // Before the stop: to start a process takes time, and may fail.
+        let copier = Copier::start(&self.proc_fs, pages, &tasks)
+            .map_err(|source| AttachError::System { action: "start a process to copy memory with", source })?;
+        let inputs = Arc::new(Inputs { proc_fs: self.proc_fs.clone(), facts, wanted });
+        let stopped = if self.sleepers.is_some() {
+            let taken = self.take_asleep(&inputs, copier);
+            taken.map(|stop::Stopped { result, processes, pause }| stop::Stopped {
+                result: Ok(result),
+                processes,
+                pause,
+            })
+        } else {
+            let shared = Arc::clone(&inputs);
+            let work = move |stops: &[ProcessStop], deadline: Instant| take_all(&shared, copier, stops, deadline);
+            let stopped = stop::joint_stop(&self.proc_fs, which, work);
+            self.released = Some(Instant::now());
+            stopped
+        };
+        let stop::Stopped { result, processes, pause } = match stopped {
+            Ok(stopped) => stopped,
+            Err(error) => return Ok(Err(error)),
+        };
+        let facts = Arc::try_unwrap(inputs).map(|inputs| inputs.facts);
+        match (result, facts) {
+            (Err(error), _) => Ok(Err(error)),
+            (Ok(result), Ok(facts)) => Ok(Ok((facts, stop::Stopped { result, processes, pause }))),
+            // The tracer has told its outcome after the work, which had the other reference.
+            (Ok(_), Err(_)) => Ok(Err(StopError::Tracer(io::Error::other("the tracer thread failed")))),
+        }
     }
 
     /// Read the threads that sleep, copy, and believe of it what they slept through.
-    fn take_unstopped(&mut self, facts: &[ProcessFacts]) -> Result<stop::Stopped<TakenOfAll>, StopError> {
-        let pids: Vec<i32> = facts.iter().map(|facts| facts.pid).collect();
-        let (proc_fs, targets) = (&self.proc_fs, &self.targets);
+    fn take_asleep(&mut self, inputs: &Inputs, copier: Copier) -> Result<stop::Stopped<TakenOfAll>, StopError> {
+        let pids: Vec<i32> = inputs.facts.iter().map(|facts| facts.pid).collect();
+        let proc_fs = &self.proc_fs;
         let mut read = || self.sleepers.as_mut().map(|sleepers| sleepers.read(&pids)).unwrap_or_default();
         let tids = |pid: i32| proc_fs.threads(pid).unwrap_or_default();
+        let mut copier = Some(copier);
         let mut attempt = 0;
-        loop {
+        while let Some(unused) = copier.take() {
             attempt += 1;
             let before: Reading = read();
             let mut processes: Vec<ProcessStop> =
                 pids.iter().map(|&pid| unstopped::outcomes(&tids(pid), &before)).collect();
-            let result = take_all(proc_fs, facts, targets, &processes, Instant::now() + UNSTOPPED_TIME)?;
+            let result = take_all(inputs, unused, &processes, Instant::now() + UNSTOPPED_TIME)?;
             let after: Reading = read();
-            let mut only_awake = true;
+            // Those that ran from the start will run the next time too.
+            let mut sleepers_moved = false;
             self.moved = false;
             for (outcomes, &pid) in processes.iter_mut().zip(&pids) {
                 let moved = unstopped::moved(outcomes, &tids(pid), &before, &after);
                 self.moved |= !moved.is_empty();
-                only_awake &= moved.iter().all(|tid| matches!(outcomes.get(tid), Some(Outcome::Awake { .. })));
+                sleepers_moved |= moved.iter().any(|tid| !matches!(outcomes.get(tid), Some(Outcome::Awake { .. })));
                 unstopped::take_back(outcomes, &moved, &after);
             }
-            // Those that ran from the start will run the next time too.
-            if only_awake || attempt == UNSTOPPED_ATTEMPTS {
+            if !sleepers_moved || attempt == UNSTOPPED_ATTEMPTS {
                 return Ok(stop::Stopped { result, processes, pause: Duration::ZERO });
             }
+            copier = Some(result.copier);
         }
+        Err(StopError::Tracer(io::Error::other("no copier was left")))
     }
 
     /// Put the image together; everything runs again.
     fn image(&mut self, facts: Vec<ProcessFacts>, stopped: stop::Stopped<TakenOfAll>) -> Result<Image, AttachError> {
         let mut image =
             Image { pause_us: u64::try_from(stopped.pause.as_micros()).unwrap_or(u64::MAX), ..Image::default() };
-        for ((facts, outcomes), (mut taken, source)) in facts.into_iter().zip(&stopped.processes).zip(stopped.result) {
+        let TakenOfAll { processes: all_taken, copies, copier } = stopped.result;
+        let mut copied: Vec<Copied> =
+            (0..all_taken.len()).map(|position| Copied::new(copier.ranges(&copies, position))).collect();
+        let tasks = all_taken.iter().map(|taken| taken.living).collect();
+        let late = Arc::new(Late::new(self.proc_fs.clone(), tasks, copier, Arc::clone(&self.silent)));
+        if copies.unfit > 0 {
+            image.gaps.push(Gap::new(
+                format!("{} KiB of the memory at the stop", copies.unfit / 1024),
+                "lockscope could not have the memory to copy it to; it is read after the release",
+            ));
+        }
+        let parts = facts.into_iter().zip(&stopped.processes).zip(all_taken).enumerate();
+        for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;
             let threads: Vec<ThreadImage> = outcomes
                 .iter()
@@ -322,9 +408,10 @@ impl LiveTarget {
                 self.drop_target(pid, AttachError::Ended { pid })?;
                 continue;
             }
-            if taken.left_out > 0 {
+            let left_out = copies.not_reached(position);
+            if left_out > 0 {
                 image.gaps.push(Gap::new(
-                    format!("{} KiB of the memory of process {pid} at the stop", taken.left_out / 1024),
+                    format!("{} KiB of the memory of process {pid} at the stop", left_out / 1024),
                     "it did not fit in the pause limit and is read after the release; raise --max-pause",
                 ));
             }
@@ -340,8 +427,16 @@ impl LiveTarget {
                     format!("/proc does not tell them, so that some stacks may end early: {why}"),
                 ));
             }
+            image.gaps.extend(facts.cut.iter().map(|what| {
+                Gap::new(
+                    format!("a part of the {what} of process {pid}"),
+                    "there is more of it than any program is started with, and only the beginning was read",
+                )
+            }));
             let mappings = taken.mappings.take().unwrap_or(facts.mappings);
-            let memory = Arc::new(LiveMemory::new(source, mappings.clone(), taken.copied));
+            let source = Arc::new(LateProcess::new(Arc::clone(&late), pid, position));
+            let copied = copied.get_mut(position).map(std::mem::take).unwrap_or_default();
+            let memory = Arc::new(LiveMemory::new(source, mappings.clone(), copied));
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
                 target.memory = Some(Arc::clone(&memory));
             }
@@ -379,7 +474,7 @@ pub fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
     // Whoever may read the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself.
     let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-    if !denied && !open::is_filtered() {
+    if !denied && !denial::is_filtered() {
         return Ok(());
     }
     Err(open::denied(&proc_fs, pid))
@@ -427,25 +522,32 @@ fn process_gap(pid: i32, error: &AttachError) -> Gap {
     Gap::new(format!("process {pid}"), error.to_string())
 }
 
-/// Everything that is done under the stop.
+/// Room for what may have to be copied under the stop, in pages; only what is used takes memory.
+fn pages_needed(facts: &[ProcessFacts], wanted: &[BTreeSet<u64>]) -> usize {
+    /// For maps, and what else is copied beside the threads.
+    const SPARE: usize = 1024;
+    let threads: usize = facts.iter().map(|facts| plan::most_pages(facts.threads.len())).sum();
+    threads + wanted.iter().map(BTreeSet::len).sum::<usize>() + SPARE
+}
+
+/// Everything that is done under the stop. No memory is read here: that is the copier's.
 fn take_all(
-    proc_fs: &ProcFs,
-    facts: &[ProcessFacts],
-    targets: &[Target],
+    inputs: &Inputs,
+    mut copier: Copier,
     stops: &[ProcessStop],
     deadline: Instant,
 ) -> Result<TakenOfAll, StopError> {
-    let mut all = Vec::with_capacity(facts.len());
-    // Stacks of all processes first, then what earlier looks missed.
-    for (facts, outcomes) in facts.iter().zip(stops) {
+    let proc_fs = &inputs.proc_fs;
+    let mut processes = Vec::with_capacity(inputs.facts.len());
+    let mut stacks: Vec<Vec<Span>> = Vec::with_capacity(inputs.facts.len());
+    for (facts, outcomes) in inputs.facts.iter().zip(stops) {
         let living = outcomes.iter().find(|(_, outcome)| !matches!(outcome, Outcome::Ended));
         let living = living.map_or(facts.living_thread, |(&tid, _)| tid);
         // An exec that was over before the first interrupt has raised no event.
         if proc_fs::program(&proc_fs.process(living)) != facts.program {
             return Err(StopError::Executed(facts.pid));
         }
-        let source = Arc::new(Running::new(proc_fs.clone(), facts.pid, living));
-        let mut taken = Taken::default();
+        let mut taken = Taken { living, ..Taken::default() };
         let mut stopped = Vec::new();
         for (&tid, outcome) in outcomes {
             match outcome {
@@ -465,20 +567,29 @@ fn take_all(
         let time_left = deadline.saturating_duration_since(Instant::now());
         let all_stopped = !outcomes.values().any(|outcome| matches!(outcome, Outcome::NotStopped { .. }));
         if all_stopped && facts.map_time * 4 < time_left {
-            taken.mappings = proc_fs::mappings(&proc_fs.process(living)).ok().filter(|now| *now != facts.mappings);
+            let text = copier.maps(living, deadline);
+            let now = text.map(|bytes| parse_maps(&bytes));
+            taken.mappings = now.filter(|now| *now != facts.mappings);
         }
         let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
         let blocked: Vec<Syscall> = taken.calls.values().copied().collect();
-        let spans = plan::of_threads(mappings, &stopped, &blocked);
-        taken.left_out = taken.copied.copy(&*source as &dyn Source, &spans, deadline);
-        all.push((taken, source));
+        stacks.push(plan::of_threads(mappings, &stopped, &blocked));
+        processes.push(taken);
     }
-    for (((taken, source), facts), target) in all.iter_mut().zip(facts).zip(targets) {
+    // Stacks of all processes first, then what earlier looks missed. Pages that are not in memory are not asked for: they might
+    // be served by the target itself, which stands still, or not at all.
+    let wanted = |process: usize, tid: i32, span: Span| Wanted { tid, process, span, touch: false };
+    let mut order: Vec<Wanted> = Vec::new();
+    for (process, (taken, spans)) in processes.iter().zip(&stacks).enumerate() {
+        order.extend(spans.iter().map(|&span| wanted(process, taken.living, span)));
+    }
+    let rest = processes.iter().zip(&inputs.facts).zip(&inputs.wanted).zip(&stacks).enumerate();
+    for (process, (((taken, facts), pages), held)) in rest {
         let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
-        let spans = plan::of_pages(mappings, &target.wanted);
-        taken.left_out += taken.copied.copy(&**source as &dyn Source, &spans, deadline);
+        order.extend(plan::of_pages(mappings, pages, held).into_iter().map(|span| wanted(process, taken.living, span)));
     }
-    Ok(all)
+    let copies = copier.copy(&order, deadline);
+    Ok(TakenOfAll { processes, copies, copier })
 }
 
 /// Of calls that wait for descriptors, those that are restarted under another number: poll.
@@ -546,10 +657,14 @@ fn thread_image(
         }
         Outcome::Refused(errno) => (None, Some(format!("the kernel refused to stop it ({errno})"))),
         Outcome::Spared => {
-            let place = facts.wait_channel.as_deref().unwrap_or("write");
-            let why =
-                "it was not stopped: any stop would cut that write short. Its call and stack pointer are the kernel's";
-            (None, Some(format!("it sleeps in {place}; {why}")))
+            let place = facts.wait_channel.as_deref().unwrap_or("a call");
+            let why = match facts.spared() {
+                Some(Early::PartOfAWrite) => "cut that write short",
+                Some(Early::Part) => "make that call return a part of what it waits for",
+                _ => "make that call return early",
+            };
+            let rest = "Its call and stack pointer are the kernel's";
+            (None, Some(format!("it sleeps in {place}; it was not stopped: any stop would {why}. {rest}")))
         }
         Outcome::NotReached => {
             (None, Some("the pause limit was over before it was asked to stop; raise --max-pause".to_owned()))

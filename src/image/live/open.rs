@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use nix::errno::Errno;
-use nix::unistd::Pid;
 
-use super::error::{AttachError, DenialFacts, explain_denied};
+use super::denial::{DenialFacts, explain_denied};
+use super::error::AttachError;
 use super::proc_fs::{self, ProcFs};
 use super::sys::{Span, read_spans};
 
@@ -51,11 +51,6 @@ pub(super) fn may_read(proc_fs: &ProcFs, living: i32) -> io::Result<()> {
         Ok(_) | Err(Errno::EFAULT) => Ok(()),
         Err(_) => File::open(proc_fs.process(living).join("mem")).map(drop),
     }
-}
-
-/// Whether a filter forbids ptrace itself: asked about a process that it does not trace, the kernel says ESRCH.
-pub(super) fn is_filtered() -> bool {
-    matches!(nix::sys::ptrace::interrupt(Pid::this()), Err(Errno::EPERM | Errno::ENOSYS))
 }
 
 /// The error for a process that has a tracer already, in any of its threads.

@@ -18,6 +18,13 @@ const FEW_THREADS: usize = 32;
 /// From the thread pointer on: the part of `struct pthread` that decoders read.
 const THREAD_DESCRIPTOR: u64 = 0x700;
 
+/// Most pages that may be wanted of so many threads: their stacks, thread descriptors, and what registers and arguments point at.
+pub(super) fn most_pages(threads: usize) -> usize {
+    const BESIDE_THE_STACK: usize = 2 * 15;
+    let stack = if threads <= FEW_THREADS { STACK_OF_FEW } else { STACK_OF_MANY };
+    threads.saturating_mul((stack / PAGE) as usize + BESIDE_THE_STACK)
+}
+
 /// The spans for the threads of a process, of which `blocked` did not stop but told their system call.
 pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &[Syscall]) -> Vec<Span> {
     let count = stopped.len() + blocked.len();
@@ -47,10 +54,14 @@ pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &
     page_spans(ranges)
 }
 
-/// The spans of single pages.
-pub(super) fn of_pages(mappings: &[Mapping], pages: &BTreeSet<u64>) -> Vec<Span> {
+/// The spans of single pages that are not among those `held`.
+pub(super) fn of_pages(mappings: &[Mapping], pages: &BTreeSet<u64>, held: &[Span]) -> Vec<Span> {
+    let is_held = |page: u64| {
+        let after = held.partition_point(|span| span.start <= page);
+        held[..after].last().is_some_and(|span| page - span.start < span.length as u64)
+    };
     let mut ranges = Vec::new();
-    for &page in pages {
+    for &page in pages.iter().filter(|&&page| !is_held(page)) {
         clip(mappings, page, page.saturating_add(PAGE), &mut ranges);
     }
     page_spans(ranges)
@@ -100,6 +111,8 @@ mod tests {
     #[test]
     fn wanted_pages_that_are_mapped_still() {
         let pages = BTreeSet::from([0x10000, 0x20000, 0x21000, 0x50000, 0x90000, !0xfff]);
-        assert_eq!(of_pages(&parse_maps(MAPS), &pages), [Span { start: 0x20000, length: 0x2000 }]);
+        let spans = |held: &[Span]| of_pages(&parse_maps(MAPS), &pages, held);
+        assert_eq!(spans(&[]), [Span { start: 0x20000, length: 0x2000 }]);
+        assert_eq!(spans(&[Span { start: 0x1f000, length: 0x2000 }]), [Span { start: 0x21000, length: 0x1000 }]);
     }
 }

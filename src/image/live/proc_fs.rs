@@ -7,7 +7,7 @@
 //! such as `/SYSVx` out of bounds and refuses paths that are not UTF-8, the second refuses a file that lacks any of
 //! some thirty fields, as sandboxes' files do.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
@@ -159,14 +159,32 @@ pub(super) fn name(directory: &Path) -> Option<String> {
     text(&directory.join("comm"))
 }
 
-/// Its argument vector.
-pub(super) fn command_line(directory: &Path) -> Vec<String> {
-    let bytes = std::fs::read(directory.join("cmdline")).unwrap_or_default();
+/// At most `most` bytes of a file, which may have no end: the kernel shows as arguments whatever a process says they are
+/// (PR_SET_MM_MAP), gigabytes of it. Whether that was all.
+pub(super) fn beginning(path: &Path, most: u64) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    let whole = bytes.len() as u64 <= most;
+    bytes.truncate(most as usize);
+    // What came before an error is what there is.
+    let _ = read;
+    (bytes, whole)
+}
+
+/// Its argument vector; whether that is all of it.
+pub(super) fn command_line(directory: &Path) -> (Vec<String>, bool) {
+    /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
+    const LONGEST: u64 = 128 << 10;
+    const MOST_ARGUMENTS: usize = 4096;
+    let (bytes, mut whole) = beginning(&directory.join("cmdline"), LONGEST);
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
     if bytes.is_empty() {
-        return Vec::new();
+        return (Vec::new(), whole);
     }
-    bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+    let mut list = bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned());
+    let arguments = list.by_ref().take(MOST_ARGUMENTS).collect();
+    whole &= list.next().is_none();
+    (arguments, whole)
 }
 
 /// The program's path as the target sees it.

@@ -6,10 +6,15 @@
 //! All ptrace calls are made on one thread that ends with the release: PTRACE_DETACH fails on a thread that never
 //! came to its stop (state D), and only its tracer's exit frees such a one. Threads are seized and interrupted, never
 //! attached to, so that no signal is sent and a group-stop is kept; and without EXITKILL, so that the target lives on
-//! whatever happens to lockscope.
+//! whatever happens to lockscope. That thread reads no memory and waits for nobody without a limit of time, so that its end,
+//! by its own will or by SIGKILL, sets the target free at once. Should a call of ptrace itself not return, it is
+//! given up: whoever asked for the stop goes on without it, and the threads are free when lockscope ends.
+//!
+//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -70,6 +75,8 @@ pub(super) enum StopError {
     Executed(i32),
     /// No thread of the process could be seized.
     Denied(i32, Errno),
+    /// The kernel did not return from a call that stops a thread of this process or of another one.
+    NoAnswer(i32),
     /// The tracer thread could not be started, or failed.
     Tracer(io::Error),
 }
@@ -79,31 +86,79 @@ const GRACE: Duration = Duration::from_millis(3);
 /// How often the threads are listed again to find new ones.
 const MAX_ROUNDS: usize = 16;
 
-/// Stop all threads of `pids` but those that are `spared`, do `work`, release them. `work` gets the threads and the
-/// instant to be done by.
-pub(super) fn joint_stop<T: Send>(
+/// Which threads to stop: those of `pids`, but not those `spared`; and for how long.
+#[derive(Debug, Clone)]
+pub(super) struct Which {
+    /// Processes.
+    pub(super) pids: Vec<i32>,
+    /// Threads that go on as they are.
+    pub(super) spared: BTreeSet<i32>,
+    /// From the first interrupt to the last detach.
+    pub(super) max_pause: Duration,
+}
+
+/// Stop threads, do `work`, release them. `work` gets the threads and the instant to be done by. Signals that would end
+/// lockscope wait meanwhile: its end between an interrupt and the detach would let calls of the target return early.
+pub(super) fn joint_stop<T: Send + 'static>(
     proc_fs: &ProcFs,
-    pids: &[i32],
-    spared: &BTreeSet<i32>,
-    max_pause: Duration,
-    work: impl FnOnce(&[ProcessStop], Instant) -> T + Send,
+    which: Which,
+    work: impl FnOnce(&[ProcessStop], Instant) -> T + Send + 'static,
 ) -> Result<Stopped<T>, StopError> {
-    let mut tracer_id = 0;
-    let outcome = std::thread::scope(|scope| {
-        let id = &mut tracer_id;
-        let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn_scoped(scope, move || {
-            *id = nix::unistd::gettid().as_raw();
-            Tracer::new(proc_fs, pids, spared).run(max_pause, work)
-        });
-        match tracer {
-            Ok(handle) => {
-                handle.join().unwrap_or_else(|_| Err(StopError::Tracer(io::Error::other("the tracer thread failed"))))
-            }
-            Err(error) => Err(StopError::Tracer(error)),
-        }
+    let (pid, max_pause) = (which.pids.first().copied().unwrap_or(0), which.max_pause);
+    let deferred = sys::DeferredSignals::begin();
+    let (tell, told) = channel();
+    let (own_proc_fs, tell_id) = (proc_fs.clone(), tell.clone());
+    let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn(move || {
+        let _ = tell_id.send(Told::Id(nix::unistd::gettid().as_raw()));
+        let outcome = Tracer::new(&own_proc_fs, &which).run(work);
+        let _ = tell.send(Told::Outcome(outcome));
     });
+    if let Err(error) = tracer {
+        return Err(StopError::Tracer(error));
+    }
+    let (tracer_id, outcome) = hear(proc_fs, &told, max_pause);
+    drop(deferred);
     await_exit(proc_fs, tracer_id);
-    outcome
+    outcome.unwrap_or(Err(StopError::NoAnswer(pid)))
+}
+
+/// What the tracer thread says.
+enum Told<T> {
+    Id(i32),
+    Outcome(Result<Stopped<T>, StopError>),
+}
+
+/// The tracer's thread id and the outcome; none if it does not return from a call.
+fn hear<T>(
+    proc_fs: &ProcFs,
+    told: &Receiver<Told<T>>,
+    max_pause: Duration,
+) -> (i32, Option<Result<Stopped<T>, StopError>>) {
+    /// Between two glances at a tracer that is late, and so many glances in a row must show it waiting: it naps itself
+    /// while it is in time, and on a busy machine it is ready to run.
+    const STEP: Duration = Duration::from_millis(20);
+    const GLANCES: u32 = 5;
+    let begin = Instant::now();
+    let mut id = 0;
+    let mut waiting = 0;
+    loop {
+        match told.recv_timeout(STEP) {
+            Ok(Told::Id(tid)) => id = tid,
+            Ok(Told::Outcome(outcome)) => return (id, Some(outcome)),
+            Err(RecvTimeoutError::Disconnected) => {
+                return (id, Some(Err(StopError::Tracer(io::Error::other("the tracer thread failed")))));
+            }
+            Err(RecvTimeoutError::Timeout) if begin.elapsed() > max_pause + STEP => {
+                let state =
+                    proc_fs::stat(&proc_fs.root().join("self/task").join(id.to_string())).map(|stat| stat.state);
+                waiting = if matches!(state, Some('S' | 'D')) { waiting + 1 } else { 0 };
+                if waiting == GLANCES {
+                    return (id, None);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// A joined thread may still be on its way out of the kernel, and frees what it did not detach only there.
@@ -129,42 +184,55 @@ enum Progress {
 #[derive(Debug)]
 struct Tracer<'a> {
     proc_fs: &'a ProcFs,
-    pids: &'a [i32],
-    spared: &'a BTreeSet<i32>,
+    which: &'a Which,
     threads: Vec<BTreeMap<i32, Progress>>,
     first_interrupt: Option<Instant>,
+    /// The time that interrupting took.
+    interrupting: Duration,
 }
 
 impl<'a> Tracer<'a> {
-    fn new(proc_fs: &'a ProcFs, pids: &'a [i32], spared: &'a BTreeSet<i32>) -> Self {
-        Tracer { proc_fs, pids, spared, threads: vec![BTreeMap::new(); pids.len()], first_interrupt: None }
+    fn new(proc_fs: &'a ProcFs, which: &'a Which) -> Self {
+        let threads = vec![BTreeMap::new(); which.pids.len()];
+        Tracer { proc_fs, which, threads, first_interrupt: None, interrupting: Duration::ZERO }
     }
 
-    fn run<T>(
-        mut self,
-        max_pause: Duration,
-        work: impl FnOnce(&[ProcessStop], Instant) -> T,
-    ) -> Result<Stopped<T>, StopError> {
+    fn run<T>(mut self, work: impl FnOnce(&[ProcessStop], Instant) -> T) -> Result<Stopped<T>, StopError> {
         let begin = Instant::now();
+        let max_pause = self.which.max_pause;
         // A quarter of the budget stays for the copying.
-        let stopped = self.stop_all(begin + max_pause * 3 / 4);
+        let stopped = self.stop_all(begin + max_pause * 3 / 4, begin + max_pause);
+        sys::set_urgent(true);
         let processes = self.outcomes();
-        let result = stopped.map(|()| work(&processes, begin + max_pause));
+        let result =
+            stopped.map(|()| work(&processes, (begin + max_pause).checked_sub(self.release_time()).unwrap_or(begin)));
         let pause = self.release();
         Ok(Stopped { result: result?, processes, pause })
     }
 
-    fn stop_all(&mut self, deadline: Instant) -> Result<(), StopError> {
+    /// What it will take to let go all that were interrupted, by what it took to interrupt them: both are a system call or two a
+    /// thread, each of which makes a thread run (measured: a detach takes about half of a seize and an interrupt).
+    fn release_time(&self) -> Duration {
+        const LEAST: Duration = Duration::from_micros(200);
+        LEAST + self.interrupting
+    }
+
+    /// Until `deadline`, or until what is left of the time to `end` is needed for the release.
+    fn stop_all(&mut self, deadline: Instant, end: Instant) -> Result<(), StopError> {
         for _ in 0..MAX_ROUNDS {
             let mut found_new = false;
-            for index in 0..self.pids.len() {
-                found_new |= self.seize_new(index, deadline)?;
+            sys::set_urgent(true);
+            for index in 0..self.which.pids.len() {
+                found_new |= self.seize_new(index, deadline, end)?;
             }
+            // It polls from here on, and must not keep those from running that it waits for.
+            sys::set_urgent(false);
             if !found_new {
                 break;
             }
-            self.await_stops(deadline)?;
-            if Instant::now() >= deadline {
+            let by = deadline.min(end.checked_sub(self.release_time()).unwrap_or(deadline));
+            self.await_stops(by)?;
+            if Instant::now() >= by {
                 break;
             }
         }
@@ -172,19 +240,21 @@ impl<'a> Tracer<'a> {
     }
 
     /// Seize and interrupt the threads of a process that are not yet known; whether there were any.
-    fn seize_new(&mut self, index: usize, deadline: Instant) -> Result<bool, StopError> {
-        let pid = self.pids[index];
+    fn seize_new(&mut self, index: usize, deadline: Instant, end: Instant) -> Result<bool, StopError> {
+        let pid = self.which.pids[index];
         let mut found_new = false;
         let mut refused = None;
         for tid in self.proc_fs.threads(pid).unwrap_or_default() {
             if self.threads[index].contains_key(&tid) {
                 continue;
             }
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            // As long again to let them go, and some of it to come to their stops and to be copied.
+            if now >= deadline || now + self.release_time() * 2 >= end {
                 self.threads[index].insert(tid, Progress::Final(Outcome::NotReached));
                 continue;
             }
-            if self.spared.contains(&tid) {
+            if self.which.spared.contains(&tid) {
                 self.threads[index].insert(tid, Progress::Final(Outcome::Spared));
                 continue;
             }
@@ -195,6 +265,7 @@ impl<'a> Tracer<'a> {
                 self.first_interrupt.get_or_insert_with(Instant::now);
                 ptrace::interrupt(id)
             });
+            self.interrupting += now.elapsed();
             let progress = match seized {
                 Ok(()) => Progress::Awaited,
                 Err(Errno::ESRCH) => Progress::Final(Outcome::Ended),
@@ -222,12 +293,12 @@ impl<'a> Tracer<'a> {
         let mut last_arrival = Instant::now();
         loop {
             let mut awaited = 0;
-            for index in 0..self.pids.len() {
+            for index in 0..self.which.pids.len() {
                 let waiting: Vec<i32> = self.awaited(index).collect();
                 for tid in waiting {
                     match sys::poll_stop(tid) {
                         Ok(None) => awaited += 1,
-                        Ok(Some(stop)) if stop.is_exec() => return Err(StopError::Executed(self.pids[index])),
+                        Ok(Some(stop)) if stop.is_exec() => return Err(StopError::Executed(self.which.pids[index])),
                         Ok(Some(stop)) => {
                             let arrived = arrive(tid, stop);
                             self.threads[index].insert(tid, arrived);
@@ -253,10 +324,10 @@ impl<'a> Tracer<'a> {
     /// Whether all threads still awaited are in state D; takes note of those that have exited.
     fn only_unstoppable_left(&mut self) -> bool {
         let mut only = true;
-        for index in 0..self.pids.len() {
+        for index in 0..self.which.pids.len() {
             let waiting: Vec<i32> = self.awaited(index).collect();
             for tid in waiting {
-                match self.state(self.pids[index], tid) {
+                match self.state(self.which.pids[index], tid) {
                     None => {
                         self.threads[index].insert(tid, Progress::Final(Outcome::Ended));
                     }
@@ -285,7 +356,8 @@ impl<'a> Tracer<'a> {
                 None => Outcome::Ended,
             },
         };
-        self.pids
+        self.which
+            .pids
             .iter()
             .zip(&self.threads)
             .map(|(&pid, threads)| threads.iter().map(|(&tid, progress)| (tid, outcome(pid, tid, progress))).collect())

@@ -30,7 +30,8 @@ impl Target {
         let file = directory.path().join("program.c");
         let program = directory.path().join("program");
         std::fs::write(&file, source).expect("source");
-        let compiled = Command::new("cc").arg("-pthread").arg("-o").args([&program, &file]).status();
+        let headers = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/testdata/hostile");
+        let compiled = Command::new("cc").args(["-pthread", headers, "-o"]).args([&program, &file]).status();
         assert!(compiled.expect("a C compiler").success());
         let mut target = Target::start(&mut Command::new(program));
         target._directory = Some(directory);
@@ -265,4 +266,74 @@ fn descendants_belong_to_the_tree() {
     let image = LiveTarget::open(options).expect("open").look().expect("look");
     assert_eq!(image.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid, grandchild]);
     kill(Pid::from_raw(grandchild), Signal::SIGKILL).expect("end the grandchild");
+}
+
+/// A copier that copies from this very process.
+fn copier() -> Copier {
+    Copier::start(&proc_fs(), 64, &[std::process::id() as i32]).expect("a copier")
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+#[test]
+fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
+    const PAGE: usize = 4096;
+    let mut bytes = vec![0u8; 6 * PAGE];
+    let first = (bytes.as_ptr() as usize).next_multiple_of(PAGE);
+    let offset = first - bytes.as_ptr() as usize;
+    for page in 0..4 {
+        bytes[offset + page * PAGE] = page as u8 + 1;
+    }
+    let tid = std::process::id() as i32;
+    let wanted = |start: u64, pages: usize, touch: bool| Wanted {
+        tid,
+        process: 0,
+        span: Span { start, length: pages * PAGE },
+        touch,
+    };
+    let mut copier = copier();
+    // Nothing is mapped at address 0.
+    let order = [wanted(0, 2, true), wanted(first as u64, 4, false)];
+    let copies = copier.copy(&order, soon());
+    assert!(copies.is_complete && copies.refusal.is_none());
+    assert_eq!((copies.not_reached(0), copies.unfit), (0, 0));
+    let ranges = copier.ranges(&copies, 0);
+    let (start, copied) = ranges.first_key_value().expect("one range");
+    assert_eq!((ranges.len(), *start, copied.len()), (1, first as u64, 4 * PAGE));
+    assert_eq!([copied[0], copied[3 * PAGE]], [1, 4]);
+    // More than there is room for is told.
+    assert_eq!(copier.copy(&[wanted(first as u64, 70, false)], soon()).unfit, 6 * 4096);
+    let maps = copier.maps(tid, soon()).expect("the own map");
+    assert!(parse_maps(&maps).iter().any(|mapping| mapping.start.0 <= first as u64 && first as u64 <= mapping.end.0));
+    let none = copier.copy(&[wanted(first as u64, 1, false)], Instant::now());
+    assert!(none.is_complete || none.not_reached(0) <= 4096, "no time at all");
+}
+
+#[test]
+fn memory_that_its_process_serves_is_not_waited_for() {
+    let target = Target::compile(include_str!("../../../testdata/hostile/userfault.c"));
+    let maps = || crate::image::live::proc_fs::mappings(&proc_fs().process(target.pid())).unwrap_or_default();
+    let area = || maps().into_iter().find(|mapping| mapping.end - mapping.start == 1 << 20 && mapping.write);
+    // Without privilege there is none.
+    until("its area, or its failure", || area().is_some() || target.state() == Some('S'));
+    let mut live = target.open();
+    let process = live.look().expect("look").processes.remove(0);
+    let Some(area) = area() else { return println!("skip: no userfaultfd") };
+    kill(Pid::from_raw(target.pid()), Signal::SIGSTOP).expect("stop the server");
+    until("the stop", || target.state() == Some('T'));
+    let begin = Instant::now();
+    let silent = process.memory.u8(area.start + (1 << 19));
+    assert!(silent.is_err(), "{silent:?}");
+    let took = begin.elapsed();
+    // The second page of that place is not waited for: no limit of time goes by again, however busy the machine.
+    for page in 0..64 {
+        assert!(process.memory.u8(area.start + (1 << 18) + page * 4096).is_err());
+    }
+    assert!(took < Duration::from_secs(20));
+    assert_eq!(process.memory.u8(area.start), Ok(1), "what is in memory is read");
+    let gaps = live.late_gaps();
+    assert!(gaps.len() == 1 && gaps[0].why.contains("userfaultfd"), "{gaps:?}");
+    kill(Pid::from_raw(target.pid()), Signal::SIGCONT).expect("continue");
 }

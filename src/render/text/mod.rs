@@ -20,7 +20,7 @@ use super::Style;
 use super::groups;
 use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
-use crate::report::{Finding, Report, Severity, Thread, Verdict, without_address};
+use crate::report::{Finding, FrameKind, Report, Severity, Thread, Trust, Verdict, without_address};
 
 /// Groups of threads outside the cycle that get a line.
 const OTHER_THREADS: usize = 20;
@@ -62,7 +62,7 @@ fn about_one(view: &View, tid: i32, style: &Style, page: &mut Page) {
 fn about_all(view: &View, style: &Style, page: &mut Page) {
     let report = view.report;
     let parties = Parties::of(view);
-    let members: HashSet<Key> = parties.threads().collect();
+    let members: HashSet<Key> = parties.members().collect();
     if !parties.is_empty() {
         page.blank();
         parties::table(&parties, page);
@@ -76,7 +76,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     page.blank();
     advice(report, page);
     more_cycles(view, style, page);
-    let victims = view.victims(&members);
+    let victims = view.victims();
     rest(view, &members, &victims, page);
     page.blank();
     for (number, process, tid) in parties.numbered_threads() {
@@ -284,7 +284,7 @@ fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), pag
             page.plain(&format!("     ... {skipped} frames ..."));
             skipped = 0;
         }
-        if frame.kind == "boundary" {
+        if frame.kind == FrameKind::Boundary {
             continue;
         }
         let mut line =
@@ -292,7 +292,7 @@ fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), pag
         if let Some(place) = view::place_or_module(frame) {
             line.push_str(&format!("  {place}"));
         }
-        if frame.trust.as_deref() == Some("scan") {
+        if frame.trust == Some(Trust::Scan) {
             line.push_str("  (found by a scan)");
         }
         match mark.is_empty() {

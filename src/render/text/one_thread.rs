@@ -18,7 +18,7 @@ const MOST_WAITERS: usize = 8;
 /// The lines about a thread.
 pub(super) fn about(view: &View, process: &str, thread: &Thread, page: &mut Page) {
     let role = thread.role.as_deref().map(|role| format!(", {role}")).unwrap_or_default();
-    page.plain(&format!("{}{role}: {}", view.thread_name(process, thread.tid), thread.state));
+    page.plain(&format!("{}{role}: {}", view.thread_name(process, thread.tid), thread.state.as_str()));
     let mut told = HashSet::new();
     chain(view, (process, thread.tid), 1, &mut told, page);
     for hold in view.holds_by(process, thread.tid) {
@@ -54,7 +54,7 @@ fn chain<'a>(view: &View<'a>, key: Key<'a>, depth: usize, told: &mut HashSet<Key
     let indent = "  ".repeat(depth.min(8));
     let further = format!("{indent}  ");
     for wait in view.waits_of(key.0, key.1).to_vec() {
-        let call = within(view.wait_call(wait, None));
+        let call = within(view.wait_call(wait));
         let sure = certainty_word(wait.certainty);
         page.paragraph(&further, &format!("{indent}{}{call}  ({sure})", view.wait_statement(wait)));
         for hold in view.holds_of(&wait.resource).to_vec() {

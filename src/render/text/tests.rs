@@ -4,26 +4,34 @@ use super::super::{Detail, Style};
 use super::render;
 use crate::report::*;
 
-fn frame(kind: &str, function: &str, place: Option<(&str, u32)>, module: Option<&str>) -> Frame {
+fn frame(kind: FrameKind, function: &str, place: Option<(&str, u32)>, module: Option<&str>) -> Frame {
     Frame {
-        kind: kind.to_string(),
+        kind,
         function: Some(function.to_string()),
         module: module.map(str::to_string),
         file: place.map(|(file, _)| file.to_string()),
         line: place.map(|(_, line)| line),
         pc: Some("0x7f0000001000".to_string()),
-        trust: Some("cfi".to_string()),
+        trust: Some(Trust::Cfi),
+        library: None,
         module_offset: None,
         locals: Vec::new(),
     }
 }
 
 fn native(function: &str, module: &str) -> Frame {
-    frame("native", function, None, Some(module))
+    let library = if module == "libcuda.so.1" { Some(Library::Cuda) } else { None };
+    let library = if module == "libc.so.6" { Some(Library::C) } else { library };
+    Frame { library, ..frame(FrameKind::Native, function, None, Some(module)) }
+}
+
+/// The call to read, and its caller.
+fn at(call: usize, caller: Option<usize>) -> CallSite {
+    CallSite { call: Some(call), caller }
 }
 
 fn python(function: &str, file: &str, line: u32) -> Frame {
-    frame("python", function, Some((file, line)), None)
+    frame(FrameKind::Python, function, Some((file, line)), None)
 }
 
 fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
@@ -33,7 +41,8 @@ fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
         name: name.into(),
         os_name: "python3".into(),
         role: None,
-        state: "sleeping".into(),
+        state: ThreadState::Sleeping,
+        at: CallSite::default(),
         frames,
         working: None,
     }
@@ -61,6 +70,8 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         timed: false,
         since_ms: None,
         frame,
+        at: CallSite::default(),
+        callback: None,
         certainty: Certainty::Exact,
         evidence: vec![evidence.to_string()],
     }
@@ -74,6 +85,7 @@ fn hold(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         resource: resource.into(),
         mode: mode.map(str::to_string),
         frame,
+        at: CallSite::default(),
         certainty: Certainty::Exact,
         evidence: vec![evidence.to_string()],
     }
@@ -97,7 +109,7 @@ pub(in crate::render) fn empty() -> Report {
         schema: "lockscope.report".into(),
         version: VERSION.into(),
         lockscope: "0.1.0".into(),
-        source: Source { kind: "live".into(), path: None },
+        source: Source { kind: SourceKind::Live, path: None },
         verdict: Verdict::Blocked,
         summary: String::new(),
         processes: Vec::new(),
@@ -105,6 +117,7 @@ pub(in crate::render) fn empty() -> Report {
         waits: Vec::new(),
         holds: Vec::new(),
         cycles: Vec::new(),
+        victims: Vec::new(),
         findings: Vec::new(),
         gaps: Vec::new(),
         capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() },
@@ -116,7 +129,7 @@ pub(in crate::render) fn seed() -> Report {
     let main = vec![
         native("__futex_abstimed_wait_common64", "libc.so.6"),
         native("pthread_rwlock_rdlock", "libc.so.6"),
-        frame("native", "", None, Some("libcuda.so.1")),
+        frame(FrameKind::Native, "", None, Some("libcuda.so.1")),
         native("cuLaunchKernel", "libcuda.so.1"),
         python("step", "/home/me/train.py", 56),
         python("<module>", "/home/me/train.py", 90),
@@ -141,6 +154,9 @@ pub(in crate::render) fn seed() -> Report {
         thread(551, "worker-1", worker()),
         thread(560, "cuda-EvtHandlr", vec![native("poll", "libc.so.6")]),
     ];
+    let at_frame = |wait: Wait, call, caller| Wait { at: at(call, caller), ..wait };
+    let in_callback = |wait: Wait, frame| Wait { callback: Some(Callback { frame: Some(frame) }), ..wait };
+    let victim = |tid| ThreadReference { process: "p0".into(), tid };
     Report {
         verdict: Verdict::Deadlock,
         summary: "MainThread (533) holds the GIL and waits for a rwlock that occupancy (543) holds".into(),
@@ -160,17 +176,18 @@ pub(in crate::render) fn seed() -> Report {
             resource("r3", "other", "poll", None),
         ],
         waits: vec![
-            wait(533, "r1", Some("read"), Some(1), "the futex word is 0x33b84088 = rwlock + 8"),
-            wait(543, "r2", None, Some(2), "543 sleeps on the GIL's condition"),
-            wait(550, "r2", None, Some(0), "550 sleeps on the GIL's condition"),
-            wait(551, "r2", None, Some(0), "551 sleeps on the GIL's condition"),
-            wait(560, "r3", None, Some(0), "system call poll"),
+            at_frame(wait(533, "r1", Some("read"), Some(1), "the futex word is 0x33b84088 = rwlock + 8"), 3, Some(4)),
+            in_callback(wait(543, "r2", None, Some(2), "543 sleeps on the GIL's condition"), 3),
+            at_frame(wait(550, "r2", None, Some(0), "550 sleeps on the GIL's condition"), 0, Some(1)),
+            at_frame(wait(551, "r2", None, Some(0), "551 sleeps on the GIL's condition"), 0, Some(1)),
+            at_frame(wait(560, "r3", None, Some(0), "system call poll"), 0, None),
         ],
         holds: vec![
-            hold(543, "r1", Some("write"), Some(5), "__cur_writer = 543"),
+            Hold { at: at(5, Some(6)), ..hold(543, "r1", Some("write"), Some(5), "__cur_writer = 543") },
             hold(533, "r2", None, None, "its holder is 533's thread state"),
         ],
         cycles: vec![Cycle { certainty: Certainty::Exact, edges: vec![edge(533, "r1", 543), edge(543, "r2", 533)] }],
+        victims: vec![victim(550), victim(551)],
         findings: vec![Finding {
             code: "gil-vs-driver-callback".into(),
             severity: Severity::Error,
@@ -232,8 +249,9 @@ fn a_report_whose_parts_do_not_fit_together_does_not_panic() {
     report.resources.clear();
     text(&report, 80);
     let mut report = seed();
-    report.waits.iter_mut().for_each(|wait| wait.frame = Some(999));
-    report.holds.iter_mut().for_each(|hold| hold.frame = Some(999));
+    let nowhere = || at(999, Some(999));
+    report.waits.iter_mut().for_each(|wait| (wait.frame, wait.at) = (Some(999), nowhere()));
+    report.holds.iter_mut().for_each(|hold| (hold.frame, hold.at) = (Some(999), nowhere()));
     report.cycles.push(Cycle { certainty: Certainty::Exact, edges: Vec::new() });
     text(&report, 80);
     report.cycles.remove(0);
@@ -245,6 +263,7 @@ fn a_lost_owner_is_named() {
     let mut report = seed();
     report.verdict = Verdict::OrphanedLock;
     report.cycles.clear();
+    report.victims.clear();
     report.waits.truncate(1);
     report.holds.truncate(1);
     report.holds[0].gone = Some(Gone::Exited);
@@ -263,6 +282,7 @@ fn a_healthy_process_is_ok() {
     let mut report = seed();
     report.verdict = Verdict::Running;
     report.cycles.clear();
+    report.victims.clear();
     report.holds.clear();
     report.findings.clear();
     report.summary = "MainThread (533) runs".into();
@@ -299,13 +319,13 @@ fn a_function_of_the_program_says_its_own_line() {
     let threads = &mut report.processes[0].threads;
     let place = Some(("/src/bank.c", 12));
     threads[0].frames = vec![
-        frame("native", "__lll_lock_wait", Some(("./nptl/lowlevellock.c", 49)), Some("libc.so.6")),
-        frame("native", "pthread_mutex_lock", Some(("./nptl/pthread_mutex_lock.c", 93)), Some("libc.so.6")),
-        frame("native", "transfer", place, Some("bank")),
-        frame("native", "main", Some(("/src/bank.c", 40)), Some("bank")),
+        native("__lll_lock_wait", "libc.so.6"),
+        Frame { file: Some("./nptl/pthread_mutex_lock.c".into()), ..native("pthread_mutex_lock", "libc.so.6") },
+        frame(FrameKind::Native, "transfer", place, Some("bank")),
+        frame(FrameKind::Native, "main", Some(("/src/bank.c", 40)), Some("bank")),
     ];
-    report.waits[0].frame = Some(1);
-    report.holds[1].frame = Some(2);
+    (report.waits[0].frame, report.waits[0].at) = (Some(1), at(1, Some(2)));
+    (report.holds[1].frame, report.holds[1].at) = (Some(2), at(2, None));
     let text = text(&report, 120);
     assert!(text.contains("in  pthread_mutex_lock <- bank.c:12 transfer\n"), "{text}");
     assert!(text.contains("in  bank.c:12 transfer\n"), "{text}");
@@ -319,6 +339,7 @@ fn long_stacks_and_many_threads_are_folded() {
     report.processes[0].threads.extend((1000..1100).map(|tid| thread(tid, "w", Vec::new())));
     // Threads that do different things are told one by one, up to a number.
     let each = (2000..2100).map(|tid| thread(tid, "v", vec![python("step", "/v.py", tid as u32)]));
+    let each = each.map(|one| Thread { at: at(0, None), ..one });
     report.processes[0].threads.extend(each);
     let text = text(&report, 100);
     assert!(text.contains("     ... 4956 frames ...\n"), "{text}");
@@ -367,7 +388,7 @@ fn the_steps_of_decoding_carry_addresses_values_and_what_to_type() {
             pc: "0x7f0000001000".into(),
             sp: "0x7ffe00001000".into(),
             cfa: Some("0x7ffe00001040".into()),
-            trust: "cfi".into(),
+            trust: Trust::Cfi,
             registers: vec![pair("rbx", "0x33b84080")],
         }],
         end: "first function of the thread".into(),
@@ -404,7 +425,8 @@ fn colour_marks_the_verdict() {
 pub(in crate::render) fn ring(members: usize) -> Report {
     let mut report = empty();
     let tid = |index: usize| 1000 + index as i32;
-    let stack = || vec![native("pthread_mutex_lock", "libc.so.6"), frame("native", "step", Some(("/r.c", 7)), None)];
+    let stack =
+        || vec![native("pthread_mutex_lock", "libc.so.6"), frame(FrameKind::Native, "step", Some(("/r.c", 7)), None)];
     report.verdict = Verdict::Deadlock;
     report.processes = seed().processes;
     report.processes[0].threads = (0..members).map(|index| thread(tid(index), "member", stack())).collect();
@@ -415,8 +437,10 @@ pub(in crate::render) fn ring(members: usize) -> Report {
         .collect();
     let next = |index: usize| (index + 1) % members;
     report.holds = (0..members).map(|index| hold(tid(index), &format!("r{index}"), None, Some(1), "owner")).collect();
-    report.waits =
-        (0..members).map(|index| wait(tid(index), &format!("r{}", next(index)), None, Some(0), "futex")).collect();
+    report.waits = (0..members)
+        .map(|index| wait(tid(index), &format!("r{}", next(index)), None, Some(0), "futex"))
+        .map(|wait| Wait { at: at(0, Some(1)), ..wait })
+        .collect();
     let edge = |index: usize| Edge {
         process: "p0".into(),
         waiter: Some(tid(index)),

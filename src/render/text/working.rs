@@ -7,7 +7,7 @@ use super::page::Page;
 use super::within;
 use crate::render::certainty_word;
 use crate::render::view::{NO_BREAK, View, keep_together};
-use crate::report::{Hold, Thread, Wait, Words, Working};
+use crate::report::{FrameKind, Hold, Thread, Trust, Wait, Words, Working};
 
 /// Frames of the native stack that are told with their registers: the waiting call is among the innermost.
 const FRAMES: usize = 12;
@@ -19,11 +19,11 @@ pub(super) fn raw(view: &View, process: &str, thread: &Thread, page: &mut Page) 
     let Some(working) = &thread.working else { return };
     page.plain(&format!("native stack of {}:", view.thread_name(process, thread.tid)));
     for (index, frame) in working.native.iter().enumerate() {
-        let found = if frame.trust == "cfi" { String::new() } else { format!("  ({})", frame.trust) };
+        let found = if frame.trust == Trust::Cfi { String::new() } else { format!("  ({})", frame.trust.as_str()) };
         page.frame(&format!("  #{index:<3} {}  {}{found}", frame.pc, native_name(frame)));
     }
     page.plain(&format!("     the end: {}", working.end));
-    let python: Vec<_> = thread.frames.iter().filter(|frame| frame.kind == "python").collect();
+    let python: Vec<_> = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python).collect();
     if !python.is_empty() {
         page.plain(&format!("Python stack of {}:", view.thread_name(process, thread.tid)));
     }
@@ -76,7 +76,7 @@ fn kernel(thread: &Thread, working: &Working, page: &mut Page) {
         }
         None => "in no system call".to_owned(),
     };
-    page.paragraph("     ", &format!("  1  the kernel says {}; {call}", thread.state));
+    page.paragraph("     ", &format!("  1  the kernel says {}; {call}", thread.state.as_str()));
     if !working.registers.is_empty() {
         page.paragraph("     ", &format!("  2  registers: {}", pairs(&working.registers)));
     }
@@ -91,7 +91,7 @@ fn frames(working: &Working, page: &mut Page) {
             &format!(
                 "     #{index:<2} pc{NO_BREAK}{} by {}: {}; sp{NO_BREAK}{}{frame_address}; {}",
                 frame.pc,
-                frame.trust,
+                frame.trust.as_str(),
                 native_name(frame),
                 frame.sp,
                 pairs(&frame.registers)
@@ -101,7 +101,7 @@ fn frames(working: &Working, page: &mut Page) {
 }
 
 fn waiting(view: &View, wait: &Wait, page: &mut Page) {
-    let call = within(view.wait_call(wait, None));
+    let call = within(view.wait_call(wait));
     let sure = certainty_word(wait.certainty);
     page.paragraph("     ", &format!("  4  it {}{call}: {sure}", view.wait_statement(wait)));
     evidence(&wait.evidence, page);

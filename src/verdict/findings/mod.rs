@@ -1,7 +1,8 @@
 //! Findings: recognised situations, each with its rule, its help, its explanation and public reports of the same.
 //!
-//! In: the judged look. Out: findings of the report, and the texts of `lockscope explain`. One file a finding; the
-//! order of the list is their rank, and the first rule that recognises a cycle explains it alone.
+//! In: the judged look. Out: findings of the report, and the texts of `lockscope explain`. A folder a
+//! finding: the rule (`mod.rs`), its text (`explain.md`) and a program that hangs so (`example.*`). The order of the list is
+//! their rank, and the first rule that recognises a cycle explains it alone.
 
 mod cuda_after_fork;
 mod cuda_call_at_exit;
@@ -38,23 +39,30 @@ mod static_init_cycle;
 mod stop_the_world_blocked;
 #[cfg(test)]
 mod tests;
+mod toolkits;
 mod traced_or_stopped;
 mod waiting_for_gpu;
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-use super::names::{Names, is_driver_function, source_line};
-use super::{DeadEnd, Look, Orphan, summary};
+use super::context::{Context, Draft};
+use super::names::{is_driver_function, source_line};
+use super::{Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
-use crate::report::Finding;
+use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
+use crate::waits::Gone;
 use crate::waits::facts::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
-use crate::waits::{Gone, Party, ResourceKey};
 pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
 struct Rule {
-    explanation: Explanation,
+    code: &'static str,
+    severity: Severity,
+    /// The text beside the rule, as [`explanation`] reads it.
+    explanation: &'static str,
+    example: Example,
     rule: fn(&Context<'_>) -> Vec<Draft>,
 }
 
@@ -102,27 +110,15 @@ pub fn explain(code: &str) -> Option<&'static Explanation> {
 
 /// All explanations, in order of rank.
 pub fn explanations() -> impl Iterator<Item = &'static Explanation> {
-    REGISTRY.iter().map(|rule| &rule.explanation)
+    static ALL: LazyLock<Vec<Explanation>> = LazyLock::new(|| REGISTRY.iter().map(|rule| rule.read().0).collect());
+    ALL.iter()
 }
 
-/// What a rule looks at.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    pub(super) look: &'a Look<'a>,
-    pub(super) names: &'a Names<'a>,
-    pub(super) cycles: &'a [Cycle],
-    pub(super) orphans: &'a [Orphan],
-    pub(super) dead_ends: &'a [DeadEnd],
-}
-
-/// A finding before it has ids; empty texts are filled from the explanation.
-#[derive(Debug, Default)]
-struct Draft {
-    cycle: Option<usize>,
-    message: String,
-    parties: Vec<Party>,
-    resources: Vec<ResourceKey>,
-    help: Vec<String>,
+impl Rule {
+    /// Its text, and what is wrong with that.
+    fn read(&self) -> (Explanation, Vec<String>) {
+        explanation::parse(self.code, self.severity, self.example, self.explanation)
+    }
 }
 
 /// A function that the driver called back.
@@ -137,12 +133,12 @@ struct Callback {
 pub(super) fn run(context: &Context<'_>) -> Vec<Finding> {
     let mut claimed = BTreeSet::new();
     let mut findings = Vec::new();
-    for rule in REGISTRY {
+    for (rule, explanation) in REGISTRY.iter().zip(explanations()) {
         for draft in (rule.rule)(context) {
             if draft.cycle.is_some_and(|cycle| !claimed.insert(cycle)) {
                 continue;
             }
-            findings.push((draft.cycle.unwrap_or(usize::MAX), finish(context, &rule.explanation, draft)));
+            findings.push((draft.cycle.unwrap_or(usize::MAX), finish(context, explanation, draft)));
         }
     }
     // Errors first; among them in the order of the cycles, so that the first finding explains the first cycle.
@@ -163,19 +159,26 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
         }
     }
     let help = match draft.help.is_empty() {
-        true => explanation.help.iter().map(|help| help.to_string()).collect(),
+        true => advice(context, explanation, &draft),
         false => draft.help,
     };
     Finding {
         code: explanation.code.into(),
         severity: explanation.severity,
-        title: explanation.title.into(),
+        title: draft.title.unwrap_or_else(|| explanation.title.clone()),
         message: draft.message,
         threads,
         resources,
         help,
-        references: explanation.references.iter().map(|reference| reference.to_string()).collect(),
+        references: explanation.references.clone(),
     }
+}
+
+/// What to change: the part for everybody, then those of the toolkits that the parties use.
+fn advice(context: &Context<'_>, explanation: &Explanation, draft: &Draft) -> Vec<String> {
+    let used = toolkits::of(context, &draft.parties, &draft.resources);
+    let fitting = explanation.fixes.iter().filter(|fix| used.contains(&fix.with));
+    explanation.help.iter().chain(fitting.flat_map(|fix| &fix.help)).cloned().collect()
 }
 
 /// The Python function that a function of CPython called, by the beginning of that one's name without underscores, and the
@@ -206,6 +209,7 @@ impl Context<'_> {
                 }
                 Draft {
                     cycle: Some(position),
+                    title: None,
                     message,
                     parties: cycle.parties().collect(),
                     resources: cycle.edges.iter().map(|edge| edge.resource.clone()).collect(),

@@ -50,11 +50,18 @@ fn the_findings_are_those_of_the_contract() {
 
 #[test]
 fn every_finding_is_explained_in_full() {
+    for rule in REGISTRY {
+        assert_eq!(rule.read().1, Vec::<String>::new(), "{}", rule.code);
+    }
     for Explanation { code, title, what, cause, help, fixes, .. } in explanations() {
         assert!(!title.is_empty() && !help.is_empty() && !fixes.is_empty(), "{code}");
         let prose = [what, cause].into_iter().chain(fixes.iter().map(|fix| &fix.text));
         for text in prose {
             assert!(text.len() > 40 && text.ends_with('.') && !text.contains("  "), "{code}: {text}");
+        }
+        let entries = help.iter().chain(fixes.iter().flat_map(|fix| &fix.help));
+        for text in entries {
+            assert!(text.len() > 15 && !text.ends_with('.') && !text.contains("  "), "{code}: {text}");
         }
         assert!(fixes.is_sorted_by(|one, next| one.with < next.with), "{code}: each toolkit once, in one order");
     }
@@ -103,7 +110,7 @@ fn references_can_be_looked_up() {
         |text: &str| text.split_once(": ").is_some_and(|(book, page)| book.contains("API") && !page.is_empty());
     for finding in explanations() {
         assert!(!finding.references.is_empty(), "{}", finding.code);
-        for text in finding.references {
+        for text in &finding.references {
             let known = is_thread(text) || is_manual(text) || is_page(text) || is_titled(text);
             assert!(known, "{}: {text}", finding.code);
         }

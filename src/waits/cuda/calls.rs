@@ -33,7 +33,7 @@ const fn may_wait(name: &'static str) -> Call {
 }
 
 /// Sources: "API synchronization behavior" in the reference manuals of driver and runtime, CUDA 13.0; the calls that free
-/// or load wait for running kernels as measured with driver 580.159.04 (scripts/gpu/workloads.py).
+/// or load wait for running kernels as measured with driver 580.159.04 (scripts/measure/gpu/workloads.py).
 const CALLS: &[Call] = &[
     waits("StreamSynchronize", On::Stream(0)),
     waits("EventSynchronize", On::Event(0)),

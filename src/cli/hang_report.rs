@@ -1,0 +1,240 @@
+//! Reports of a hang: on standard error, into the report directory, for JUnit and for GitHub.
+//!
+//! In: what is watched, and the last look. Standard error comes first, so that a full disk takes nothing away from the log.
+//! It looks at nothing and ends nothing.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{CliError, ReportArguments, output, private_file};
+use crate::analysis::Outcome;
+use crate::render::junit::{self, HungTest, TestResult};
+use crate::render::{self, Detail, Format, Style, github, markdown};
+use crate::report::Report;
+use crate::run::{LastLook, Reason, suite};
+
+/// GitHub limits a step's summary to 1 MiB in all.
+const MOST_SUMMARY: u64 = 1 << 20;
+
+/// What is watched, as it is told.
+#[derive(Debug, Clone)]
+pub(super) struct Watched {
+    /// "`make`", "process 12", or the node id of a test.
+    pub(super) name: String,
+    /// It is a test, by its runner's own account.
+    pub(super) is_test: bool,
+    /// Since when.
+    pub(super) since: Instant,
+    /// What came before it.
+    pub(super) ended: Vec<TestResult>,
+}
+
+impl Watched {
+    /// A command or a process, watched from now on.
+    pub(super) fn command(name: String) -> Watched {
+        Watched { name, is_test: false, since: Instant::now(), ended: Vec::new() }
+    }
+}
+
+/// Where reports go.
+#[derive(Debug)]
+pub(super) struct HangReporter {
+    directory: Option<PathBuf>,
+    junit: Option<PathBuf>,
+    /// Names the files, so that processes can share a directory.
+    pid: i32,
+}
+
+impl HangReporter {
+    /// Make the directory, and see that all can be written, before anything depends on it.
+    pub(super) fn prepare(arguments: &ReportArguments, pid: i32) -> Result<HangReporter, CliError> {
+        let directory = arguments.report_dir.as_deref().map(writable).transpose()?;
+        let junit = arguments.junit.as_deref().map(|file| -> Result<PathBuf, CliError> {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let name = file.file_name().ok_or_else(|| CliError::new(format!("`{}` names no file", file.display())))?;
+            Ok(writable(folder)?.join(name))
+        });
+        Ok(HangReporter { directory, junit: junit.transpose()?, pid })
+    }
+
+    /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
+    pub(super) fn remove_stale_junit(&self) {
+        if let Some(file) = &self.junit {
+            private_file::forget(file);
+        }
+    }
+
+    /// Where children are to put their reports.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// It hangs.
+    pub(super) fn report_hang(&self, watched: &Watched, reason: Reason, look: &LastLook) {
+        let why = match reason {
+            Reason::Hang => "hangs",
+            Reason::NoProgress => "has made no progress for the time given by --hang-after",
+            Reason::Timeout => "has run for the time given by --timeout",
+            Reason::TestTimeout => "has run for longer than its time limit",
+        };
+        self.report(watched, &format!("{} {why}", watched.name), look);
+    }
+
+    /// Somebody else ends it.
+    pub(super) fn report_end_from_outside(&self, watched: &Watched, look: &LastLook) {
+        let sentence = format!("{} is being ended from outside (SIGTERM); this is where it stood", watched.name);
+        self.report(watched, &sentence, look);
+    }
+
+    /// Something in it hangs, and the rest goes on.
+    pub(super) fn report_partial_hang(&self, watched: &Watched, report: &Report) {
+        say(&format!("lockscope: a part of {} hangs, and the rest goes on", watched.name));
+        let _ = std::io::stderr().lock().write_all(&text(report));
+        if let Some(directory) = &self.directory {
+            self.written(self.keep(directory, "beside", report));
+        }
+    }
+
+    fn report(&self, watched: &Watched, sentence: &str, look: &LastLook) {
+        let report = look.as_ref().ok().map(|outcome| &outcome.report);
+        let test = report.filter(|_| !watched.is_test).and_then(suite::shown_in);
+        let in_test = test.as_ref().map(|test| format!(", in the test {test}")).unwrap_or_default();
+        say(&format!("lockscope: {sentence}{in_test}"));
+        let mut files = Vec::new();
+        match look {
+            Ok(outcome) => {
+                let _ = std::io::stderr().lock().write_all(&text(&outcome.report));
+                if let Some(directory) = &self.directory {
+                    let kept = self.keep(directory, "hang", &outcome.report).and_then(|mut kept| {
+                        kept.push(self.keep_snapshot(directory, outcome)?);
+                        Ok(kept)
+                    });
+                    files = self.written(kept);
+                }
+                if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
+                    report_to_github(&outcome.report, test.as_deref().unwrap_or(&watched.name));
+                }
+            }
+            Err(error) => output::say(&format!("lockscope: it could not be looked at any more: {error}")),
+        }
+        let in_directory = self.directory.as_ref().map(|directory| directory.join(self.file("hang", "xml")));
+        if self.junit.is_none() && in_directory.is_none() {
+            return;
+        }
+        let bytes = match junit_file(watched, test.as_deref(), sentence, report, &files) {
+            Ok(bytes) => bytes,
+            Err(error) => return output::say(&error.to_string()),
+        };
+        for file in self.junit.iter().chain(&in_directory) {
+            if let Err(error) = output::named(file, &bytes) {
+                output::say(&error.to_string());
+            }
+        }
+    }
+
+    fn file(&self, what: &str, ending: &str) -> String {
+        let host = nix::unistd::gethostname().ok().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        format!("{what}-{host}-{}.{ending}", self.pid)
+    }
+
+    /// The report in each form.
+    fn keep(&self, directory: &Path, what: &str, report: &Report) -> Result<Vec<PathBuf>, CliError> {
+        let forms = [("txt", Format::Text), ("html", Format::Html), ("json", Format::Json), ("md", Format::Markdown)];
+        let write = |(ending, format)| {
+            let path = directory.join(self.file(what, ending));
+            output::report(&path, report, format, Detail::default()).map(|()| path)
+        };
+        forms.into_iter().map(write).collect()
+    }
+
+    fn keep_snapshot(&self, directory: &Path, outcome: &Outcome) -> Result<PathBuf, CliError> {
+        let path = directory.join(self.file("hang", "snapshot.zst"));
+        output::snapshot(&path, outcome).map(|_| path)
+    }
+
+    /// Say what became of files.
+    fn written(&self, files: Result<Vec<PathBuf>, CliError>) -> Vec<PathBuf> {
+        match files {
+            Ok(files) => {
+                if let Some(first) = files.first() {
+                    output::say(&format!("lockscope: written to {} and beside it", first.display()));
+                }
+                files
+            }
+            Err(error) => {
+                output::say(&error.to_string());
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Names of tests and commands are not ours.
+fn say(line: &str) {
+    output::say(&render::escape(line));
+}
+
+fn text(report: &Report) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = render::render(report, Format::Text, &Style::plain(), &mut bytes);
+    bytes
+}
+
+/// A folder that exists now and can be written to.
+fn writable(path: &Path) -> Result<PathBuf, CliError> {
+    let refused = |error: std::io::Error| CliError::new(format!("cannot write to `{}`: {error}", path.display()));
+    std::fs::create_dir_all(path).map_err(refused)?;
+    let path = path.canonicalize().map_err(refused)?;
+    private_file::probe(&path).map_err(refused)?;
+    Ok(path)
+}
+
+fn junit_file(
+    watched: &Watched,
+    test: Option<&str>,
+    sentence: &str,
+    report: Option<&Report>,
+    attachments: &[PathBuf],
+) -> Result<Vec<u8>, CliError> {
+    let wrong = report.filter(|report| report.verdict.exit_code() != 0);
+    let message = match wrong {
+        Some(report) => format!("{}: {}. {}", report.verdict.as_str(), render::headline(report), report.summary),
+        None => sentence.to_owned(),
+    };
+    let hung = HungTest {
+        name: test.unwrap_or(&watched.name).to_owned(),
+        time: watched.since.elapsed().max(Duration::from_millis(1)),
+        kind: wrong.map_or("timeout", |report| report.verdict.as_str()).to_owned(),
+        message,
+        text: report.map(|report| String::from_utf8_lossy(&text(report)).into_owned()).unwrap_or_default(),
+        attachments: attachments.to_vec(),
+    };
+    let suite = if watched.is_test { "pytest" } else { "lockscope run" };
+    let mut bytes = Vec::new();
+    junit::render(suite, &watched.ended, &hung, &mut bytes)
+        .map_err(|error| CliError::new(format!("cannot render JUnit's XML: {error}")))?;
+    Ok(bytes)
+}
+
+/// An annotation in the log, and the report in the summary of the step.
+fn report_to_github(report: &Report, what: &str) {
+    let checkout = std::env::var_os("GITHUB_WORKSPACE").map(PathBuf::from).unwrap_or_default();
+    output::say(&github::annotation(report, what, &checkout));
+    let Some(summary) = std::env::var_os("GITHUB_STEP_SUMMARY").map(PathBuf::from) else { return };
+    let mut bytes = b"\n".to_vec();
+    let _ = markdown::render(report, &mut bytes);
+    let before = std::fs::metadata(&summary).map_or(0, |metadata| metadata.len());
+    if before + bytes.len() as u64 > MOST_SUMMARY {
+        return output::say("lockscope: the summary of this step is full");
+    }
+    let written = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&summary)
+        .and_then(|mut file| file.write_all(&bytes));
+    if let Err(error) = written {
+        output::say(&format!("lockscope: cannot write `{}`: {error}", summary.display()));
+    }
+}

@@ -1,0 +1,234 @@
+//! The copier: a process of ours that reads the memory of targets in our place, and that can be left behind.
+//!
+//! In: pieces of memory and the instant to be done by. Out: the pages that were copied by then. It traces nothing and stops
+//! nothing: a page that is served by the target itself (userfaultfd) or by a file system that does not answer makes the copier
+//! wait, maybe for ever and beyond SIGKILL (seen with FUSE: 626 s), but neither the tracer, whose exit sets the target free, nor
+//! the end of lockscope. A thread would not do: a process has not ended before its last thread has.
+//!
+//! What the copier itself does stands in `copying`. Where it may not read by itself (Yama's scope 1 lets ancestors do so, which a
+//! child of ours is not) it is given the memory files that lockscope opened.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{Pid, read, write};
+
+use super::copying::{self, Board, Page, Piece};
+use super::proc_fs::{self, ProcFs};
+use super::sys::{self, Span};
+
+/// Copiers that were left and had not ended then.
+static LEFT: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+/// Memory that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// A task of the process that lives.
+    pub(super) tid: i32,
+    /// The number of the process among those that the copier was started for.
+    pub(super) process: usize,
+    /// Whole pages.
+    pub(super) span: Span,
+    /// Also pages that are not in memory; that may take for ever.
+    pub(super) touch: bool,
+}
+
+/// What an order came to, until its deadline.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    pieces: Vec<(usize, Piece)>,
+    fared: Vec<Page>,
+    /// Bytes that the board had no room for.
+    pub(super) unfit: u64,
+    /// Why pieces could not be read at all.
+    pub(super) refusal: Option<Errno>,
+    /// Whether it was all done.
+    pub(super) is_complete: bool,
+}
+
+impl Copies {
+    /// Bytes of a process whose turn did not come.
+    pub(super) fn not_reached(&self, process: usize) -> u64 {
+        let pages = self.pieces.iter().filter(|(of, _)| *of == process);
+        let waiting = pages
+            .flat_map(|(_, piece)| piece.page..piece.page + piece.pages())
+            .filter(|&page| matches!(self.fared.get(page), None | Some(Page::Waiting | Page::Swapped)));
+        (waiting.count() * copying::PAGE) as u64
+    }
+}
+
+/// A copier that serves.
+#[derive(Debug)]
+pub(super) struct Copier {
+    proc_fs: ProcFs,
+    board: Board,
+    socket: OwnedFd,
+    child: i32,
+    /// An order was not answered yet.
+    is_busy: bool,
+}
+
+impl Copier {
+    /// Start one for processes, each named by a task of it that lives, with room for so many pages, or as many as can be had.
+    pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32]) -> io::Result<Copier> {
+        /// For a process of our own to start and to answer on a busy machine.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        locked_left(|left| left.retain(|&child| !sys::collect(child)));
+        let mut copier = Copier::spawn(proc_fs, pages, &[])?;
+        // No process has anything at address 0: a fault says that it may be asked.
+        let question =
+            |(process, &tid)| Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
+        let mut may_not = Vec::new();
+        for wanted in tasks.iter().enumerate().map(question) {
+            let copies = copier.copy(&[wanted], Instant::now() + PATIENCE);
+            may_not.push(copies.refusal.is_some_and(|errno| errno != Errno::ESRCH));
+        }
+        if !may_not.contains(&true) {
+            return Ok(copier);
+        }
+        let open = |(&tid, &may_not): (&i32, &bool)| {
+            File::open(proc_fs.process(tid).join("mem")).ok().filter(|_| may_not).map(OwnedFd::from)
+        };
+        let files: Vec<Option<OwnedFd>> = tasks.iter().zip(&may_not).map(open).collect();
+        Copier::spawn(proc_fs, pages, &files)
+    }
+
+    fn spawn(proc_fs: &ProcFs, pages: usize, files: &[Option<OwnedFd>]) -> io::Result<Copier> {
+        let board = Board::new(pages)?;
+        let (socket, other) = UnixStream::pair()?;
+        let root = proc_fs.root().as_os_str().as_bytes();
+        let mut kept: Vec<i32> = files.iter().flatten().map(|file| file.as_raw_fd()).collect();
+        kept.push(other.as_raw_fd());
+        kept.sort_unstable();
+        let child = sys::start_apart(&kept, || copying::serve(&board, other.as_fd(), root, files))?;
+        Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false })
+    }
+
+    /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
+    pub(super) fn copy(&mut self, wanted: &[Wanted], deadline: Instant) -> Copies {
+        let mut copies = Copies::default();
+        if self.is_busy {
+            copies.unfit = wanted.iter().map(|one| one.span.length as u64).sum();
+            return copies;
+        }
+        let mut page = 0;
+        for one in wanted {
+            let room = self.board.pages().saturating_sub(page) * copying::PAGE;
+            let length = one.span.length.min(room) / copying::PAGE * copying::PAGE;
+            copies.unfit += (one.span.length - length) as u64;
+            if length == 0 {
+                continue;
+            }
+            let span = Span { start: one.span.start, length };
+            let piece = Piece { tid: one.tid, file: one.process, span, touch: one.touch, page };
+            self.board.put(copies.pieces.len(), &piece);
+            copies.pieces.push((one.process, piece));
+            page += piece.pages();
+        }
+        copies.is_complete = self.order(copying::COPY, copies.pieces.len() as u64, deadline).is_some();
+        // Whatever it copies from now on is not of the same instant.
+        self.board.cancel(true);
+        copies.fared = (0..page).map(|page| self.board.fared(page)).collect();
+        copies.refusal = (0..copies.pieces.len()).find_map(|index| self.board.refusal(index));
+        copies
+    }
+
+    /// Wait longer for an order that was not done in time: whether it is done now.
+    pub(super) fn wait(&mut self, deadline: Instant) -> bool {
+        !self.is_busy || self.answer(deadline).is_some()
+    }
+
+    /// The pages of a process that were copied, joined to ranges.
+    pub(super) fn ranges(&self, copies: &Copies, process: usize) -> BTreeMap<u64, Vec<u8>> {
+        let mut ranges = BTreeMap::new();
+        for (_, piece) in copies.pieces.iter().filter(|(of, _)| *of == process) {
+            let is_copied = |number: usize| copies.fared.get(piece.page + number) == Some(&Page::Copied);
+            let mut first = 0;
+            while first < piece.pages() {
+                let count = (first..piece.pages()).take_while(|&number| is_copied(number)).count();
+                let mut bytes = vec![0; count * copying::PAGE];
+                if count > 0 && self.board.take(piece.page + first, &mut bytes) {
+                    ranges.insert(piece.span.start + (first * copying::PAGE) as u64, bytes);
+                }
+                first += count + 1;
+            }
+        }
+        ranges
+    }
+
+    /// The map of a process, by a task of it that lives; `None` if it did not come in time.
+    pub(super) fn maps(&mut self, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
+        self.text(copying::MAPS, tid, deadline)
+    }
+
+    /// Its detailed map (smaps), as far as there is room for it.
+    pub(super) fn detailed_maps(&mut self, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
+        self.text(copying::DETAILED_MAPS, tid, deadline)
+    }
+
+    fn text(&mut self, kind: u8, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
+        let length = self.order(kind, u64::try_from(tid).ok()?, deadline)?;
+        let mut bytes = vec![0; usize::try_from(length).ok().filter(|&length| length > 0)?];
+        self.board.take(0, &mut bytes).then_some(bytes)
+    }
+
+    /// Give an order and wait for its answer.
+    fn order(&mut self, kind: u8, number: u64, deadline: Instant) -> Option<u64> {
+        if self.is_busy {
+            return None;
+        }
+        self.board.cancel(false);
+        self.is_busy = true;
+        write(&self.socket, &copying::message(kind, number)).ok()?;
+        self.answer(deadline)
+    }
+
+    fn answer(&mut self, deadline: Instant) -> Option<u64> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut files = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut files, Some(TimeSpec::from_duration(left)), None) {
+                Ok(0) => return None,
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                Err(_) => return None,
+            }
+        }
+        let mut answer = [0; 16];
+        match read(&self.socket, &mut answer) {
+            Ok(length) if length == answer.len() => {
+                self.is_busy = false;
+                Some(copying::parts(&answer).1)
+            }
+            // It has ended.
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for something, rather than for its turn on a busy machine.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_busy && proc_fs::stat(&self.proc_fs.process(self.child)).is_none_or(|stat| stat.state != 'R')
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        // One that waits for a page takes the signal now, or when the page comes, or never; it is not waited for.
+        let _ = kill(Pid::from_raw(self.child), Signal::SIGKILL);
+        locked_left(|left| left.push(self.child));
+    }
+}
+
+fn locked_left(work: impl FnOnce(&mut Vec<i32>)) {
+    work(&mut LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+}

@@ -1,0 +1,130 @@
+//! Paths and names of functions, as short as a reader can still tell them.
+//!
+//! In: strings as files and debug information have them. Out: the part that a person reads. It escapes and wraps nothing.
+
+/// Longer names lose what is inside `<...>`, and then their arguments.
+const LONG: usize = 72;
+
+/// What a reader needs of a path: below site-packages or the standard library, else the file's name.
+pub(crate) fn path(path: &str) -> &str {
+    for packages in ["/site-packages/", "/dist-packages/"] {
+        if let Some((_, rest)) = path.rsplit_once(packages) {
+            return rest;
+        }
+    }
+    if let Some((_, rest)) = path.rsplit_once("/lib/python")
+        && let Some((version, rest)) = rest.split_once('/')
+        && version.starts_with(|digit: char| digit.is_ascii_digit())
+    {
+        return rest;
+    }
+    base_name(path)
+}
+
+/// The last part of a path.
+pub(crate) fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+}
+
+/// A function's name without the C library's symbol version, and without what makes a long one long.
+pub(crate) fn function(name: &str) -> String {
+    if let Some((plain, version)) = name.split_once('@')
+        && !plain.is_empty()
+        && version.trim_start_matches('@').starts_with("GLIBC")
+    {
+        return plain.to_owned();
+    }
+    if name.chars().count() <= LONG {
+        return name.to_owned();
+    }
+    let short = without_type_arguments(name);
+    if short.chars().count() <= LONG { short } else { without_arguments(&short) }
+}
+
+/// What is inside `<...>` behind a word becomes `…`: the arguments of templates and generics.
+fn without_type_arguments(name: &str) -> String {
+    let mut short = String::new();
+    let mut depth = 0u32;
+    let mut before = ' ';
+    for letter in name.chars() {
+        // Not the comparison operators of C++, the arrow, or the `<T as Trait>` that a path of Rust begins with.
+        let behind_word = before.is_alphanumeric() || "_:}".contains(before);
+        match letter {
+            '<' if depth > 0 || (behind_word && !short.ends_with("operator")) => {
+                if depth == 0 {
+                    short.push_str("<…>");
+                }
+                depth += 1;
+            }
+            '>' if depth > 0 && before != '-' => depth -= 1,
+            _ if depth == 0 => short.push(letter),
+            _ => {}
+        }
+        before = letter;
+    }
+    short
+}
+
+/// What is inside `(...)` becomes `…`: the arguments of functions. `operator()` and `(anonymous namespace)` are names.
+fn without_arguments(name: &str) -> String {
+    let mut short = String::new();
+    let mut depth = 0u32;
+    for (at, letter) in name.char_indices() {
+        let rest = &name[at..];
+        match letter {
+            '(' if depth == 0 && (rest.starts_with("()") || rest.starts_with("(anonymous ")) => short.push(letter),
+            '(' => {
+                if depth == 0 {
+                    short.push_str("(…)");
+                }
+                depth += 1;
+            }
+            ')' if depth > 0 => depth -= 1,
+            _ if depth == 0 => short.push(letter),
+            _ => {}
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cut_where_a_reader_knows_them() {
+        assert_eq!(path("/usr/lib/python3/dist-packages/numba/cuda/driver.py"), "numba/cuda/driver.py");
+        assert_eq!(path("/usr/lib/python3.12/concurrent/futures/thread.py"), "concurrent/futures/thread.py");
+        assert_eq!(path("/home/me/train.py"), "train.py");
+        assert_eq!(path("<string>"), "<string>");
+    }
+
+    #[test]
+    fn long_names_lose_what_templates_are_made_of() {
+        let long = "std::_Function_handler<void (int), main::{lambda(int)#1}>::_M_invoke(std::_Any_data const&, int&&)";
+        assert_eq!(function(long), "std::_Function_handler<…>::_M_invoke(std::_Any_data const&, int&&)");
+        let long = "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once";
+        assert_eq!(
+            without_type_arguments(long),
+            "<core::panic::unwind_safe::AssertUnwindSafe<…> as core::ops::function::FnOnce<…>>::call_once"
+        );
+        let long =
+            "Kernel::operator<(std::vector<int, std::allocator<int>> const&, std::map<int, int, std::less<int>>)";
+        assert_eq!(function(long), "Kernel::operator<(std::vector<…> const&, std::map<…>)");
+        let long = "do_call<(), spawn::{closure#1}::{closure_env#0}<demo::{closure#0}::{closure_env#0}, fn() -> ()>>";
+        assert_eq!(function(long), "do_call<…>");
+        assert_eq!(function("std::vector<int>::push_back"), "std::vector<int>::push_back");
+        assert_eq!(function("pthread_cond_wait@@GLIBC_2.3.2"), "pthread_cond_wait");
+    }
+
+    #[test]
+    fn names_that_are_long_still_lose_their_arguments() {
+        let long =
+            "(anonymous namespace)::Pool::operator()(std::string const&, jobs::Request const&, jobs::Reply*) const";
+        assert_eq!(function(long), "(anonymous namespace)::Pool::operator()(…) const");
+        let long =
+            "store::Ledger::transfer_between_accounts(store::Account&, store::Account&, long, std::string const&)";
+        assert_eq!(function(long), "store::Ledger::transfer_between_accounts(…)");
+        assert_eq!(function("f(int)"), "f(int)");
+    }
+}

@@ -1,0 +1,342 @@
+//! A command as a grandchild, with all that descends from it, and the process between that looks at it.
+//!
+//! ```text
+//! supervisor   this process: limits, signals, the command's exit status; it never looks
+//!   looker     looks when it is asked to, and may hang or die of it
+//!     command  and whatever it starts
+//!   guard      ends the command's group should the supervisor be killed
+//! ```
+//!
+//! In: a command line. Out: its exit status as a shell would give it, looks, and signals to the whole tree. Whatever becomes of the
+//! looker, the command goes on and is then this process's child. Nothing here decides when to look.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::unistd::{Pid, pipe2, setpgid};
+
+use super::children::{MARK, REPORT_DIRECTORY, end_tree};
+use super::guard::Guard;
+use super::looker::{self, Answer, Requests};
+use super::sample::has_ended;
+use super::{LookError, Wanted};
+use crate::image::live::sys::{self, Ended, Forked};
+
+/// How often another process is started to look after one was lost: what makes it die does so again.
+const MOST_LOOKERS: u32 = 4;
+/// A process that was killed and does not end: it waits for something in the kernel, and is left behind.
+const UNTIL_LEFT: Duration = Duration::from_secs(2);
+
+/// A command and its descendants.
+#[derive(Debug)]
+pub struct Family {
+    command: i32,
+    /// Readable once the command has ended, on kernels that have that.
+    end: Option<OwnedFd>,
+    status: Option<u8>,
+    looker: Option<Looker>,
+    /// How many were started.
+    lookers: u32,
+    /// The command leads a process group of its own, which ends with lockscope.
+    guard: Option<Guard>,
+    own_group: bool,
+}
+
+#[derive(Debug)]
+struct Looker {
+    pid: i32,
+    requests: Requests,
+}
+
+/// What the command needs to begin, and its word that it could not.
+#[derive(Debug)]
+struct Start {
+    go: File,
+    failure: File,
+}
+
+/// Null in the place of the standard files: a process that is left behind must keep nobody's pipe open.
+pub(super) fn leave_standard_files() {
+    if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdin(&nowhere);
+        let _ = nix::unistd::dup2_stdout(&nowhere);
+        let _ = nix::unistd::dup2_stderr(&nowhere);
+    }
+}
+
+/// Whether there is a terminal that a command could ask: as for a password, even if its standard files are others.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+impl Family {
+    /// Start a command with these signals blocked. Whatever it leaves behind becomes a child of the looker, or of this process.
+    /// Without a terminal it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else
+    /// end the command before it can be looked at. With a terminal that would take the terminal away from it. This process must have
+    /// one thread.
+    pub fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
+        // Without it orphans go to init, and are not seen any more.
+        let _ = nix::sys::prctl::set_child_subreaper(true);
+        let own_group = !has_terminal();
+        let (own, theirs) = UnixStream::pair()?;
+        let (wait_for_go, go) = pipe2(OFlag::O_CLOEXEC)?;
+        let (failure, tell_failure) = pipe2(OFlag::O_CLOEXEC)?;
+        let supervisor = std::process::id() as i32;
+        let looker = match sys::fork()? {
+            Forked::Child => {
+                drop((own, go, failure));
+                let start = Start { go: File::from(wait_for_go), failure: File::from(tell_failure) };
+                between(command, report_directory, &blocked, own_group, theirs, start, supervisor);
+                // What was copied from the supervisor is not to be dropped here.
+                std::process::exit(0)
+            }
+            Forked::Parent(pid) => pid,
+        };
+        drop((theirs, wait_for_go, tell_failure));
+        let mut own = own;
+        let mut pid = [0; 4];
+        own.read_exact(&mut pid)?;
+        let mut family = Family {
+            command: i32::from_le_bytes(pid),
+            end: sys::process_descriptor(i32::from_le_bytes(pid)).ok(),
+            status: None,
+            looker: Some(Looker { pid: looker, requests: Requests::new(own)? }),
+            lookers: 1,
+            guard: if own_group { Guard::start().ok() } else { None },
+            own_group,
+        };
+        if let Some(guard) = &mut family.guard {
+            guard.watch(family.command);
+        }
+        // Only now does it begin: whatever ends this process from here on ends it too.
+        File::from(go).write_all(b"g")?;
+        let mut errno = [0; 4];
+        match File::from(failure).read_exact(&mut errno) {
+            Ok(()) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(errno))),
+            // Closed by the beginning of the program.
+            Err(_) => Ok(family),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.command
+    }
+
+    /// Collect what has ended; the command's own status once that has. `Err` says once how the process that looks was lost.
+    pub fn reap(&mut self) -> Result<Option<u8>, LookError> {
+        let mut lost = None;
+        self.collect(&mut lost);
+        if self.status.is_none() && self.looker.is_some() && self.command_has_ended() {
+            // The status is the looker's to take, which may hang; without it, it is ours.
+            self.drop_looker();
+            self.collect(&mut None);
+            if self.status.is_none() {
+                self.status = super::sample::exit_status(self.command);
+            }
+        }
+        match (self.status, lost) {
+            (None, Some(error)) => Err(error),
+            (status, _) => Ok(status),
+        }
+    }
+
+    fn collect(&mut self, lost: &mut Option<LookError>) {
+        while let Ok(Some(Ended { pid, status })) = sys::ended_child(None, false) {
+            if pid == self.command {
+                self.status = Some(status);
+            } else if self.looker.as_ref().is_some_and(|looker| looker.pid == pid) {
+                self.looker = None;
+                *lost = Some(LookError::Lost(how_it_ended(status)));
+            }
+        }
+    }
+
+    fn command_has_ended(&self) -> bool {
+        match &self.end {
+            Some(end) => {
+                let mut polled = [nix::poll::PollFd::new(end.as_fd(), nix::poll::PollFlags::POLLIN)];
+                matches!(nix::poll::poll(&mut polled, nix::poll::PollTimeout::ZERO), Ok(1))
+            }
+            None => has_ended(self.command),
+        }
+    }
+
+    /// End the process that looks. The kernel lets go what it had stopped, and gives its children to this one.
+    pub fn drop_looker(&mut self) {
+        let Some(looker) = self.looker.take() else { return };
+        let _ = kill(Pid::from_raw(looker.pid), Signal::SIGKILL);
+        let until = Instant::now() + UNTIL_LEFT;
+        while matches!(sys::ended_child(Some(looker.pid), false), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ask for a look; one at a time.
+    pub fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
+        if self.looker.is_none() {
+            self.looker = Some(self.another_looker()?);
+        }
+        match &mut self.looker {
+            Some(looker) => looker.requests.ask(wanted),
+            None => Err(LookError::NoLooker),
+        }
+    }
+
+    /// A look that was asked for, once it has come.
+    pub fn answer(&mut self) -> Result<Option<Answer>, LookError> {
+        let Some(looker) = &mut self.looker else { return Err(LookError::NoLooker) };
+        looker.requests.answer()
+    }
+
+    /// One that is no ancestor of the command: where the kernel lets only these look, it says so.
+    fn another_looker(&mut self) -> Result<Looker, LookError> {
+        if self.lookers >= MOST_LOOKERS {
+            return Err(LookError::NoLooker);
+        }
+        self.lookers += 1;
+        let failed = |error: io::Error| LookError::Lost(error.to_string());
+        let (own, theirs) = UnixStream::pair().map_err(failed)?;
+        let supervisor = std::process::id() as i32;
+        match sys::fork().map_err(|errno| failed(errno.into()))? {
+            Forked::Child => {
+                drop(own);
+                leave_standard_files();
+                sys::close_all_but(theirs.as_fd());
+                looker::serve(theirs, supervisor, None);
+                std::process::exit(0)
+            }
+            Forked::Parent(pid) => Ok(Looker { pid, requests: Requests::new(own).map_err(failed)? }),
+        }
+    }
+
+    /// Wait until a look, the command's end or one of `others` comes.
+    pub fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
+        let socket = self.looker.as_ref().map(|looker| looker.requests.socket().as_fd());
+        let end = self.end.as_ref().filter(|_| self.status.is_none()).map(|end| end.as_fd());
+        looker::poll_all(others.iter().copied().chain(socket).chain(end), within);
+    }
+
+    /// Send a signal on to the command, or to its group; what the terminal sent has come to a command without a group already.
+    pub fn forward(&self, signal: Signal, by_terminal: bool) {
+        let command = Pid::from_raw(self.command);
+        let _ = match (self.status, self.own_group) {
+            (Some(_), _) => return,
+            (None, true) => killpg(command, signal),
+            (None, false) if by_terminal => return,
+            (None, false) => kill(command, signal),
+        };
+    }
+
+    /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left. The command itself is told also where /proc does not
+    /// name it.
+    pub fn end(&mut self, signal: Signal, grace: Duration) {
+        const AFTER_KILL: Duration = Duration::from_secs(5);
+        const STEP: Duration = Duration::from_millis(20);
+        let (own, begin) = (std::process::id() as i32, Instant::now());
+        if !has_proc() {
+            // With it as parent the end would not be seen.
+            self.drop_looker();
+            self.forward(signal, false);
+            self.forward(Signal::SIGCONT, false);
+            while !matches!(self.reap(), Ok(Some(_))) && begin.elapsed() < grace + AFTER_KILL {
+                if begin.elapsed() >= grace {
+                    self.forward(Signal::SIGKILL, false);
+                }
+                std::thread::sleep(STEP);
+            }
+            return;
+        }
+        end_tree(own, false, signal, grace, || {
+            let _ = self.reap();
+        });
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        self.drop_looker();
+    }
+}
+
+/// Whether processes can be found in /proc.
+fn has_proc() -> bool {
+    Path::new("/proc/self/stat").exists()
+}
+
+fn how_it_ended(status: u8) -> String {
+    match status.checked_sub(128).filter(|signal| *signal > 0) {
+        Some(signal) => {
+            let name = Signal::try_from(i32::from(signal))
+                .map_or_else(|_| format!("signal {signal}"), |known| known.to_string());
+            format!("the process that looks was ended by {name}")
+        }
+        None => format!("the process that looks ended with status {status}"),
+    }
+}
+
+/// The process between, in which the command is started: it becomes the looker.
+fn between(
+    command: &[OsString],
+    report_directory: Option<&Path>,
+    blocked: &SigSet,
+    own_group: bool,
+    mut socket: UnixStream,
+    start: Start,
+    supervisor: i32,
+) {
+    let pid = match sys::fork() {
+        Ok(Forked::Child) => {
+            become_command(command, report_directory, blocked, own_group, start);
+            std::process::exit(i32::from(super::children::NOT_FOUND))
+        }
+        Ok(Forked::Parent(pid)) => pid,
+        Err(_) => return,
+    };
+    if own_group {
+        // By both, so that it is so for whoever comes first.
+        let _ = setpgid(Pid::from_raw(pid), Pid::from_raw(pid));
+    }
+    leave_standard_files();
+    sys::close_all_but(socket.as_fd());
+    // Its files are closed, by number.
+    std::mem::forget(start);
+    if socket.write_all(&pid.to_le_bytes()).is_ok() {
+        looker::serve(socket, supervisor, Some(pid));
+    }
+}
+
+/// Become the command, as soon as all is ready for it; returns only if that fails.
+fn become_command(
+    command: &[OsString],
+    report_directory: Option<&Path>,
+    blocked: &SigSet,
+    own_group: bool,
+    mut start: Start,
+) {
+    if own_group {
+        let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    }
+    // The end of the pipe says that whoever was to watch over it is no more.
+    if start.go.read_exact(&mut [0]).is_err() {
+        return;
+    }
+    let Some((program, arguments)) = command.split_first() else { return };
+    let mut program = Command::new(program);
+    program.args(arguments).env(MARK, "1");
+    if let Some(directory) = report_directory {
+        program.env(REPORT_DIRECTORY, directory);
+    }
+    let _ = blocked.thread_set_mask();
+    let error = program.exec();
+    let _ = start.failure.write_all(&error.raw_os_error().unwrap_or(nix::libc::ENOENT).to_le_bytes());
+}

@@ -1,0 +1,54 @@
+//! What lockscope's own processes are called, so that a watch passes them over.
+//!
+//! In: names that they take, and processes that are met in a tree. Out: whether one is lockscope's own. Any program can take such a
+//! name: but for the monitor of tests, which may be of another copy of lockscope, the program must be this very one too.
+
+use std::path::PathBuf;
+
+/// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
+pub const MONITOR: &str = "lockscope-tests";
+/// The one that ends a command's group after lockscope was killed.
+pub(super) const GUARD: &str = "lockscope-guard";
+/// The one that looks, between `lockscope run` and its command.
+pub(super) const LOOKER: &str = "lockscope-look";
+/// The one that reads memory in the looker's place.
+const COPIER: &str = "lockscope-copy";
+
+/// Be called so from now on.
+pub fn take_name(name: &str) {
+    if let Ok(name) = std::ffi::CString::new(name) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+}
+
+/// Whether the process `pid` of this name is lockscope's own.
+pub(super) fn is_own(pid: i32, name: &str) -> bool {
+    match name {
+        MONITOR => true,
+        GUARD | LOOKER | COPIER => {
+            // Links of the kernel: to read one touches no file system.
+            let link =
+                |of: &str, what: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{of}/{what}")).ok() };
+            let same = |what| {
+                let theirs = link(&pid.to_string(), what);
+                theirs.is_some() && theirs == link("self", what)
+            };
+            same("exe") && same("ns/mnt")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_alone_hides_nothing() {
+        let mut other = std::process::Command::new("sleep").arg("20").spawn().expect("sleep starts");
+        let pid = other.id() as i32;
+        assert!(!is_own(pid, GUARD) && !is_own(pid, "sleep"));
+        assert!(is_own(std::process::id() as i32, LOOKER) && is_own(pid, MONITOR));
+        other.kill().and_then(|()| other.wait()).expect("it ends");
+    }
+}

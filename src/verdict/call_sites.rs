@@ -1,0 +1,167 @@
+//! Which call of a stack a person should read, and whose code a frame runs: decided here, once for sentences, tables and JSON.
+//!
+//! In: merged frames. Out: a [`CallSite`] and a [`Library`]. It makes no sentence of them.
+
+use crate::python::library;
+use crate::report::{CallSite, Callback, Library};
+use crate::threads::{Frame, FrameKind};
+use crate::waits::cuda;
+use crate::waits::facts::is_c_library;
+
+/// Whose code a frame runs, where that is known and not the program's.
+pub(super) fn library_of(frame: &Frame) -> Option<Library> {
+    let file = frame.file.as_deref();
+    match frame.kind {
+        FrameKind::Boundary => None,
+        FrameKind::Python => file.is_some_and(library::is_library).then_some(Library::Python),
+        FrameKind::Native | FrameKind::Inline => {
+            let function = frame.function.as_deref().unwrap_or_default();
+            // Inlined or not: the files of Rust's library are named so in debug information.
+            let is_rust = |file: &str| file.starts_with("/rustc/") || file.contains("/lib/rustlib/src/");
+            if cuda::calls::is_api(function) {
+                Some(Library::Cuda)
+            } else if is_nccl(function) {
+                Some(Library::Nccl)
+            } else if frame.module.as_deref().is_some_and(is_c_library) {
+                Some(Library::C)
+            } else {
+                file.is_some_and(is_rust).then_some(Library::Rust)
+            }
+        }
+    }
+}
+
+/// Whether a function is named like an entry point of NCCL: `ncclAllReduce`.
+fn is_nccl(function: &str) -> bool {
+    let rest =
+        function.strip_prefix("nccl").filter(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()));
+    rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+}
+
+/// Whether this is an entry point of CUDA or NCCL.
+fn is_gpu_call(frame: &Frame) -> bool {
+    matches!(library_of(frame), Some(Library::Cuda | Library::Nccl))
+}
+
+/// The call to read of the frames from `from` on, which waits or took something. Where Python's library waits, that is what the
+/// program called of it. Else, of the native frames up to the next Python frame, the outermost entry point of CUDA, or else the
+/// first function that is no inner one of the C library.
+pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
+    let Some(first) = frames.get(from) else { return CallSite::default() };
+    let all = || frames.iter().enumerate().skip(from);
+    let python = || all().filter(|(_, frame)| frame.kind == FrameKind::Python);
+    if let Some(((called, _), (caller, _))) = library::call(python(), |(_, frame)| frame.file.as_deref()) {
+        return CallSite { call: Some(called), caller: Some(caller) };
+    }
+    if first.kind == FrameKind::Python {
+        return CallSite { call: Some(from), caller: None };
+    }
+    let native = || all().take_while(|(_, frame)| frame.kind != FrameKind::Python);
+    let gpu = native().filter(|(_, frame)| is_gpu_call(frame)).last();
+    let (call, frame) = gpu.or_else(|| native().find(|(_, frame)| !is_inner(frame))).unwrap_or((from, first));
+    let library = library_of(frame);
+    // A function of the program itself says where it is; one of a library says who called it.
+    let is_own = library.is_none() && frame.file.is_some();
+    let outside = || frames.iter().enumerate().skip(call + 1);
+    let of_program =
+        |frame: &Frame| frame.file.is_some() && !matches!(library_of(frame), Some(Library::C | Library::Rust));
+    let caller = outside()
+        .find(|(_, frame)| frame.kind == FrameKind::Python)
+        .or_else(|| outside().filter(|_| !is_own).find(|(_, frame)| of_program(frame)));
+    CallSite { call: Some(call), caller: caller.map(|(index, _)| index) }
+}
+
+/// The call to read of a thread of which no wait is known: from its innermost frame with a name on.
+pub(super) fn anywhere(frames: &[Frame]) -> CallSite {
+    frames.iter().position(|frame| frame.function.is_some()).map_or(CallSite::default(), |at| call_site(frames, at))
+}
+
+/// A function that no program calls by name.
+fn is_inner(frame: &Frame) -> bool {
+    let inner = |name: &str| name.starts_with("__") || name.starts_with("futex") || name == "syscall";
+    frame.kind == FrameKind::Boundary || frame.function.as_deref().is_none_or(inner)
+}
+
+/// What the call at frame `taken`, which took what the thread holds, called back: the code that waits at frame `waits`. On
+/// the way into Python (`into_python`) only an entry point of CUDA is said to have called.
+pub(super) fn callback(frames: &[Frame], waits: usize, taken: usize, into_python: bool) -> Option<Callback> {
+    let taker = frames.get(taken).filter(|frame| taken > waits && frame.kind != FrameKind::Python)?;
+    let inside = frames.get(waits..taken)?;
+    if let Some(python) = inside.iter().rposition(|frame| frame.kind == FrameKind::Python) {
+        return Some(Callback { frame: Some(waits + python) });
+    }
+    let outer = frames.iter().skip(taken).take_while(|frame| frame.kind != FrameKind::Python);
+    let calls = into_python && (is_gpu_call(taker) || outer.into_iter().any(is_gpu_call));
+    calls.then_some(Callback { frame: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: FrameKind, function: &str, file: Option<&str>, module: Option<&str>) -> Frame {
+        Frame {
+            kind,
+            function: (!function.is_empty()).then(|| function.to_owned()),
+            module: module.map(str::to_owned),
+            module_offset: None,
+            file: file.map(str::to_owned),
+            line: file.map(|_| 7),
+            pc: None,
+            trust: None,
+            native: None,
+            python: None,
+            locals: Vec::new(),
+        }
+    }
+
+    fn native(function: &str) -> Frame {
+        frame(FrameKind::Native, function, None, Some("libc.so.6"))
+    }
+
+    fn python(function: &str, file: &str) -> Frame {
+        frame(FrameKind::Python, function, Some(file), None)
+    }
+
+    #[test]
+    fn the_call_is_what_a_program_calls_by_name() {
+        let own = |name: &str| frame(FrameKind::Native, name, Some("/src/bank.c"), Some("bank"));
+        let frames = [native("__lll_lock_wait"), native("pthread_mutex_lock"), own("transfer"), own("main")];
+        assert_eq!(call_site(&frames, 0), CallSite { call: Some(1), caller: Some(2) });
+        assert_eq!(call_site(&frames, 2), CallSite { call: Some(2), caller: None });
+        let gpu = [native("futex_wait"), native("cuLaunchKernel"), native("cudaLaunchKernel"), python("step", "/t.py")];
+        assert_eq!(call_site(&gpu, 0), CallSite { call: Some(2), caller: Some(3) });
+        assert_eq!(anywhere(&[native(""), native("")]), CallSite::default());
+        assert_eq!(call_site(&frames, 9), CallSite::default());
+    }
+
+    #[test]
+    fn of_pythons_library_it_is_what_the_program_called() {
+        let library = "/usr/lib/python3.12/threading.py";
+        let frames = [
+            native("sem_wait"),
+            python("Condition.wait", library),
+            python("Event.wait", library),
+            python("f", "/a.py"),
+        ];
+        assert_eq!(call_site(&frames, 0), CallSite { call: Some(2), caller: Some(3) });
+        // Nobody called it: a thread that the library made.
+        assert_eq!(call_site(&frames[..3], 1), CallSite { call: Some(1), caller: None });
+    }
+
+    #[test]
+    fn a_callback_is_called_by_what_took_the_lock() {
+        let frames = [
+            native("take_gil"),
+            python("<lambda>", "/compiler.py"),
+            native("cuOccupancyMaxPotentialBlockSize"),
+            python("f", "/a.py"),
+        ];
+        assert_eq!(callback(&frames, 0, 2, true), Some(Callback { frame: Some(1) }));
+        assert_eq!(callback(&frames, 0, 3, true), None, "Python code took it");
+        assert_eq!(callback(&frames[2..], 0, 0, true), None);
+        let on_the_way = [native("take_gil"), native("ffi_closure"), native("cuMemAlloc"), python("f", "/a.py")];
+        assert_eq!(callback(&on_the_way, 0, 2, true), Some(Callback { frame: None }));
+        assert_eq!(callback(&on_the_way, 0, 2, false), None);
+    }
+}

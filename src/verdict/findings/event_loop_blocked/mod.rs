@@ -1,0 +1,45 @@
+//! `event-loop-blocked`: a thread waits inside of a callback of its event loop, and none of the loop's tasks goes on.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Example, Requirement, Rule};
+use crate::report::Severity;
+use crate::waits::cpython::EVENT_LOOP;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    code: "event-loop-blocked",
+    severity: Severity::Warning,
+    explanation: include_str!("explain.md"),
+    example: Example {
+        file: "event_loop_blocked.py",
+        program: include_str!("example.py"),
+        command: "python3 event_loop_blocked.py",
+        needs: Requirement::Nothing,
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let seen = context.look.observations;
+    let loops = seen.resources.iter().filter_map(|resource| {
+        let tasks = resource.word(EVENT_LOOP)?;
+        let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;
+        let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
+        let names = context.names;
+        let message = format!(
+            "{} runs an event loop and waits for {}{} in a callback of it; {tasks} task{} of the loop cannot go on.",
+            names.party_in_full(&hold.holder),
+            names.waited_for(wait),
+            names.call(&hold.holder, wait.frame).phrase(),
+            if tasks == 1 { "" } else { "s" },
+        );
+        Some(Draft {
+            message,
+            parties: vec![hold.holder.clone()],
+            resources: vec![resource.key.clone()],
+            ..Draft::default()
+        })
+    });
+    loops.collect()
+}

@@ -1,0 +1,65 @@
+//! `gil-vs-native-lock`: the GIL and a native lock are taken in both orders.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Example, Requirement, Rule};
+use crate::report::Severity;
+use crate::waits::cpython::EXTENSION;
+use crate::waits::kinds::{Giver, Topic, World};
+use crate::waits::{Party, ResourceKey};
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    code: "gil-vs-native-lock",
+    severity: Severity::Error,
+    explanation: include_str!("explain.md"),
+    example: Example {
+        file: "gil_vs_native_lock.py",
+        program: include_str!("example.py"),
+        command: "python3 gil_vs_native_lock.py",
+        needs: Requirement::Nothing,
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
+    let seen = context.look.observations;
+    for end in context.dead_ends {
+        let wanted = &seen.hopeless[end.hopeless].resource;
+        let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
+        // What the thread keeps others from: the GIL, while it waits for a native lock whose holder nothing names; or a
+        // native lock, under which Python was called and waits.
+        let keeps = |waiter: &Party| {
+            let mut holds = seen.holds.iter().filter(|hold| hold.holder == *waiter);
+            holds.find(|hold| {
+                let opposed = match hold.resource.kind.topic {
+                    Topic::Gil => wanted.kind.world != World::Python,
+                    _ => wanted.kind.world == World::Python && is_native(context, &hold.resource),
+                };
+                opposed && seen.waits.iter().any(|wait| wait.resource == hold.resource)
+            })
+        };
+        let Some((waiter, hold)) = waiters.find_map(|waiter| Some((waiter, keeps(waiter)?))) else { continue };
+        drafts.push(Draft {
+            message: format!(
+                "{} {} and waits for {}, and those who could give that wait for {}.",
+                context.names.party_in_full(waiter),
+                context.names.held(&hold.resource),
+                context.names.resource(wanted),
+                context.names.resource(&hold.resource),
+            ),
+            parties: vec![waiter.clone()],
+            resources: vec![wanted.clone(), hold.resource.clone()],
+            ..Draft::default()
+        });
+    }
+    drafts
+}
+
+/// Whether a lock is one of native code: of libc, or an extension's own.
+fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
+    let resource = || context.look.observations.resource(key);
+    key.kind.world == World::Native && key.kind.is_lock() && key.kind.giver == Giver::Holder
+        || resource().is_some_and(|resource| resource.word(EXTENSION).is_some())
+}

@@ -1,0 +1,25 @@
+//! `nobody-left-to-wake`: a thread waits to be woken, and nothing is left that could wake it.
+//!
+//! In: the judged look. Out: drafts of the finding. Who could wake whom is known to the lock families, not here.
+
+use super::{Context, Draft, Example, Requirement, Rule};
+use crate::report::Severity;
+use crate::waits::kinds::Waking;
+
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    code: "nobody-left-to-wake",
+    severity: Severity::Error,
+    explanation: include_str!("explain.md"),
+    example: Example {
+        file: "nobody_left_to_wake.py",
+        program: include_str!("example.py"),
+        command: "python3 nobody_left_to_wake.py",
+        needs: Requirement::Nothing,
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    context.dead_end_drafts(|kind| kind.waking != Waking::Data)
+}

@@ -1,0 +1,26 @@
+//! `pipe-cycle`: processes wait for each other through pipes.
+//!
+//! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
+
+use super::{Context, Draft, Example, Requirement, Rule};
+use crate::report::Severity;
+use crate::waits::kinds::Topic;
+
+/// What is written to at one end and read from at the other.
+/// The finding's texts and its rule.
+pub(super) const RULE: Rule = Rule {
+    code: "pipe-cycle",
+    severity: Severity::Error,
+    explanation: include_str!("explain.md"),
+    example: Example {
+        file: "pipe_cycle.py",
+        program: include_str!("example.py"),
+        command: "python3 pipe_cycle.py",
+        needs: Requirement::Nothing,
+    },
+    rule,
+};
+
+fn rule(context: &Context<'_>) -> Vec<Draft> {
+    context.cycle_drafts(|cycle| cycle.is_about(Topic::Data))
+}

@@ -1,0 +1,202 @@
+//! What those who take part in a finding are made with, so that they get the advice that fits.
+//!
+//! In: parties and resources of a finding. Out: [`Toolkit`]s, by what frames are (their kind, module and file, the scheme that
+//! a symbol's name was mangled by) and by the world of resources. It reads no label, and where nothing is known it names
+//! nothing: then the general advice stands alone.
+
+use std::collections::BTreeSet;
+
+use super::{Context, Toolkit};
+use crate::symbols::Mangling;
+use crate::threads::{Frame, FrameKind};
+use crate::waits::facts::is_c_library;
+use crate::waits::kinds::World;
+use crate::waits::{Party, ResourceKey};
+
+/// How names of modules begin that say nothing of the program's language: the interpreter, and what compilers and libffi add.
+const OF_ALL: &[&str] = &["python", "libpython", "libffi", "libgcc_s", "libm.so", "linux-vdso", "[vdso]"];
+
+/// Extension modules of CPython's own that wait, or are in a stack that waits. Source: Modules/ of CPython 3.8 to 3.15.
+const OF_CPYTHON: &[&str] = &[
+    "_asyncio",
+    "_ctypes",
+    "_datetime",
+    "_io",
+    "_json",
+    "_multiprocessing",
+    "_pickle",
+    "_posixshmem",
+    "_posixsubprocess",
+    "_queue",
+    "_socket",
+    "_sqlite3",
+    "_ssl",
+    "_thread",
+    "fcntl",
+    "mmap",
+    "readline",
+    "select",
+    "termios",
+    "zlib",
+];
+
+/// Frameworks by how the names of their modules begin: their native code is not the program's.
+const MODULES: &[(&str, Toolkit)] = &[
+    ("libtorch", Toolkit::PyTorch),
+    ("libc10", Toolkit::PyTorch),
+    ("libcupy", Toolkit::CuPy),
+    ("libnumba", Toolkit::Numba),
+];
+
+/// Frameworks by a folder in the path of a Python file.
+const FOLDERS: &[(&str, Toolkit)] = &[
+    ("/torch/", Toolkit::PyTorch),
+    ("/cupy/", Toolkit::CuPy),
+    ("/cupyx/", Toolkit::CuPy),
+    ("/numba/", Toolkit::Numba),
+    ("/numba_cuda/", Toolkit::Numba),
+];
+
+/// What these parties and resources are made with.
+pub(super) fn of(context: &Context<'_>, parties: &[Party], resources: &[ResourceKey]) -> BTreeSet<Toolkit> {
+    let mut used = BTreeSet::new();
+    let as_parties = parties.iter().filter_map(|party| if let Party::Resource(key) = party { Some(key) } else { None });
+    used.extend(resources.iter().chain(as_parties).filter_map(|key| of_world(key.kind.world)));
+    for party in parties {
+        used.extend(of_frames(context.names.frames(party), |frame| context.names.is_driver(frame)));
+    }
+    used
+}
+
+/// Native locks are of C, C++ or Rust: that the frames tell.
+fn of_world(world: World) -> Option<Toolkit> {
+    match world {
+        World::Python => Some(Toolkit::Python),
+        World::EventLoop => Some(Toolkit::Asyncio),
+        World::Native | World::Kernel | World::Gpu => None,
+    }
+}
+
+/// What one thread's frames tell. `is_driver`: whether a frame is the CUDA driver's, which is nobody's own code.
+fn of_frames(frames: &[Frame], is_driver: impl Fn(&Frame) -> bool) -> BTreeSet<Toolkit> {
+    let mut used = BTreeSet::new();
+    let mut plain = false;
+    for frame in frames {
+        match frame.kind {
+            FrameKind::Python => {
+                used.insert(Toolkit::Python);
+                let file = frame.file.as_deref().unwrap_or_default();
+                used.extend(FOLDERS.iter().filter(|(folder, _)| file.contains(folder)).map(|(_, toolkit)| *toolkit));
+            }
+            FrameKind::Native if !is_driver(frame) => plain |= of_native(frame, &mut used),
+            FrameKind::Native | FrameKind::Inline | FrameKind::Boundary => {}
+        }
+    }
+    // A program of Rust has a plain `main` as well.
+    if plain && !used.contains(&Toolkit::Rust) {
+        used.insert(Toolkit::C);
+    }
+    used
+}
+
+/// Note what a native frame tells; gives whether it is a function with a name of C in code of the program.
+fn of_native(frame: &Frame, used: &mut BTreeSet<Toolkit>) -> bool {
+    let (Some(module), Some(function)) = (frame.module.as_deref(), frame.function.as_deref()) else { return false };
+    if let Some((_, toolkit)) = MODULES.iter().find(|(start, _)| module.starts_with(start)) {
+        used.insert(*toolkit);
+        return false;
+    }
+    if is_c_library(module) || OF_ALL.iter().any(|start| module.starts_with(start)) || is_of_cpython(module) {
+        return false;
+    }
+    match frame.mangling {
+        Mangling::Cpp => {
+            used.insert(Toolkit::C);
+            if function.contains("pybind11::") {
+                used.insert(Toolkit::Pybind11);
+            }
+            false
+        }
+        Mangling::Rust => {
+            used.insert(Toolkit::Rust);
+            if function.contains("pyo3::") {
+                used.insert(Toolkit::PyO3);
+            }
+            false
+        }
+        Mangling::Plain if function.starts_with("__pyx_") => {
+            used.insert(Toolkit::Cython);
+            false
+        }
+        Mangling::Plain => true,
+        Mangling::Unknown => false,
+    }
+}
+
+/// "_queue.cpython-311-x86_64-linux-gnu.so".
+fn is_of_cpython(module: &str) -> bool {
+    let stem = module.split('.').next().unwrap_or(module);
+    module.ends_with(".so") && OF_CPYTHON.contains(&stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: FrameKind, function: &str, module: Option<&str>, file: Option<&str>, mangling: Mangling) -> Frame {
+        Frame {
+            kind,
+            function: Some(function.into()),
+            mangling,
+            module: module.map(str::to_owned),
+            module_offset: None,
+            file: file.map(str::to_owned),
+            line: None,
+            pc: None,
+            trust: None,
+            native: None,
+            python: None,
+            locals: Vec::new(),
+        }
+    }
+
+    fn native(function: &str, module: &str, mangling: Mangling) -> Frame {
+        frame(FrameKind::Native, function, Some(module), None, mangling)
+    }
+
+    fn python(file: &str) -> Frame {
+        frame(FrameKind::Python, "f", None, Some(file), Mangling::Unknown)
+    }
+
+    fn used(frames: &[Frame]) -> Vec<Toolkit> {
+        of_frames(frames, |frame| frame.module.as_deref() == Some("libcuda.so.1")).into_iter().collect()
+    }
+
+    #[test]
+    fn languages_are_told_by_frames() {
+        use Mangling::{Cpp, Plain, Rust, Unknown};
+        let libc = || native("pthread_mutex_lock", "libc.so.6", Plain);
+        let interpreter = || native("_PyEval_EvalFrameDefault", "python3.11", Plain);
+        let queue = || native("_queue_SimpleQueue_get", "_queue.cpython-311-x86_64-linux-gnu.so", Plain);
+        for (frames, expected) in [
+            (vec![libc(), interpreter(), queue(), python("/w/a.py")], vec![Toolkit::Python]),
+            (vec![libc(), native("transfer(Account&)", "bank", Cpp), native("main", "bank", Plain)], vec![Toolkit::C]),
+            (vec![libc(), native("take", "bank", Plain)], vec![Toolkit::C]),
+            (vec![libc(), native("bank::transfer", "bank", Rust), native("main", "bank", Plain)], vec![Toolkit::Rust]),
+            (vec![libc(), native("transfer", "bank", Unknown)], vec![]),
+            (vec![libc(), native("cuLaunchKernel", "libcuda.so.1", Plain)], vec![]),
+            (
+                vec![libc(), native("pybind11::cpp_function::dispatcher", "pay.so", Cpp), python("/w/a.py")],
+                vec![Toolkit::Python, Toolkit::Pybind11, Toolkit::C],
+            ),
+            (vec![native("__pyx_pw_3pay_1run", "pay.so", Plain)], vec![Toolkit::Cython]),
+            (vec![native("pyo3::marker::Python::with_gil", "pay.so", Rust)], vec![Toolkit::PyO3, Toolkit::Rust]),
+            (
+                vec![native("at::native::copy_", "libtorch_cpu.so", Cpp), python("/x/site-packages/torch/nn/a.py")],
+                vec![Toolkit::Python, Toolkit::PyTorch],
+            ),
+        ] {
+            assert_eq!(used(&frames), expected, "{frames:?}");
+        }
+    }
+}

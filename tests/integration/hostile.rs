@@ -1,0 +1,140 @@
+//! Targets whose memory does not come when it is read: the stop is bounded all the same, and so is the look.
+//!
+//! The targets measure by themselves how long one of their threads did not run. No test asserts a short time, since the machine may
+//! be loaded: without the defence each of these targets stands still for ever.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::{PATIENCE, Target, compile, lockscope, signal_process, status_field, threads, wait_until};
+
+/// Start it; `None` where the kernel or the user's rights do not allow the attack.
+fn start(command: &mut Command) -> Option<Target> {
+    let target = Target::start(command);
+    match target.said.iter().find(|line| line.starts_with("IMPOSSIBLE")) {
+        Some(line) => {
+            println!("skip: {}", line.trim());
+            None
+        }
+        None => Some(target),
+    }
+}
+
+fn begin_look(pid: i32, json: &Path) -> Child {
+    lockscope()
+        .args(["attach", &pid.to_string(), "-o"])
+        .arg(json)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("lockscope runs")
+}
+
+/// Wait for the end of a look, which has one.
+fn finish_look(look: &mut Child, what: &str) -> i32 {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = look.try_wait().expect("its state") {
+            return status.code().unwrap_or(-1);
+        }
+        if began.elapsed() > PATIENCE {
+            let _ = look.kill();
+            panic!("the look at {what} does not end");
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+fn until_free(pid: i32) {
+    wait_until("every thread runs on untraced", || {
+        threads(pid).iter().all(|tid| {
+            status_field(pid, *tid, "TracerPid").is_none_or(|tracer| tracer == "0")
+                && status_field(pid, *tid, "State").is_none_or(|state| !state.starts_with(['t', 'T']))
+        })
+    });
+}
+
+/// Children of a process of one thread or more.
+fn children(pid: i32) -> Vec<i32> {
+    threads(pid)
+        .iter()
+        .filter_map(|tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok())
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<i32>>())
+        .collect()
+}
+
+/// Looks that come to their end, looks that are killed at some moment, and looks whose copier is killed: all leave the target free.
+/// The longest stop that it felt, in microseconds.
+fn attack(target: Target, what: &str) -> u64 {
+    let pid = target.pid();
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = folder.path().join("report.json");
+    let began = Instant::now();
+    for _ in 0..3 {
+        let code = finish_look(&mut begin_look(pid, &report), what);
+        assert!(matches!(code, 0 | 1), "{what}: exit status {code}");
+        until_free(pid);
+    }
+    let usual = began.elapsed() / 3;
+    for round in 1..=20u32 {
+        let mut look = begin_look(pid, &report);
+        let moment = usual * round / 20;
+        if round % 2 == 0 {
+            std::thread::park_timeout(moment);
+            let _ = look.kill();
+            let _ = look.wait();
+        } else {
+            let begin = Instant::now();
+            // As soon as it is there, and at some moments later.
+            while begin.elapsed() < moment || children(look.id() as i32).is_empty() {
+                if look.try_wait().expect("its state").is_some() {
+                    break;
+                }
+                std::thread::park_timeout(Duration::from_micros(200));
+            }
+            children(look.id() as i32).iter().for_each(|copier| signal_process(*copier, "KILL"));
+            let code = finish_look(&mut look, what);
+            assert!(matches!(code, 0..=2), "{what}: exit status {code}");
+        }
+        until_free(pid);
+    }
+    let said = target.finish("TERM");
+    let longest = said.lines().find_map(|line| line.strip_prefix("longest_us=")).and_then(|us| us.parse().ok());
+    let longest: u64 = longest.expect("the target tells its longest stop");
+    println!("{what}: the longest stop of 23 looks was {longest} us");
+    assert!(Duration::from_micros(longest) < PATIENCE / 2, "{what}: stood still for {longest} us");
+    longest
+}
+
+#[test]
+fn a_process_that_serves_its_own_memory() {
+    for mode in ["answers", "silent"] {
+        let program = compile("hostile/userfault.c", "userfault", &[]);
+        let Some(target) = start(Command::new(program).arg(mode)) else { return };
+        attack(target, &format!("userfaultfd, {mode}"));
+    }
+}
+
+#[test]
+fn a_process_that_serves_its_own_memory_without_privilege() {
+    let program = compile("hostile/userfault.c", "userfault", &[]);
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skip: the test beside this one runs without privilege");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    let Some(target) = start(&mut command) else { return };
+    attack(target, "userfaultfd of an unprivileged process, seen by root");
+}
+
+#[test]
+fn a_mapped_file_of_a_file_system_that_does_not_answer() {
+    let server = compile("hostile/silent_fs.c", "silent_fs", &[]);
+    let mapper = compile("hostile/mapped.c", "mapped", &[]);
+    let mount = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(server);
+    command.arg(mount.path()).arg(mapper).arg(mount.path().join("file"));
+    let Some(target) = start(&mut command) else { return };
+    attack(target, "a file of a FUSE file system");
+}
