@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::analysis;
+use crate::arch::Architecture;
+use crate::arch::system_calls::FUTEX;
 use crate::image::core::{CoreFile, Places, notes};
 use crate::image::{
-    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage, budget,
+    Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage, budget,
 };
 use crate::render::{self, Format, Style};
 use crate::symbols::Symbols;
@@ -38,7 +40,7 @@ pub fn core(bytes: &[u8]) -> bool {
 
 /// The notes of a core, each parser with all bytes.
 pub fn notes(bytes: &[u8]) {
-    let _ = notes::thread(bytes);
+    let _ = notes::thread(Architecture::X86_64, bytes);
     let _ = notes::process(bytes);
     let _ = notes::files(bytes);
     let _ = notes::auxiliary(bytes, notes::AT_PHDR);
@@ -47,6 +49,21 @@ pub fn notes(bytes: &[u8]) {
 /// /proc/PID/maps.
 pub fn maps(bytes: &[u8]) {
     let _ = crate::image::live::parse_maps(bytes);
+}
+
+/// /proc/PID/cmdline and /proc/PID/environ.
+pub fn arguments(bytes: &[u8]) {
+    let _ = crate::image::live::parse_arguments(bytes);
+    let _ = crate::image::environment::relevant(bytes);
+}
+
+/// The loader's list of libraries, with the program headers at the beginning: lists may be circles.
+pub fn link_map(bytes: &[u8]) {
+    let mut image = image(bytes, false);
+    for (key, value) in [(notes::AT_PHDR, BASE), (notes::AT_PHNUM, 16), (notes::AT_RANDOM, BASE + 64)] {
+        image.auxiliary.extend([key, value].into_iter().flat_map(u64::to_le_bytes));
+    }
+    snapshot::keep_roots(&image);
 }
 
 /// An ELF file with frame information and symbols, mapped at the beginning.
@@ -90,9 +107,15 @@ pub fn with_looks(bytes: &[u8], json: &[u8]) -> Option<Vec<u8>> {
 /// A process with this memory, and one thread in the middle of it.
 fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
     let end = Addr(BASE + (bytes.len() as u64).next_multiple_of(4096).max(4096));
-    let mut general = RegisterSet::default();
-    (0..17).for_each(|number| general.set(Register(number), BASE + ((bytes.len() as u64 / 2) & !7)));
-    let registers = Registers { general, orig_rax: 202, fs_base: Addr(BASE) };
+    let mut general = RegisterSet::new(Architecture::X86_64);
+    let middle = BASE + ((bytes.len() as u64 / 2) & !7);
+    let architecture = Architecture::X86_64;
+    architecture.general_registers().for_each(|register| general.set(register, middle));
+    let registers = Registers {
+        general,
+        system_call: Architecture::X86_64.number_of(&FUTEX).unwrap_or(-1),
+        thread_pointer: Addr(BASE),
+    };
     let thread = ThreadImage { registers: Some(registers), ..ThreadImage::new(1) };
     let mapping = Mapping {
         read: true,
@@ -103,6 +126,7 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
         ..Mapping::new(Addr(BASE), end)
     };
     ProcessImage {
+        architecture: Architecture::X86_64,
         pid: 1,
         ns_pid: 1,
         parent: None,

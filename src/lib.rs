@@ -30,21 +30,26 @@
 //! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
-//! * `unsafe` stands in one file, `image/live/sys.rs`.
+//! * `unsafe` stands in one file, `sys.rs`.
+//! * What depends on the machine (registers, system calls, code) stands behind [`arch::Architecture`], a value of each
+//!   captured process: nothing else names a register or knows a system call by number.
 
 pub mod analysis;
+pub mod arch;
 pub mod cli;
 pub mod code;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graph;
 pub mod image;
+pub mod memory;
 pub mod python;
 pub mod render;
 pub mod report;
 pub mod run;
 pub(crate) mod snapshot;
 pub mod symbols;
+pub(crate) mod sys;
 pub mod threads;
 pub mod unwind;
 pub mod verdict;

@@ -8,6 +8,7 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod pyspy;
 mod spins;
 mod subject;
 mod working;

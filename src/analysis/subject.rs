@@ -11,7 +11,7 @@ use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Gap, Image, ProcessImage};
-use crate::python::{self, Python};
+use crate::python::Python;
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::Answers;
@@ -102,11 +102,11 @@ impl Subject for Live {
     fn complete(&mut self, _position: usize, process: &ProcessImage, python: &mut Option<Python>) -> bool {
         match python {
             None => {
-                *python = python::pyspy::threads_of_3_6(process);
+                *python = super::pyspy::threads_of_3_6(process);
                 python.is_some()
             }
             Some(python) if self.locals || python.is_incomplete() => {
-                python::pyspy::enrich(process.pid, python, self.locals);
+                super::pyspy::enrich(process.pid, python, self.locals);
                 true
             }
             Some(_) => false,

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
+use crate::arch::Architecture;
 use crate::image::{Addr, Image, MemoryExt, ProcessImage, Register, Syscall, ThreadImage};
 use crate::report::{NativeFrame, Report, Resource, SystemCall, Words, Working};
 use crate::symbols::Symbols;
 use crate::threads::Thread;
-use crate::waits::kernel::call_name;
 
 /// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
 const WORDS: u64 = 16;
@@ -28,7 +28,7 @@ pub(super) fn add(report: &mut Report, image: &Image, symbols: &[Symbols<'_>], t
         let merged: HashMap<i32, &Thread> = threads.iter().map(|thread| (thread.tid, thread)).collect();
         let of_thread = |thread: &ThreadImage| {
             let memory = wanted.memory(&reported.id, process, thread.tid);
-            working(thread, merged.get(&thread.tid).copied(), symbols, memory)
+            working(process.architecture, thread, merged.get(&thread.tid).copied(), symbols, memory)
         };
         all.push(process.threads.iter().map(of_thread).collect::<Vec<_>>());
     }
@@ -39,13 +39,21 @@ pub(super) fn add(report: &mut Report, image: &Image, symbols: &[Symbols<'_>], t
     }
 }
 
-fn working(thread: &ThreadImage, merged: Option<&Thread>, symbols: &Symbols<'_>, memory: Vec<Words>) -> Working {
+fn working(
+    architecture: Architecture,
+    thread: &ThreadImage,
+    merged: Option<&Thread>,
+    symbols: &Symbols<'_>,
+    memory: Vec<Words>,
+) -> Working {
     let call = thread.registers.and_then(|registers| registers.syscall()).or(thread.syscall);
-    let registers = thread.registers.map(|registers| registers.general).unwrap_or_default();
+    let registers = thread.registers.iter().flat_map(|registers| {
+        registers.general.iter().map(|(register, value)| named(architecture, register, value)).collect::<Vec<_>>()
+    });
     let native = merged.map(|merged| &merged.native);
     Working {
-        system_call: call.map(|call| system_call(&call)),
-        registers: registers.iter().map(|(register, value)| named(register, value)).collect(),
+        system_call: call.map(|call| system_call(architecture, &call)),
+        registers: registers.collect(),
         native: native
             .iter()
             .flat_map(|native| &native.frames)
@@ -57,21 +65,22 @@ fn working(thread: &ThreadImage, merged: Option<&Thread>, symbols: &Symbols<'_>,
     }
 }
 
-fn system_call(call: &Syscall) -> SystemCall {
+fn system_call(architecture: Architecture, call: &Syscall) -> SystemCall {
     SystemCall {
         number: call.number,
-        name: call_name(call.number).map(str::to_owned),
+        name: architecture.system_call(call.number).map(|row| row.name.to_owned()),
         arguments: call.arguments.iter().map(|argument| format!("{argument:#x}")).collect(),
     }
 }
 
-fn named(register: Register, value: u64) -> (String, String) {
-    (register.name().to_owned(), format!("{value:#x}"))
+fn named(architecture: Architecture, register: Register, value: u64) -> (String, String) {
+    (architecture.register_name(register).to_owned(), format!("{value:#x}"))
 }
 
 fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_registers: bool) -> NativeFrame {
     let module = symbols.modules().at(frame.lookup).map(|module| &symbols.modules().list[module]);
-    let saved = Register::CALLEE_SAVED.into_iter().filter(|_| with_registers);
+    let architecture = frame.registers.architecture();
+    let saved = architecture.callee_saved().iter().filter(|_| with_registers);
     NativeFrame {
         function: symbols.function(frame.lookup).map(|symbol| symbol.name),
         module: module.map(|module| module.name.clone()),
@@ -80,7 +89,7 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
         sp: frame.sp.to_string(),
         cfa: frame.cfa.map(|cfa| cfa.to_string()),
         trust: crate::verdict::assemble::trust(frame.trust),
-        registers: saved.filter_map(|one| Some(named(one, frame.registers.get(one)?))).collect(),
+        registers: saved.filter_map(|one| Some(named(architecture, *one, frame.registers.get(*one)?))).collect(),
     }
 }
 

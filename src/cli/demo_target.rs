@@ -11,7 +11,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
 use super::{CliError, output};
-use crate::image::live::sys::ErrorCheckMutex;
+use crate::sys::ErrorCheckMutex;
 
 /// Seconds after which the target ends, whatever became of lockscope.
 pub(super) const LIFETIME_SECONDS: u32 = 60;

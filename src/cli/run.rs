@@ -161,7 +161,7 @@ impl Run<'_> {
     fn look(&mut self, wanted: &Wanted) -> (LastLook, Duration) {
         let began = Instant::now();
         if let Err(error) = self.family.ask(wanted) {
-            return (Err(error), Duration::ZERO);
+            return (Err(self.family.lost_looker(error)), Duration::ZERO);
         }
         let mut longest = match wanted.purpose {
             Purpose::Routine => LONGEST_LOOK,
@@ -172,12 +172,7 @@ impl Run<'_> {
             match self.family.answer() {
                 Ok(Some((look, cost))) => return (look, cost),
                 Ok(None) => {}
-                Err(error) => {
-                    // How it ended says more.
-                    let error = self.family.reap().err().unwrap_or(error);
-                    self.family.drop_looker();
-                    return (Err(error), began.elapsed());
-                }
+                Err(error) => return (Err(self.family.lost_looker(error)), began.elapsed()),
             }
             if let Some(ended) = self.reap_while_looking() {
                 return (Err(ended), began.elapsed());

@@ -8,27 +8,19 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register as X86,
-};
-
-use super::{Code, HARDWARE_NUMBER, LARGEST_FUNCTION, slot};
-use crate::image::{Addr, MemoryExt, Register};
+use super::{Code, LARGEST_FUNCTION};
+use crate::arch::instructions::{self, Effect, Flow, RegisterMask, Target};
+use crate::arch::{Architecture, Register};
+use crate::image::{Addr, MemoryExt};
 use crate::unwind::NativeFrame;
 
-/// The registers that bring the first parameters (System V ABI, section 3.2.3), by hardware number.
-const BRINGS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// rsp and rbp.
-const STACK_POINTER: usize = 4;
-const FRAME_POINTER: usize = 5;
 /// Functions that one after the other pass a parameter on.
 const MOST_FRAMES: usize = 8;
 
 impl Code<'_> {
     /// The parameter `number`, from 0, of the function of frame `native`.
     pub fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
-        let mut register = *BRINGS.get(number)?;
+        let mut register = *self.image.architecture.arguments().get(number)?;
         for frame in frames.get(..=native)?.iter().rev().take(MOST_FRAMES) {
             match self.put_by(frame, register)? {
                 Place::Value(value) => return Some(value),
@@ -39,106 +31,97 @@ impl Code<'_> {
     }
 
     /// Where what `register` brought into the function of `frame` is when this calls on.
-    fn put_by(&self, frame: &NativeFrame, register: usize) -> Option<Place> {
+    fn put_by(&self, frame: &NativeFrame, register: Register) -> Option<Place> {
         let start = self.symbols.function_start(frame.lookup)?;
         // `lookup` lies inside the call instruction.
         let length = (frame.lookup - start).checked_add(1).filter(|length| *length <= LARGEST_FUNCTION)?;
         let mut code = vec![0; length as usize + 16];
         let read = self.image.memory.read(start, &mut code).ok()?;
-        let mut now = Places::new(register, frame.cfa? - 8);
-        let mut information = InstructionInfoFactory::new();
+        let architecture = self.image.architecture;
+        let mut now = Places::new(architecture, register, frame.cfa? - architecture.bytes_of_call());
         // What is known where a branch further up leads to.
-        let mut branches: HashMap<u64, Places> = HashMap::new();
+        let mut branches: HashMap<Addr, Places> = HashMap::new();
         let mut ended = false;
-        for instruction in &mut Decoder::with_ip(64, &code[..read], start.0, DecoderOptions::NONE) {
-            if instruction.is_invalid() || instruction.next_ip() > frame.lookup.0 {
+        let mut decoder = architecture.decoder(&code[..read], start);
+        while let Some(instruction) = decoder.next() {
+            if instruction.next > frame.lookup {
                 break;
             }
-            match (branches.remove(&instruction.ip()), ended) {
+            match (branches.remove(&instruction.address), ended) {
                 (Some(there), true) => now = there,
                 (Some(there), false) => now.keep_common(&there),
                 // Padding, or code that only branches from further down lead to.
                 (None, true) => continue,
                 (None, false) => {}
             }
-            now.follow(&instruction, &mut information);
-            let flow = instruction.flow_control();
-            if matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
-                let target = instruction.near_branch_target();
+            match instruction.flow {
+                Flow::Call(_) => now.call(),
+                _ => now.follow(decoder.effect()),
+            }
+            if let Flow::Branch(target) | Flow::Jump(Target::Code(target)) = instruction.flow {
                 branches.entry(target).and_modify(|there| there.keep_common(&now)).or_insert_with(|| now.clone());
             }
-            ended =
-                matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return);
+            ended = matches!(instruction.flow, Flow::Jump(_) | Flow::Return);
         }
-        let kept = Register::CALLEE_SAVED.into_iter().find_map(|register| {
-            let number = usize::from(*HARDWARE_NUMBER.get(usize::from(register.0))?);
-            frame.registers.get(register).filter(|_| now.registers[number])
-        });
+        let saved = architecture.callee_saved().iter().filter(|register| now.registers.has(**register));
+        let kept = saved.filter_map(|register| frame.registers.get(*register)).next();
         let on_stack = || now.stack.iter().find_map(|at| self.image.memory.u64(*at).ok());
         if let Some(value) = kept.or_else(on_stack) {
             return Some(Place::Value(value));
         }
-        BRINGS.into_iter().find(|number| now.registers[*number]).map(Place::PassedOn)
+        architecture.arguments().iter().find(|one| now.registers.has(**one)).copied().map(Place::PassedOn)
     }
 }
 
 enum Place {
     Value(u64),
     /// In this register, when the next function is called.
-    PassedOn(usize),
+    PassedOn(Register),
 }
 
 /// Where one value is while a function is read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Places {
-    registers: [bool; 16],
+    architecture: Architecture,
+    registers: RegisterMask,
     stack: Vec<Addr>,
-    /// rsp and rbp, where known.
+    /// The two pointers into the function's own stack, where known.
     stack_pointer: Option<Addr>,
     frame_pointer: Option<Addr>,
 }
 
 impl Places {
-    fn new(register: usize, at_entry: Addr) -> Self {
-        let mut registers = [false; 16];
-        registers[register] = true;
-        Places { registers, stack: Vec::new(), stack_pointer: Some(at_entry), frame_pointer: None }
+    fn new(architecture: Architecture, register: Register, at_entry: Addr) -> Self {
+        let registers = RegisterMask::default().with(register);
+        Places { architecture, registers, stack: Vec::new(), stack_pointer: Some(at_entry), frame_pointer: None }
     }
 
     /// Keep what is so on both of two ways.
     fn keep_common(&mut self, other: &Places) {
-        for (here, there) in self.registers.iter_mut().zip(other.registers) {
-            *here &= there;
-        }
+        self.registers = self.registers.common(other.registers);
         self.stack.retain(|at| other.stack.contains(at));
         self.stack_pointer = self.stack_pointer.filter(|at| other.stack_pointer == Some(*at));
         self.frame_pointer = self.frame_pointer.filter(|at| other.frame_pointer == Some(*at));
     }
 
-    fn has(&self, register: X86) -> bool {
-        slot(register).is_some_and(|number| self.registers[number])
-    }
-
-    fn set(&mut self, register: X86, has: bool) {
-        if let Some(number) = slot(register) {
-            self.registers[number] = has;
-            match number {
-                STACK_POINTER => self.stack_pointer = None,
-                FRAME_POINTER => self.frame_pointer = None,
-                _ => {}
-            }
+    fn set(&mut self, register: Register, has: bool) {
+        self.registers = if has { self.registers.with(register) } else { self.registers.without(register) };
+        if register == self.architecture.stack_pointer() {
+            self.stack_pointer = None;
+        } else if register == self.architecture.frame_pointer() {
+            self.frame_pointer = None;
         }
     }
 
-    /// The address of a memory operand on the function's own stack.
-    fn own(&self, instruction: &Instruction) -> Option<Addr> {
-        let base = match slot(instruction.memory_base())? {
-            STACK_POINTER => self.stack_pointer?,
-            FRAME_POINTER => self.frame_pointer?,
+    /// The address of a place on the function's own stack.
+    fn own(&self, place: Option<instructions::Place>) -> Option<Addr> {
+        let place = place.filter(|place| place.index.is_none() && !place.is_thread_local)?;
+        let base = match place.base? {
+            register if register == self.architecture.stack_pointer() => self.stack_pointer?,
+            register if register == self.architecture.frame_pointer() => self.frame_pointer?,
             _ => return None,
         };
-        let plain = instruction.memory_index() == X86::None && instruction.segment_prefix() == X86::None;
-        plain.then(|| Addr(base.0.wrapping_add(instruction.memory_displacement64())))
+        Some(Addr(base.0.wrapping_add(place.displacement)))
     }
 
     fn write(&mut self, at: Option<Addr>, has: bool) {
@@ -150,55 +133,50 @@ impl Places {
         }
     }
 
-    fn follow(&mut self, instruction: &Instruction, information: &mut InstructionInfoFactory) {
-        let destination = instruction.op0_register();
-        let immediate = || instruction.immediate(1);
-        match (instruction.mnemonic(), instruction.op0_kind(), instruction.op1_kind()) {
-            (Mnemonic::Mov, OpKind::Register, OpKind::Register) => {
-                let (source, stack_pointer) = (instruction.op1_register(), self.stack_pointer);
-                self.set(destination, self.has(source) && destination.size() == 8);
-                if (slot(destination), slot(source)) == (Some(FRAME_POINTER), Some(STACK_POINTER)) {
+    /// A call returned, or is on another way through the function: what it may change is not known any more.
+    fn call(&mut self) {
+        for register in self.architecture.caller_saved() {
+            self.registers = self.registers.without(*register);
+        }
+    }
+
+    fn follow(&mut self, effect: Effect) {
+        let is_stack_pointer = |register: Register| register == self.architecture.stack_pointer();
+        match effect {
+            Effect::Copy { to, from, whole } => {
+                let stack_pointer = self.stack_pointer;
+                let is_frame = to == self.architecture.frame_pointer() && is_stack_pointer(from);
+                self.set(to, self.registers.has(from) && whole);
+                if is_frame {
                     self.frame_pointer = stack_pointer;
                 }
             }
-            (Mnemonic::Mov, OpKind::Memory, OpKind::Register) => {
-                let source = instruction.op1_register();
-                self.write(self.own(instruction), self.has(source) && source.size() == 8);
+            Effect::Store { to, from, whole } => {
+                self.write(self.own(to), from.is_some_and(|from| self.registers.has(from)) && whole);
             }
-            (Mnemonic::Mov, OpKind::Register, OpKind::Memory) => {
-                let from_stack = self.own(instruction).is_some_and(|at| self.stack.contains(&at));
-                self.set(destination, from_stack && destination.size() == 8);
+            Effect::Load { to, from, whole } => {
+                let from_stack = self.own(from).is_some_and(|at| self.stack.contains(&at));
+                self.set(to, from_stack && whole);
             }
-            (Mnemonic::Push, kind, _) => {
+            Effect::Push { from, .. } => {
                 self.stack_pointer = self.stack_pointer.map(|at| Addr(at.0.wrapping_sub(8)));
-                self.write(self.stack_pointer, kind == OpKind::Register && self.has(destination));
+                self.write(self.stack_pointer, from.is_some_and(|from| self.registers.has(from)));
             }
-            (Mnemonic::Pop, OpKind::Register, _) => {
+            Effect::Pop { to, .. } => {
                 let next = self.stack_pointer.map(|at| Addr(at.0.wrapping_add(8)));
-                self.set(destination, false);
+                self.set(to, false);
                 self.stack_pointer = next;
             }
-            (Mnemonic::Sub | Mnemonic::Add, OpKind::Register, OpKind::Immediate8to64 | OpKind::Immediate32to64)
-                if slot(destination) == Some(STACK_POINTER) =>
-            {
-                let by = if instruction.mnemonic() == Mnemonic::Sub { immediate().wrapping_neg() } else { immediate() };
-                self.stack_pointer = self.stack_pointer.map(|at| Addr(at.0.wrapping_add(by)));
+            Effect::Add { to, amount } if is_stack_pointer(to) => {
+                self.stack_pointer = self.stack_pointer.map(|at| Addr(at.0.wrapping_add(amount)));
             }
-            (Mnemonic::Call, ..) => {
-                // It returned, or is on another way through the function: what it may change is not known any more.
-                for number in [0, 1, 2, 6, 7, 8, 9, 10, 11] {
-                    self.registers[number] = false;
-                }
+            Effect::Subtract { to, amount } if is_stack_pointer(to) => {
+                self.stack_pointer = self.stack_pointer.map(|at| Addr(at.0.wrapping_sub(amount)));
             }
-            _ => {
-                for used in information.info(instruction).used_registers() {
-                    if matches!(used.access(), OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite) {
-                        self.set(used.register(), false);
-                    }
-                }
-                let writes = instruction.op0_kind() == OpKind::Memory && instruction.op_count() > 1;
-                if writes && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
-                    self.write(self.own(instruction), false);
+            other => {
+                other.writes().iter().for_each(|register| self.set(register, false));
+                if let Effect::Other { place, .. } = other {
+                    self.write(self.own(place), false);
                 }
             }
         }

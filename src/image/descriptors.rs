@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
+use crate::arch::Architecture;
+use crate::arch::system_calls::{Child, Role, Several, Waits};
 
 /// An open file of a captured process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,25 +221,6 @@ pub fn socket_name(inode: u64) -> String {
     format!("socket:[{inode}]")
 }
 
-/// Numbers of system calls, x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
-mod number {
-    pub(super) const POLL: i64 = 7;
-    pub(super) const SELECT: i64 = 23;
-    pub(super) const CONNECT: i64 = 42;
-    pub(super) const FCNTL: i64 = 72;
-    pub(super) const FLOCK: i64 = 73;
-    pub(super) const EPOLL_WAIT: i64 = 232;
-    pub(super) const WAITID: i64 = 247;
-    pub(super) const PSELECT: i64 = 270;
-    pub(super) const PPOLL: i64 = 271;
-    pub(super) const EPOLL_PWAIT: i64 = 281;
-    pub(super) const EPOLL_PWAIT2: i64 = 441;
-    /// read, pread64, readv, accept, recvfrom, recvmsg, splice, accept4, recvmmsg, preadv.
-    pub(super) const READS: [i64; 10] = [0, 17, 19, 43, 45, 47, 275, 288, 299, 295];
-    /// write, pwrite64, writev, sendto, sendmsg, sendfile, pwritev, sendmmsg.
-    pub(super) const WRITES: [i64; 8] = [1, 18, 20, 44, 46, 40, 296, 307];
-}
-
 /// POLLIN | POLLPRI | POLLRDNORM | POLLRDBAND | POLLRDHUP, POLLOUT | POLLWRNORM | POLLWRBAND (poll.h); the same in
 /// epoll.
 const POLL_READS: u32 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
@@ -255,19 +238,23 @@ impl Want {
 }
 
 /// Which descriptors `call` waits for; `None` if for none, or for too many to look at.
-pub fn asked(call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
+pub fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
     let [a0, a1, a2, a3, ..] = call.arguments;
-    let number = a0 as i32;
-    Some(match call.number {
-        other if number::READS.contains(&other) => Asked::One(Want { number, reads: true, writes: false }),
-        other if number::WRITES.contains(&other) || other == number::CONNECT => {
-            Asked::One(Want { number, reads: false, writes: true })
+    let row = architecture.system_call(call.number)?;
+    Some(match row.waits {
+        Waits::Descriptor { argument, role, .. } => {
+            let number = *call.arguments.get(argument)? as i32;
+            match role {
+                Role::Read => Asked::One(Want { number, reads: true, writes: false }),
+                Role::Write => Asked::One(Want { number, reads: false, writes: true }),
+                Role::WholeFileLock | Role::RangeLock => Asked::Lock(number),
+                Role::Other => return None,
+            }
         }
-        number::FCNTL | number::FLOCK => Asked::Lock(number),
-        number::WAITID if a0 == P_PIDFD => Asked::Process(a1 as i32),
-        number::EPOLL_WAIT | number::EPOLL_PWAIT | number::EPOLL_PWAIT2 => Asked::Set(number),
-        number::POLL | number::PPOLL => Asked::Several(polled(Addr(a0), a1, memory)?),
-        number::SELECT | number::PSELECT => Asked::Several(selected(number, [Addr(a1), Addr(a2), Addr(a3)], memory)?),
+        Waits::Child(Child::Kind) if a0 == P_PIDFD => Asked::Process(a1 as i32),
+        Waits::Several(Several::Epoll) => Asked::Set(a0 as i32),
+        Waits::Several(Several::Array) => Asked::Several(polled(Addr(a0), a1, memory)?),
+        Waits::Several(Several::Sets) => Asked::Several(selected(a0 as i32, [Addr(a1), Addr(a2), Addr(a3)], memory)?),
         _ => return None,
     })
 }
@@ -284,15 +271,14 @@ pub struct SetOperation {
 }
 
 /// What a semop or semtimedop does; empty for other calls.
-pub fn semaphores_asked(call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
-    const SEMOP: i64 = 65;
-    const SEMTIMEDOP: i64 = 220;
+pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
     /// SEMOPM, what the kernel allows by default is 500.
     const MOST_OPERATIONS: u64 = 500;
     // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
     const SIZE: usize = 6;
     let [set, operations, count, ..] = call.arguments;
-    if !matches!(call.number, SEMOP | SEMTIMEDOP) || count > MOST_OPERATIONS {
+    let is_one = architecture.system_call(call.number).is_some_and(|row| row.waits == Waits::Semaphores);
+    if !is_one || count > MOST_OPERATIONS {
         return Vec::new();
     }
     let bytes = memory.bytes(Addr(operations), count as usize * SIZE).unwrap_or_default();

@@ -17,7 +17,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::Mode;
 
 use super::FileBytes;
-use super::live::sys;
+use crate::sys;
 
 /// As many links as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;

@@ -3,7 +3,6 @@
 //! In: whatever a capture ([`live`], later cores and snapshots) collected. Out: an [`Image`] that owns it.
 //! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
 
-pub mod address;
 pub(crate) mod budget;
 pub mod core;
 pub mod descriptors;
@@ -12,17 +11,15 @@ mod disk;
 pub(crate) mod environment;
 pub mod gpu;
 pub mod live;
-pub mod memory;
-pub mod registers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use address::Addr;
+use crate::arch::Architecture;
+pub use crate::arch::{Register, RegisterSet, Registers, Syscall};
+pub use crate::memory::{Addr, Fault, Memory, MemoryExt};
 pub use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
-pub use memory::{Fault, Memory, MemoryExt};
-pub use registers::{Register, RegisterSet, Registers, Syscall};
 
 /// Something that could not be read or decided, with the reason. Gaps are part of every report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -56,6 +53,8 @@ pub struct Image {
 /// One captured process.
 #[derive(Debug)]
 pub struct ProcessImage {
+    /// The machine that it runs on.
+    pub architecture: Architecture,
     /// Process id in lockscope's own PID namespace.
     pub pid: i32,
     /// Process id in the innermost PID namespace of the target (the same without one).
@@ -217,7 +216,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Private memory of nobody's file, without any rights.
+    /// A private anonymous mapping without permissions.
     pub fn new(start: Addr, end: Addr) -> Mapping {
         Mapping {
             start,
@@ -251,8 +250,8 @@ impl Mapping {
     }
 }
 
-/// Whether two processes come from one by fork: where their code lies was drawn by lot, once for both.
-pub fn come_from_one(one: &[Mapping], other: &[Mapping]) -> bool {
+/// Whether two processes share a fork ancestor: their address-space randomisation is the same.
+pub fn share_fork_ancestor(one: &[Mapping], other: &[Mapping]) -> bool {
     let code = |mappings: &[Mapping]| -> Vec<(Addr, Option<String>)> {
         let of_files = mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
         of_files.map(|mapping| (mapping.start, mapping.path.clone())).collect()

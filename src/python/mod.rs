@@ -2,16 +2,14 @@
 //!
 //! In: memory, modules and symbols of a process. Out: [`Python`], owned and plain: addresses, anchors on the C
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
-//! authoritative; py-spy (live processes only) adds what the walk could not name. It decodes no waits.
+//! authoritative. It decodes no waits and knows no merged stack.
 
 pub(crate) mod inspect;
 mod layout;
 pub(crate) mod library;
 mod lines;
-mod merge;
 mod names;
 pub(crate) mod objects;
-pub mod pyspy;
 mod runtime;
 pub(crate) mod values;
 mod walk;
@@ -19,7 +17,7 @@ mod walk;
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::symbols::Symbols;
 
-pub use merge::merge;
+pub(crate) use walk::kernel_thread;
 
 impl Python {
     /// A runtime whose structures were not read.

@@ -162,7 +162,10 @@ fn on_stack(image: &ProcessImage, entries: &[EvalEntry]) -> Option<i32> {
 /// changes; `native_thread_id` is the id inside the target's namespace; the word at 0x2d0 of `struct pthread` has
 /// held it in glibc 2.27 to 2.43.
 pub(crate) fn kernel_thread(image: &ProcessImage, ident: u64, native: Option<u64>) -> Option<i32> {
-    let by_pointer = image.threads.iter().find(|t| t.registers.is_some_and(|r| r.fs_base.0 == ident));
+    let by_pointer = image
+        .threads
+        .iter()
+        .find(|t| t.registers.is_some_and(|r| image.architecture.thread_descriptor(r.thread_pointer).0 == ident));
     let by_number = || {
         let ns_tid = native.or_else(|| image.memory.u32(Addr(ident) + 0x2d0).ok().map(u64::from))?;
         image.threads.iter().find(|t| t.ns_tid as u64 == ns_tid)

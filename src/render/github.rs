@@ -64,7 +64,7 @@ mod tests {
         );
         assert_eq!(line.lines().count(), 1);
         let thread = &mut report.processes[0].threads[0];
-        let frame = thread.frames.iter_mut().find(|frame| frame.kind == "python").unwrap();
+        let frame = thread.frames.iter_mut().find(|frame| frame.kind == crate::report::FrameKind::Python).unwrap();
         frame.file = Some("/src/repo/x\u{1b}[31m\n::error::.py".into());
         let line = annotation(&report, "`make`", Path::new("/src/repo"));
         assert!(line.starts_with("::error file=x\\u{1b}[31m\\n%3A%3Aerror%3A%3A.py,line=7,"), "{line}");

@@ -29,7 +29,7 @@ use super::guard::Guard;
 use super::looker::{self, Answer, Requests};
 use super::sample::has_ended;
 use super::{LookError, Wanted};
-use crate::image::live::sys::{self, Ended, Forked};
+use crate::sys::{self, Ended, Forked};
 
 /// How often another process is started to look after one was lost: what makes it die does so again.
 const MOST_LOOKERS: u32 = 4;
@@ -178,6 +178,28 @@ impl Family {
         let until = Instant::now() + UNTIL_LEFT;
         while matches!(sys::ended_child(Some(looker.pid), false), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The process that looks does not answer any more: how it ended, or that the command has, with which it ends.
+    pub fn lost_looker(&mut self, error: LookError) -> LookError {
+        let Some(looker) = &self.looker else { return error };
+        let (pid, until) = (looker.pid, Instant::now() + UNTIL_LEFT);
+        let mut how = None;
+        while how.is_none() && Instant::now() < until {
+            how = match sys::ended_child(Some(pid), false) {
+                Ok(Some(ended)) => Some(ended.status),
+                Ok(None) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    None
+                }
+                Err(_) => break,
+            };
+        }
+        self.drop_looker();
+        match self.reap() {
+            Ok(Some(_)) => LookError::Told("it has ended".into()),
+            _ => how.map_or(error, |status| LookError::Lost(how_it_ended(status))),
         }
     }
 

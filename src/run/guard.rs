@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{Pid, pipe2, setpgid};
 
 use super::own_names::{GUARD, take_name};
-use crate::image::live::sys::{self, Forked};
+use crate::sys::{self, Forked};
 
 /// A guard that runs.
 #[derive(Debug)]

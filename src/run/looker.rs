@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::own_names::{LOOKER, take_name};
 use super::{LastLook, LookError, Wanted};
 use crate::analysis::Outcome;
-use crate::image::live::sys;
 use crate::report::Report;
+use crate::sys;
 
 /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
 const LONGEST: u64 = 1 << 30;

@@ -31,6 +31,7 @@ mod write;
 
 pub(crate) use read::{Known, RecordedLook, is_snapshot, looks_of, read};
 pub(crate) use record::{KeptLook, Recording, Written};
+pub(crate) use roots::keep_roots;
 pub(crate) use write::{packed, with_looks};
 
 /// The newest version that is written and read.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::arch::Architecture;
 use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
 use crate::python::{Python, PythonThread};
 use crate::symbols::Answers;
@@ -44,6 +45,9 @@ pub(super) struct SavedLook {
 /// One process of a look.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedProcess {
+    /// Snapshots were written without it while there was one.
+    #[serde(default = "first_architecture")]
+    pub(super) architecture: Architecture,
     pub(super) pid: i32,
     pub(super) ns_pid: i32,
     pub(super) parent: Option<i32>,
@@ -72,6 +76,10 @@ pub(super) struct SavedProcess {
     pub(super) faults: Vec<(u64, SavedFault)>,
 }
 
+fn first_architecture() -> Architecture {
+    Architecture::X86_64
+}
+
 /// Pages in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
@@ -90,7 +98,7 @@ pub(super) enum SavedFault {
     Gone,
 }
 
-/// What was read beside the walk over memory: it is no more to be had.
+/// What was asked of the live process beyond its memory; it cannot be recomputed from the snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Help {
     version: (u8, u8, u8),
@@ -143,6 +151,7 @@ impl SavedProcess {
     /// Everything of `image` but its memory and the annotations.
     pub(super) fn of(image: &ProcessImage) -> SavedProcess {
         SavedProcess {
+            architecture: image.architecture,
             pid: image.pid,
             ns_pid: image.ns_pid,
             parent: image.parent,

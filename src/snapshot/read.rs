@@ -118,7 +118,8 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
     let mut seen = BTreeSet::new();
     let stacks = saved.stacks.into_iter().chain(std::iter::repeat_with(NativeStack::unknown));
     let threads = saved.threads.into_iter().zip(stacks).filter(|(thread, _)| seen.insert(thread.tid));
-    let (threads, stacks) = threads.unzip();
+    let (threads, mut stacks): (Vec<_>, Vec<NativeStack>) = threads.unzip();
+    stacks.iter_mut().for_each(|stack| stack.recognise_leaf(saved.architecture));
     let memory = RecordedMemory {
         pages: pages(&saved.pages, core, blob),
         blob: Arc::clone(blob),
@@ -128,6 +129,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
     let builds = saved.modules.iter().map(|module| (module.path.clone(), module.build_id.clone()));
     let files = SnapshotFiles::new(places.clone(), builds.collect());
     let image = ProcessImage {
+        architecture: saved.architecture,
         pid: saved.pid,
         ns_pid: saved.ns_pid,
         parent: saved.parent,

@@ -6,7 +6,7 @@
 
 use super::recorder::Recorder;
 use crate::image::core::notes;
-use crate::image::{Addr, MemoryExt, ProcessImage, Register};
+use crate::image::{Addr, MemoryExt, ProcessImage};
 use crate::python::Python;
 use crate::threads::Thread;
 
@@ -54,11 +54,17 @@ pub(super) fn keep(
     }
     if !redact {
         for frame in threads.iter().flat_map(|thread| thread.native.frames.iter().take(INNERMOST)) {
-            for register in Register::CALLEE_SAVED {
-                follow(recorder, process, frame.registers.get(register), &mut left);
+            for register in process.architecture.callee_saved() {
+                follow(recorder, process, frame.registers.get(*register), &mut left);
             }
         }
     }
+}
+
+/// The same of a process that is as hostile as can be, for fuzzers.
+pub(crate) fn keep_roots(process: &ProcessImage) {
+    let recorder = Recorder::new(std::sync::Arc::clone(&process.memory));
+    keep(&recorder, process, &[], None, false);
 }
 
 fn stacks(recorder: &Recorder, process: &ProcessImage) {
@@ -71,8 +77,9 @@ fn stacks(recorder: &Recorder, process: &ProcessImage) {
             let start = Addr(sp.0.saturating_sub(BELOW_STACK_POINTER)).max(mapping.start);
             recorder.keep(start, (mapping.end - start).min(each));
         }
-        if process.mapping(registers.fs_base).is_some_and(|mapping| mapping.write) {
-            recorder.keep(registers.fs_base - DESCRIPTOR.0, DESCRIPTOR.0 + DESCRIPTOR.1);
+        let descriptor = process.architecture.thread_descriptor(registers.thread_pointer);
+        if process.mapping(descriptor).is_some_and(|mapping| mapping.write) {
+            recorder.keep(descriptor - DESCRIPTOR.0, DESCRIPTOR.0 + DESCRIPTOR.1);
         }
     }
 }

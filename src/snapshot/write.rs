@@ -1,8 +1,7 @@
 //! The file: an ELF core with the pages of the first process's last look, and two notes of lockscope's own.
 //!
 //! In: recorded looks. Out: the bytes. Registers, the process, its mapped files and the auxiliary vector stand in the
-//! kernel's notes as well, so that gdb opens it; flags and segment registers there have the values that they always
-//! have in user code, since they are not captured.
+//! kernel's notes as well, so that gdb opens it.
 
 use std::collections::HashMap;
 
@@ -13,18 +12,10 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::model::{Run, Saved, SavedLook, SavedProcess};
 use super::recorder::{PAGE, Pages};
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
+use crate::arch::Architecture;
 use crate::image::core::CoreFile;
 use crate::image::core::notes::{self, prpsinfo, prstatus};
 use crate::image::{Addr, Gap, Registers};
-
-/// Values of user code on x86-64 Linux: cs, ss (arch/x86/include/asm/segment.h) and the flags with interrupts on.
-const USER_CS: u64 = 0x33;
-const USER_SS: u64 = 0x2b;
-const FLAGS: u64 = 0x202;
-/// Positions of these in `struct user_regs_struct`.
-const CS: usize = 17;
-const EFLAGS: usize = 18;
-const SS: usize = 20;
 
 /// A look with its pages, one map a process.
 #[derive(Debug)]
@@ -86,12 +77,13 @@ pub(super) fn file(looks: Vec<Kept>, redacted: bool) -> Option<Vec<u8>> {
     }
     let blob = store.blob;
     let first = looks.last()?.processes.first()?;
+    let architecture = first.architecture;
     let mut out = kernel_notes(first);
     let saved = Saved { version: VERSION, lockscope: env!("CARGO_PKG_VERSION").into(), redacted, looks };
     let json = serde_json::to_vec(&saved).ok()?;
     note(&mut out, OWNER, NOTE_LOOKS, &packed(&json));
     note(&mut out, OWNER, NOTE_PAGES, &packed(&blob));
-    elf(&out, own)
+    elf(architecture, &out, own)
 }
 
 /// A snapshot's notes with other JSON, for the tests of damaged ones.
@@ -110,7 +102,7 @@ pub(crate) fn with_looks(core: &CoreFile, json: &[u8]) -> Option<Vec<u8>> {
             pages.insert(page, bytes);
         }
     }
-    elf(&out, &pages)
+    elf(core.architecture, &out, &pages)
 }
 
 /// zstd.
@@ -177,22 +169,10 @@ fn kernel_notes(process: &SavedProcess) -> Vec<u8> {
 }
 
 fn status(tid: i32, registers: &Registers) -> Vec<u8> {
-    let mut data = vec![0; prstatus::SIZE];
-    let mut put = |position: usize, value: u64| {
-        let at = prstatus::REGISTERS + position * 8;
-        data[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    };
-    for (position, name) in notes::REGISTER_ORDER.iter().enumerate() {
-        put(position, name.and_then(|name| registers.general.get(name)).unwrap_or(0));
-    }
-    put(notes::ORIG_RAX, registers.orig_rax as u64);
-    put(notes::RIP, registers.general.pc().map_or(0, |pc| pc.0));
-    put(notes::RSP, registers.general.sp().map_or(0, |sp| sp.0));
-    put(notes::FS_BASE, registers.fs_base.0);
-    put(CS, USER_CS);
-    put(EFLAGS, FLAGS);
-    put(SS, USER_SS);
+    let mut data = vec![0; prstatus::REGISTERS];
     data[prstatus::PID..prstatus::PID + 4].copy_from_slice(&tid.to_le_bytes());
+    data.extend(registers.general.architecture().user_registers(registers));
+    data.extend([0; prstatus::BEHIND_REGISTERS]);
     data
 }
 
@@ -239,7 +219,7 @@ fn note(out: &mut Vec<u8>, owner: &[u8], kind: u32, data: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-fn elf(notes: &[u8], pages: &Pages) -> Option<Vec<u8>> {
+fn elf(architecture: Architecture, notes: &[u8], pages: &Pages) -> Option<Vec<u8>> {
     let loads = runs(pages, |page, _| Some(page));
     let mut buffer = Vec::new();
     let mut writer = Writer::new(object::Endianness::Little, true, &mut buffer);
@@ -251,7 +231,7 @@ fn elf(notes: &[u8], pages: &Pages) -> Option<Vec<u8>> {
         os_abi: elf::ELFOSABI_NONE,
         abi_version: 0,
         e_type: elf::ET_CORE,
-        e_machine: elf::EM_X86_64,
+        e_machine: elf::Machine(architecture.elf_machine()),
         e_entry: 0,
         e_flags: elf::FileFlags(0),
     };

@@ -1,12 +1,14 @@
 //! Threads as a person reads them: native and Python frames in one list.
 //!
 //! In: native stacks, names, the Python walk. Out: [`Thread`]s. The merging rule (by address, see
-//! [`crate::python::merge`](crate::python)) puts each eval loop's Python frames where its C frame stands.
+//! [`merge()`]) puts each eval loop's Python frames where its C frame stands.
 
+mod merge;
 mod names;
 mod roles;
 
 use crate::unwind::NativeStack;
+pub use merge::merge;
 pub(crate) use names::missing as missing_names;
 pub(crate) use roles::{Role, role};
 
@@ -67,5 +69,3 @@ pub struct Frame {
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }
-
-pub use crate::python::merge;

@@ -77,8 +77,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// What `pthread_self()` gives in a thread.
+    fn descriptor(&self, thread: &ThreadImage) -> Option<Addr> {
+        let pointer = thread.registers?.thread_pointer;
+        Some(self.image.architecture.thread_descriptor(pointer))
+    }
+
     fn thread(&mut self, thread: &ThreadImage, stack: &NativeStack) {
-        let Some(own) = thread.registers.map(|registers| registers.fs_base) else { return };
+        let Some(own) = self.descriptor(thread) else { return };
         for frame in stack.frames.iter().rev().take(OUTERMOST) {
             if self.is_of_interest.get(&frame.lookup) == Some(&false) {
                 continue;
@@ -125,7 +131,7 @@ impl Search<'_> {
         let tid = match (function(site), site.arguments[0]) {
             ("pthread_setname_np", Some(pointer)) if pointer == own.0 => thread.tid,
             ("pthread_setname_np", Some(pointer)) => {
-                let named = |other: &&ThreadImage| other.registers.is_some_and(|r| r.fs_base.0 == pointer);
+                let named = |other: &&ThreadImage| self.descriptor(other) == Some(Addr(pointer));
                 let Some(other) = self.image.threads.iter().find(named) else { return };
                 other.tid
             }

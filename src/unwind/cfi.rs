@@ -99,6 +99,7 @@ fn eh_frame(module: &Module) -> Option<EhFrame<Slice<'_>>> {
     let section = module.frames.eh_frame.as_ref()?;
     let mut section = EhFrame::new(module.file.as_ref()?.get(section.range.clone())?, LittleEndian);
     section.set_address_size(8);
+    section.set_vendor(module.architecture.cfi_vendor());
     Some(section)
 }
 
@@ -106,6 +107,7 @@ fn debug_frame(module: &Module) -> Option<DebugFrame<Slice<'_>>> {
     let section = module.frames.debug_frame.as_ref()?;
     let mut section = DebugFrame::new(module.file.as_ref()?.get(section.range.clone())?, LittleEndian);
     section.set_address_size(8);
+    section.set_vendor(module.architecture.cfi_vendor());
     Some(section)
 }
 
@@ -226,13 +228,14 @@ fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSe
         }
         CfaRule::Expression(expression) => evaluate(expression, None)?,
     };
-    let mut caller = RegisterSet::default();
-    for register in Register::CALLEE_SAVED {
-        if let Some(value) = registers.get(register) {
-            caller.set(register, value);
+    let architecture = registers.architecture();
+    let mut caller = RegisterSet::new(architecture);
+    for register in architecture.callee_saved() {
+        if let Some(value) = registers.get(*register) {
+            caller.set(*register, value);
         }
     }
-    caller.set(Register::RSP, cfa);
+    caller.set_sp(Addr(cfa));
     for (register, rule) in &row.rules {
         let is_return = *register == row.return_register;
         let word = |address: u64| {
@@ -264,7 +267,7 @@ fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSe
             None => caller.forget(*register),
         }
     }
-    if row.return_register != Register::RIP {
+    if row.return_register != architecture.return_column() {
         return Err(NoStep::Unknown);
     }
     match caller.pc() {

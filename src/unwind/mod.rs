@@ -9,7 +9,8 @@ mod fallback;
 mod index;
 pub mod modules;
 
-use crate::image::{Addr, ProcessImage, Register, RegisterSet, ThreadImage};
+use crate::arch::Architecture;
+use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
 pub use modules::{Module, Modules, RecordedModule};
@@ -35,13 +36,18 @@ pub struct NativeFrame {
     pub signal: bool,
 }
 
-/// How a frame was found, best first.
+/// How a frame was found, best first. Whatever is unwound from a frame is known no better than that frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Trust {
     /// The registers of the thread itself.
     Context,
     /// Call frame information.
     Cfi,
+    /// The innermost function has no call frame information and calls no other: its return address is where the call
+    /// left it, and there is a call before it. As good as call frame information.
+    // Saved as what readers of before knew it as; [`NativeStack::recognise_leaf`] finds it again.
+    #[serde(rename = "Scan", skip_deserializing)]
+    Leaf,
     /// The chain of frame pointers.
     FramePointer,
     /// A word on the stack that points behind a call instruction: a guess.
@@ -54,8 +60,18 @@ impl Trust {
         match self {
             Trust::Context | Trust::Cfi => "cfi",
             Trust::FramePointer => "frame-pointer",
-            Trust::Scan => "scan",
+            Trust::Leaf | Trust::Scan => "scan",
         }
+    }
+
+    /// Whether it is known and not guessed that the frame exists, with all that it holds.
+    pub fn is_certain(self) -> bool {
+        self <= Trust::Leaf
+    }
+
+    /// How far the caller of a frame of this trust can be trusted, if `step` led to it: no further than the frame.
+    fn then(self, step: Trust) -> Trust {
+        if self.is_certain() { step } else { self.max(step) }
     }
 }
 
@@ -99,6 +115,16 @@ pub struct NativeStack {
 }
 
 impl NativeStack {
+    /// Tell the caller of a leaf function from a frame that was searched for, in a stack that was saved.
+    pub(crate) fn recognise_leaf(&mut self, architecture: Architecture) {
+        if let [leaf, caller, ..] = self.frames.as_mut_slice()
+            && caller.trust == Trust::Scan
+            && caller.sp == leaf.sp + architecture.bytes_of_call()
+        {
+            caller.trust = Trust::Leaf;
+        }
+    }
+
     /// The stack of a thread without registers.
     pub fn unknown() -> NativeStack {
         NativeStack { frames: Vec::new(), end: StackEnd::NoRegisters }
@@ -115,20 +141,20 @@ pub fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {
 }
 
 /// The registers to start with: all of a stopped thread, or the two that the kernel tells of a sleeping one.
-fn first_registers(thread: &ThreadImage) -> Option<RegisterSet> {
+fn first_registers(architecture: Architecture, thread: &ThreadImage) -> Option<RegisterSet> {
     if let Some(registers) = thread.registers {
         return Some(registers.general);
     }
     let call = thread.syscall?;
-    let mut registers = RegisterSet::default();
-    registers.set(Register::RSP, call.sp.0);
-    registers.set(Register::RIP, call.pc.0);
+    let mut registers = RegisterSet::new(architecture);
+    registers.set_sp(call.sp);
+    registers.set_pc(call.pc);
     Some(registers)
 }
 
 fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: &ThreadImage) -> NativeStack {
     let mut frames: Vec<NativeFrame> = Vec::new();
-    let Some(mut registers) = first_registers(thread) else {
+    let Some(mut registers) = first_registers(image.architecture, thread) else {
         return NativeStack { frames, end: StackEnd::NoRegisters };
     };
     let memory = &*image.memory;
@@ -165,7 +191,52 @@ fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: 
         }
         exact_pc = signal;
         registers = next;
-        trust = how;
+        trust = trust.then(how);
     };
     NativeStack { frames, end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_a_guess_is_a_guess() {
+        use Trust::{Cfi, Context, FramePointer, Leaf, Scan};
+        let behind = |steps: &[Trust]| steps.iter().fold(Context, |trust, step| trust.then(*step));
+        assert_eq!(behind(&[Cfi, Cfi]), Cfi);
+        assert_eq!(behind(&[Scan, Cfi, Cfi]), Scan);
+        assert_eq!(behind(&[FramePointer, Cfi]), FramePointer);
+        assert_eq!(behind(&[FramePointer, Scan, FramePointer]), Scan);
+        assert_eq!(behind(&[Leaf]), Leaf);
+        assert_eq!(behind(&[Leaf, Cfi]), Cfi, "the return address of a leaf is no guess");
+        assert_eq!(behind(&[Leaf, FramePointer, Cfi]), FramePointer);
+        let words = [Context, Cfi, Leaf, FramePointer, Scan].map(Trust::as_str);
+        assert_eq!(words, ["cfi", "cfi", "scan", "frame-pointer", "scan"]);
+    }
+
+    #[test]
+    fn a_leaf_is_found_again_in_a_saved_stack() {
+        let architecture = Architecture::X86_64;
+        let frame = |sp: u64, trust| NativeFrame {
+            pc: Addr(1),
+            lookup: Addr(1),
+            sp: Addr(sp),
+            cfa: None,
+            registers: RegisterSet::new(architecture),
+            trust,
+            signal: false,
+        };
+        let saved = |second: u64, trust| {
+            let frames = vec![frame(0x1000, Trust::Context), frame(second, trust)];
+            let json = serde_json::to_string(&NativeStack { frames, end: StackEnd::Bottom }).expect("JSON");
+            assert!(!json.contains("Leaf"), "older readers know no such word");
+            let mut read: NativeStack = serde_json::from_str(&json).expect("a stack");
+            read.recognise_leaf(architecture);
+            read.frames[1].trust
+        };
+        assert_eq!(saved(0x1008, Trust::Leaf), Trust::Leaf);
+        assert_eq!(saved(0x1010, Trust::Scan), Trust::Scan);
+        assert_eq!(saved(0x1008, Trust::Cfi), Trust::Cfi);
+    }
 }

@@ -11,6 +11,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use super::index::FrameIndex;
+use crate::arch::Architecture;
 use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
 use crate::symbols::lines::Lines;
@@ -29,6 +30,8 @@ pub struct Module {
     pub start: Addr,
     /// One past the highest address mapped.
     pub end: Addr,
+    /// The machine that its code is for.
+    pub(crate) architecture: Architecture,
     /// NT_GNU_BUILD_ID.
     pub build_id: Option<Vec<u8>>,
     /// The file's bytes, or, where only memory is left, what is mapped of it laid out as in the file.
@@ -119,8 +122,9 @@ impl Modules {
         let module = |recorded: &RecordedModule| {
             let mapping = image.mappings.iter().find(|mapping| mapping.path.as_deref() == Some(&recorded.path));
             let file = mapping.and_then(|mapping| image.files.mapped(mapping));
-            let mut module =
-                file.and_then(|bytes| parse(bytes, recorded.path.clone())).unwrap_or_else(Module::without_file);
+            let mut module = file
+                .and_then(|bytes| parse(bytes, recorded.path.clone()))
+                .unwrap_or_else(|| Module::without_file(image.architecture));
             module.name.clone_from(&recorded.name);
             module.path.clone_from(&recorded.path);
             module.build_id.clone_from(&recorded.build_id);
@@ -158,8 +162,9 @@ impl Modules {
 }
 
 impl Module {
-    fn without_file() -> Module {
+    fn without_file(architecture: Architecture) -> Module {
         Module {
+            architecture,
             name: String::new(),
             path: String::new(),
             bias: 0,
@@ -226,8 +231,11 @@ fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
 type Header = elf::FileHeader64<LittleEndian>;
 
 fn header(bytes: &[u8]) -> Option<&Header> {
-    let header = Header::parse(bytes).ok()?;
-    (header.e_machine.get(LittleEndian) == elf::EM_X86_64).then_some(header)
+    Header::parse(bytes).ok()
+}
+
+fn architecture(bytes: &[u8]) -> Option<Architecture> {
+    Architecture::of_elf(header(bytes)?.e_machine.get(LittleEndian).0).ok()
 }
 
 fn segments(bytes: &[u8]) -> Option<&[elf::ProgramHeader64<LittleEndian>]> {
@@ -237,12 +245,12 @@ fn segments(bytes: &[u8]) -> Option<&[elf::ProgramHeader64<LittleEndian>]> {
 
 /// Where the file lies in the process: bias, first and last address.
 fn place(bytes: &[u8], mapping: &Mapping) -> Option<(u64, Addr, Addr)> {
-    const PAGE: u64 = 4096;
+    let page = architecture(bytes)?.page_size();
     let loads: Vec<_> = segments(bytes)?.iter().filter(|s| s.p_type(LittleEndian) == elf::PT_LOAD).collect();
     let own = loads.iter().find(|s| {
         let offset = s.p_offset(LittleEndian);
         s.p_flags(LittleEndian).contains(elf::PF_X)
-            && offset & !(PAGE - 1) <= mapping.offset
+            && offset & !(page - 1) <= mapping.offset
             && mapping.offset < offset.saturating_add(s.p_filesz(LittleEndian))
     })?;
     let bias = mapping
@@ -251,15 +259,16 @@ fn place(bytes: &[u8], mapping: &Mapping) -> Option<(u64, Addr, Addr)> {
         .wrapping_add(own.p_offset(LittleEndian))
         .wrapping_sub(mapping.offset)
         .wrapping_sub(own.p_vaddr(LittleEndian));
-    let first = loads.iter().map(|s| s.p_vaddr(LittleEndian) & !(PAGE - 1)).min()?;
+    let first = loads.iter().map(|s| s.p_vaddr(LittleEndian) & !(page - 1)).min()?;
     let last = loads.iter().map(|s| s.p_vaddr(LittleEndian).wrapping_add(s.p_memsz(LittleEndian))).max()?;
     let (start, end) =
-        (Addr(first.wrapping_add(bias)), Addr(last.wrapping_add(bias).checked_add(PAGE - 1)? & !(PAGE - 1)));
+        (Addr(first.wrapping_add(bias)), Addr(last.wrapping_add(bias).checked_add(page - 1)? & !(page - 1)));
     (start <= mapping.start && mapping.start < end).then_some((bias, start, end))
 }
 
 /// Parse the headers; the place in the process is filled in by the caller.
 fn parse(bytes: FileBytes, path: String) -> Option<Module> {
+    let architecture = architecture(&bytes)?;
     let segments = segments(&bytes)?;
     let mut frames = FrameSections::default();
     for segment in segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME) {
@@ -284,7 +293,7 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
     }
     let name = path.rsplit('/').next().unwrap_or(&path).to_string();
     let build_id = build_id(&bytes);
-    Some(Module { name, path, build_id, file: Some(bytes), frames, ..Module::without_file() })
+    Some(Module { name, path, build_id, file: Some(bytes), frames, ..Module::without_file(architecture) })
 }
 
 fn section_of_header(bytes: &[u8], section: &elf::SectionHeader64<LittleEndian>) -> Option<Section> {

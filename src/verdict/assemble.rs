@@ -237,7 +237,7 @@ pub(crate) fn trust(trust: Trust) -> report::Trust {
     match trust {
         Trust::Context | Trust::Cfi => report::Trust::Cfi,
         Trust::FramePointer => report::Trust::FramePointer,
-        Trust::Scan => report::Trust::Scan,
+        Trust::Leaf | Trust::Scan => report::Trust::Scan,
     }
 }
 

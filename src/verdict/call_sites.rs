@@ -103,6 +103,7 @@ mod tests {
         Frame {
             kind,
             function: (!function.is_empty()).then(|| function.to_owned()),
+            mangling: crate::symbols::Mangling::Unknown,
             module: module.map(str::to_owned),
             module_offset: None,
             file: file.map(str::to_owned),

@@ -241,7 +241,7 @@ fn busy_threads(look: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     candidates()
         .filter(|thread| {
             let on_cpu = thread.state == TaskState::Running
-                && thread.registers.is_some_and(|registers| registers.orig_rax == -1);
+                && thread.registers.is_some_and(|registers| registers.is_in_user_code());
             let share = share(thread);
             on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })

@@ -46,6 +46,7 @@ impl Scene {
         let images =
             threads.iter().map(|(tid, name, _)| ThreadImage { name: name.to_string(), ..ThreadImage::new(*tid) });
         let process = ProcessImage {
+            architecture: crate::arch::Architecture::X86_64,
             pid: threads[0].0,
             ns_pid: threads[0].0,
             parent: None,
@@ -428,7 +429,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     scene.wait(3, "pthread_mutex", None);
     let judgement = scene.judge();
     assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
-    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1 };
+    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.look(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);

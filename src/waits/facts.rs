@@ -9,6 +9,7 @@ use super::family::{Context, plain_name};
 use super::kernel::Call;
 use super::libc::call_sites::Memo;
 use super::libc::layout;
+use crate::arch::Architecture;
 use crate::code::Code;
 use crate::image::{Addr, MemoryExt, Register, ThreadImage};
 use crate::threads::Thread;
@@ -79,7 +80,7 @@ pub struct ThreadFacts<'a> {
 /// A place where a thread has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mention {
-    /// "rbx of frame 3", "the word at 0x7f.. in frame 5".
+    /// "the register so and so in frame 3", "the stack word at 0x7f.. in frame 5".
     pub place: String,
     /// Position of the native frame.
     pub native: usize,
@@ -88,19 +89,22 @@ pub struct Mention {
 impl<'a> Process<'a> {
     /// Prepare a process.
     pub fn new(context: Context<'a>) -> Process<'a> {
-        let memory = &*context.image.memory;
+        let (architecture, memory) = (context.image.architecture, &*context.image.memory);
         let library = library(&context);
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let mut threads = Vec::with_capacity(context.image.threads.len());
         let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
         for image in &context.image.threads {
-            let pthread = image.registers.map(|r| r.fs_base).filter(|&fs| is_pthread(memory, fs, library));
+            let pthread = image
+                .registers
+                .map(|registers| architecture.thread_descriptor(registers.thread_pointer))
+                .filter(|&pd| is_pthread(architecture, memory, pd, library));
             let libc_tid = pthread
-                .and_then(|pd| memory.i32(pd + layout::tid_offset(library)).ok())
+                .and_then(|pd| memory.i32(pd + layout::tid_offset(architecture, library)).ok())
                 .filter(|&tid| tid > 0)
                 .unwrap_or(image.ns_tid);
             let thread = merged.get(&image.tid).copied();
-            let call = super::kernel::call(image, memory);
+            let call = super::kernel::call(architecture, image, memory);
             if !matches!(image.state, crate::image::TaskState::Zombie) {
                 by_libc_tid.insert(libc_tid, threads.len());
                 if let Some(pd) = pthread {
@@ -236,7 +240,11 @@ impl ThreadFacts<'_> {
             // A callee-saved register keeps its value through the calls below the function that set it.
             let kept = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
             let native = (first..FRAMES_LIMIT).take_while(|&frame| kept(frame)).last().unwrap_or(first);
-            let place = format!("{} = {:#x} in frame {native}", register.name(), value);
+            let place = format!(
+                "{} = {:#x} in frame {native}",
+                process.context.image.architecture.register_name(register),
+                value
+            );
             return Some(Mention { place, native });
         }
         self.words(process).iter().filter(|(_, value)| hit(*value)).find_map(|&(at, value)| {
@@ -315,14 +323,14 @@ impl ThreadFacts<'_> {
     }
 }
 
-/// Whether `fs` points to a thread descriptor: its self pointers are right (libc.md, section 3; musl keeps one
-/// at offset 0 only).
-fn is_pthread(memory: &dyn crate::image::Memory, fs: Addr, library: CLibrary) -> bool {
+/// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3).
+fn is_pthread(architecture: Architecture, memory: &dyn crate::image::Memory, pd: Addr, library: CLibrary) -> bool {
+    let layout = architecture.descriptor_layout();
     let at = match library {
-        CLibrary::Glibc => layout::PTHREAD_SELF,
-        CLibrary::Musl => 0,
+        CLibrary::Glibc => layout.glibc_self,
+        CLibrary::Musl => layout.musl_self,
     };
-    !fs.is_null() && memory.u64(fs + at).is_ok_and(|word| word == fs.0)
+    !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
 }
 
 /// musl is known by its loader, or in a static program by where the thread id stands.
@@ -334,12 +342,13 @@ fn library(context: &Context<'_>) -> CLibrary {
     if context.image.mappings.iter().any(|m| m.path.as_deref().is_some_and(musl_name)) {
         return CLibrary::Musl;
     }
-    let memory = &*context.image.memory;
+    let (architecture, memory) = (context.image.architecture, &*context.image.memory);
     let word_is_tid = |library: CLibrary| {
         context.image.threads.iter().any(|t| {
             t.registers.is_some_and(|r| {
-                is_pthread(memory, r.fs_base, library)
-                    && memory.i32(r.fs_base + layout::tid_offset(library)).is_ok_and(|tid| tid == t.ns_tid)
+                let pd = architecture.thread_descriptor(r.thread_pointer);
+                is_pthread(architecture, memory, pd, library)
+                    && memory.i32(pd + layout::tid_offset(architecture, library)).is_ok_and(|tid| tid == t.ns_tid)
             })
         })
     };

@@ -9,7 +9,7 @@ use super::family::{Found, Look, exact_hold, waits_for};
 use super::kernel::OtherEnd;
 use super::libc::call_sites::Calls;
 use super::{Certainty, Gone, Hold, Observations, Party, Resource, Scope};
-use crate::image::{Addr, Gap, come_from_one};
+use crate::image::{Addr, Gap, share_fork_ancestor};
 
 /// Generations of parents asked for an owner that fork left behind.
 const GENERATIONS: usize = 16;
@@ -231,7 +231,7 @@ fn gone(look: &Look<'_>, process: &Process<'_>, resource: &Resource, owner: &Own
     let relative = look.processes.iter().find(|other| {
         other.context.process != process.context.process
             && other.libc_tid(owner.tid).is_some()
-            && come_from_one(&other.context.image.mappings, &process.context.image.mappings)
+            && share_fork_ancestor(&other.context.image.mappings, &process.context.image.mappings)
     });
     if let Some(relative) = relative
         && let Some(position) = relative.libc_tid(owner.tid)

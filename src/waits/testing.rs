@@ -4,13 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Context, Observations, observe};
+use crate::arch::Architecture;
+use crate::arch::system_calls::{FUTEX, SystemCall};
 use crate::image::{
-    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, Register, RegisterSet, Registers, ThreadImage,
+    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage,
 };
 use crate::python::Python;
 use crate::symbols::Symbols;
 use crate::threads::{Frame, FrameKind, Thread};
 use crate::unwind::{Modules, NativeFrame, NativeStack, StackEnd, Trust};
+
+/// The machine of the processes that are made up.
+pub(super) const ARCHITECTURE: Architecture = Architecture::X86_64;
+
+/// The number of a system call there.
+pub(super) fn number(call: &SystemCall) -> i64 {
+    ARCHITECTURE.number_of(call).expect("a call of this machine")
+}
 
 /// Bytes at addresses; what is not there is not mapped.
 #[derive(Debug, Default, Clone)]
@@ -121,31 +131,25 @@ impl Made {
 
     /// Put a thread into a system call.
     pub(super) fn set(&mut self, index: usize, number: i64, result: i64, arguments: [u64; 6]) {
-        let mut general = RegisterSet::default();
-        for number in 0..17 {
-            general.set(Register(number), 0);
-        }
-        let names = [Register::RDI, Register::RSI, Register::RDX, Register::R10, Register::R8, Register::R9];
-        for (register, value) in names.into_iter().zip(arguments) {
-            general.set(register, value);
-        }
-        general.set(Register::RAX, result as u64);
-        general.set(Register::RSP, Self::sp(index));
-        general.set(Register::RIP, 0x40_1000);
-        let fs_base = Addr(self.pd(index));
-        self.threads[index].registers = Some(Registers { general, orig_rax: number, fs_base });
+        let mut general = RegisterSet::new(ARCHITECTURE);
+        ARCHITECTURE.general_registers().for_each(|register| general.set(register, 0));
+        general.set_sp(Addr(Self::sp(index)));
+        general.set_pc(Addr(0x40_1000));
+        let thread_pointer = Addr(self.pd(index));
+        let registers = Registers { general, system_call: number, thread_pointer };
+        self.threads[index].registers = Some(ARCHITECTURE.in_system_call(registers, result, arguments));
     }
 
     /// Put a thread to sleep on a futex.
     pub(super) fn futex(&mut self, index: usize, word: u64, operation: u64, value: u64) {
         let result = if matches!(operation & 0x7f, 6 | 13) { -513 } else { -512 };
-        self.set(index, 202, result, [word, operation, value, 0, 0, 0]);
+        self.set(index, number(&FUTEX), result, [word, operation, value, 0, 0, 0]);
     }
 
     /// Give a thread native frames of these names, 0x40 bytes of stack each.
     pub(super) fn frames(&mut self, index: usize, names: &[&str]) {
         let sp = Self::sp(index);
-        let registers = self.threads[index].registers.map(|r| r.general).unwrap_or_default();
+        let registers = self.threads[index].registers.map_or_else(|| RegisterSet::new(ARCHITECTURE), |r| r.general);
         let (mut native, mut frames) = (Vec::new(), Vec::new());
         for (n, name) in names.iter().enumerate() {
             let at = Addr(sp + 0x40 * n as u64);
@@ -154,7 +158,7 @@ impl Made {
                 lookup: Addr(0x40_1000),
                 sp: at,
                 cfa: Some(at + 0x40),
-                registers: if n == 0 { registers } else { RegisterSet::default() },
+                registers: if n == 0 { registers } else { RegisterSet::new(ARCHITECTURE) },
                 trust: Trust::Cfi,
                 signal: false,
             });
@@ -189,6 +193,7 @@ pub(super) fn look(made: Vec<Made>) -> Observations {
     let (mut images, mut rest) = (Vec::new(), Vec::new());
     for one in made {
         images.push(ProcessImage {
+            architecture: ARCHITECTURE,
             pid: one.pid,
             ns_pid: one.pid,
             parent: one.parent,

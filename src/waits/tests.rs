@@ -1,7 +1,8 @@
 //! Every row of the tables in libc.md as a made-up process, and what must be said of it.
 
-use super::testing::{LOCK, Made, PD, STACK, look};
+use super::testing::{LOCK, Made, PD, STACK, look, number};
 use super::{Certainty, Gone, Observations, Party, Scope};
+use crate::arch::system_calls::{self as calls, SystemCall};
 use crate::image::{Addr, Mapping};
 use crate::python::{Gil, Python, PythonThread};
 
@@ -115,13 +116,13 @@ fn every_row_of_the_tables() {
             made.futex(0, LOCK + offset, operation, value);
             let timed = restarted || row.name.starts_with("timed");
             if timed && !restarted {
-                made.set(0, 202, -516, [LOCK + offset, operation, value, 0x1234, 0, 0]);
+                made.set(0, number(&calls::FUTEX), -516, [LOCK + offset, operation, value, 0x1234, 0, 0]);
             }
             if restarted {
                 if matches!(operation & 0x7f, 6 | 13) || row.name.contains("Rust") {
                     continue;
                 }
-                made.set(0, 219, -516, [LOCK + offset, operation, value, 0x1234, 0, 0]);
+                made.set(0, number(&calls::RESTART_SYSCALL), -516, [LOCK + offset, operation, value, 0x1234, 0, 0]);
             }
             let seen = look(vec![made]);
             let name = row.name;
@@ -238,7 +239,7 @@ fn readers_are_candidates() {
     made.u32(LOCK + 12, 1);
     made.futex(0, LOCK + 8, 0x189, 2);
     made.frames(0, &["pthread_rwlock_wrlock", "main"]);
-    made.set(1, 230, -516, [0, 0, 0, 0, 0, 0]);
+    made.set(1, number(&calls::CLOCK_NANOSLEEP), -516, [0, 0, 0, 0, 0, 0]);
     made.frames(1, &["clock_nanosleep", "reader"]);
     made.u64(Made::sp(1) + 0x48, LOCK);
     let seen = look(vec![made]);
@@ -402,37 +403,37 @@ fn neighbours_of_a_mutex_make_no_condition() {
 #[test]
 fn a_restarted_call_that_may_be_no_futex_stays_in_sight() {
     let mut made = process();
-    made.set(0, 219, -516, [LOCK, 9, 1000, 0, 0, 0]);
+    made.set(0, number(&calls::RESTART_SYSCALL), -516, [LOCK, 9, 1000, 0, 0, 0]);
     let seen = look(vec![made]);
     assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), ("system_call", true));
 }
 
 #[test]
 fn other_system_calls() {
-    type Case = (i64, i64, [u64; 6], &'static str, bool);
+    type Case = (&'static SystemCall, i64, [u64; 6], &'static str, bool);
     let cases: [Case; 9] = [
-        (0, -512, [3, 0, 0, 0, 0, 0], "descriptor", false),
-        (0, -512, [0, 0, 0, 0, 0, 0], "stdin", false),
-        (7, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "events", false),
-        (7, -516, [LOCK, 1, 1000, 0, 0, 0], "events", true),
-        (230, -516, [1, 0, 0, 0, 0, 0], "timer", true),
-        (219, -516, [1, 0, 0, 0, 0, 0], "timer", true),
-        (232, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "events", false),
-        (61, -512, [55, 0, 0, 0, 0, 0], "process", false),
-        (73, -512, [3, 2, 0, 0, 0, 0], "file_lock", false),
+        (&calls::READ, -512, [3, 0, 0, 0, 0, 0], "descriptor", false),
+        (&calls::READ, -512, [0, 0, 0, 0, 0, 0], "stdin", false),
+        (&calls::POLL, -516, [LOCK, 1, 0xffff_ffff, 0, 0, 0], "events", false),
+        (&calls::POLL, -516, [LOCK, 1, 1000, 0, 0, 0], "events", true),
+        (&calls::CLOCK_NANOSLEEP, -516, [1, 0, 0, 0, 0, 0], "timer", true),
+        (&calls::RESTART_SYSCALL, -516, [1, 0, 0, 0, 0, 0], "timer", true),
+        (&calls::EPOLL_WAIT, -4, [4, 0, 0, 0xffff_ffff, 0, 0], "events", false),
+        (&calls::WAIT4, -512, [55, 0, 0, 0, 0, 0], "process", false),
+        (&calls::FLOCK, -512, [3, 2, 0, 0, 0, 0], "file_lock", false),
     ];
-    for (number, result, arguments, kind, timed) in cases {
+    for (call, result, arguments, kind, timed) in cases {
         let mut made = process();
-        made.set(0, number, result, arguments);
+        made.set(0, number(call), result, arguments);
         let seen = look(vec![made]);
-        assert_eq!(seen.waits.len(), 1, "{number}");
-        assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), (kind, timed), "{number}");
+        assert_eq!(seen.waits.len(), 1, "{}", call.name);
+        assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), (kind, timed), "{}", call.name);
     }
     let mut made = process();
-    made.set(0, 61, 55, [55, 0, 0, 0, 0, 0]);
+    made.set(0, number(&calls::WAIT4), 55, [55, 0, 0, 0, 0, 0]);
     assert!(look(vec![made]).waits.is_empty(), "a call that returned is no wait");
     let mut parent = process();
-    parent.set(0, 61, -512, [55, 0, 0, 0, 0, 0]);
+    parent.set(0, number(&calls::WAIT4), -512, [55, 0, 0, 0, 0, 0]);
     let mut child = Made::new(&[55]);
     child.parent = Some(10);
     assert_eq!(look(vec![parent, child]).holds[0].holder, Party::Process(1));
@@ -473,10 +474,12 @@ fn python(locked: i32) -> Made {
 
 #[test]
 fn the_gil() {
-    for (number, word, value) in [(202, 0, 0), (202, 1, 0), (219, 0, 0), (219, 1, 0)] {
+    let cases =
+        [(calls::FUTEX, 0, 0), (calls::FUTEX, 1, 0), (calls::RESTART_SYSCALL, 0, 0), (calls::RESTART_SYSCALL, 1, 0)];
+    for (call, word, value) in cases {
         let mut made = python(1);
         made.u32(GIL + 32 + 40, word);
-        made.set(0, number, -516, [GIL + 32 + 40, 0x89, value, 0x1234, 0, 0xffff_ffff]);
+        made.set(0, number(&call), -516, [GIL + 32 + 40, 0x89, value, 0x1234, 0, 0xffff_ffff]);
         let seen = look(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("gil", GIL)], "also just woken");
         assert!(!seen.waits[0].timed);
@@ -536,8 +539,8 @@ fn damaged_memory_never_panics() {
             made.bytes.0.clear();
             made.futex(0, address, operation, 2);
             if let Some(registers) = &mut made.threads[0].registers {
-                registers.general.set(crate::image::Register::RSP, address);
-                registers.fs_base = Addr(address);
+                registers.general.set_sp(Addr(address));
+                registers.thread_pointer = Addr(address);
             }
             made.frames(0, &["pthread_mutex_lock"]);
             look(vec![made]);

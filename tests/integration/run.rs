@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::harness::{Target, compile, lockscope, signal_process, status_field, threads, wait_until};
 
-fn run(options: &[&str], command: &[&str]) -> Output {
+pub(crate) fn run(options: &[&str], command: &[&str]) -> Output {
     let mut run = lockscope();
     run.arg("run").args(options).arg("--").args(command).env_remove("LOCKSCOPE").output().expect("it runs")
 }
@@ -184,7 +184,7 @@ fn thousands_of_processes_pass_through() {
 }
 
 /// Runs what leads a group, and has said "READY" and a process id.
-fn in_a_group(words: &[&str]) -> (std::process::Child, BufReader<std::process::ChildStdout>, i32) {
+pub(crate) fn in_a_group(words: &[&str]) -> (std::process::Child, BufReader<std::process::ChildStdout>, i32) {
     use std::os::unix::process::CommandExt;
     let mut run = lockscope();
     run.arg("run").args(words).env_remove("LOCKSCOPE").process_group(0);

@@ -13,6 +13,7 @@ use object::elf;
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
 use super::error::CoreError;
+use crate::arch::Architecture;
 use crate::image::{Addr, budget};
 
 type Header = elf::FileHeader64<LittleEndian>;
@@ -59,6 +60,8 @@ pub(crate) struct Note {
 /// A core file, opened.
 #[derive(Debug)]
 pub(crate) struct CoreFile {
+    /// The machine that its process ran on.
+    pub(crate) architecture: Architecture,
     bytes: Bytes,
     /// In order of address, without overlap.
     pub(crate) loads: Vec<Load>,
@@ -127,14 +130,21 @@ impl CoreFile {
         let bytes = Bytes::Disk(file, metadata.len());
         let mut magic = [0; 4];
         let bytes = match bytes.read_at(0, &mut magic) {
-            4 if magic == ZSTD_MAGIC => Bytes::Unpacked(unpack(path, &name)?),
+            4 if magic == ZSTD_MAGIC => {
+                let file = File::open(path).map_err(unreadable)?;
+                Bytes::Unpacked(unpack(std::io::BufReader::new(file), &name)?)
+            }
             _ => bytes,
         };
         CoreFile::parse(bytes, &name())
     }
 
-    /// A core that is in memory already.
+    /// A core that is in memory already, maybe packed.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+        let bytes = match bytes.starts_with(&ZSTD_MAGIC) {
+            true => unpack(bytes.as_slice(), &|| "bytes".into())?,
+            false => bytes,
+        };
         CoreFile::parse(Bytes::Unpacked(bytes), "bytes")
     }
 
@@ -152,9 +162,11 @@ impl CoreFile {
         }
         let header = Header::parse(&*start).map_err(|_| damaged("its ELF header is cut"))?;
         let machine = header.e_machine.get(LittleEndian);
-        if start.get(5) != Some(&1) || machine != elf::EM_X86_64 {
-            return Err(CoreError::OtherArchitecture { path: path(), architecture: architecture(machine) });
+        if start.get(5) != Some(&1) {
+            return Err(CoreError::OtherArchitecture { path: path(), architecture: "a big-endian one".into() });
         }
+        let architecture = Architecture::of_elf(machine.0)
+            .map_err(|other| CoreError::OtherArchitecture { path: path(), architecture: other.name })?;
         match header.e_type.get(LittleEndian) {
             elf::ET_CORE => {}
             elf::ET_EXEC => return Err(CoreError::NotCore { path: path(), what: "a program" }),
@@ -162,7 +174,7 @@ impl CoreFile {
             _ => return Err(CoreError::NotCore { path: path(), what: "an ELF file of another type" }),
         }
         let segments = segments(&bytes, header).ok_or_else(|| damaged("its program headers lie outside of it"))?;
-        let mut core = CoreFile { bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
+        let mut core = CoreFile { architecture, bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
         core.read_loads(&segments);
         core.read_notes(&segments);
         Ok(core)
@@ -301,23 +313,10 @@ fn segments(bytes: &Bytes, header: &Header) -> Option<Vec<Segment>> {
     Some(segments.to_vec())
 }
 
-fn architecture(machine: elf::Machine) -> String {
-    match machine {
-        elf::EM_AARCH64 => "AArch64".into(),
-        elf::EM_386 => "32-bit x86".into(),
-        elf::EM_ARM => "32-bit Arm".into(),
-        elf::EM_PPC64 => "PowerPC".into(),
-        elf::EM_S390 => "s390".into(),
-        elf::EM_RISCV => "RISC-V".into(),
-        other => format!("ELF machine {}", other.0),
-    }
-}
-
-fn unpack(path: &Path, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
+fn unpack(packed: impl Read, name: &dyn Fn() -> String) -> Result<Vec<u8>, CoreError> {
     let damaged = |why: String| CoreError::Damaged { path: name(), why };
     log::info!("unpacking {}", name());
-    let file = File::open(path).map_err(|source| CoreError::Unreadable { path: name(), source })?;
-    let decoder = ruzstd::decoding::StreamingDecoder::new(std::io::BufReader::new(file));
+    let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
     let decoder = decoder.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?;
     let mut bytes = Vec::new();
     let mut decoder = decoder;

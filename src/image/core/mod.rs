@@ -30,8 +30,10 @@ const CORE: &[u8] = b"CORE";
 pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(ProcessImage, Vec<Gap>), CoreError> {
     let core = Arc::new(core);
     let note = |kind| core.notes_of(CORE, kind).next().map(|note| note.data.as_slice());
-    let threads: Vec<notes::ThreadNote> =
-        core.notes_of(CORE, notes::NT_PRSTATUS).filter_map(|note| notes::thread(&note.data)).collect();
+    let threads: Vec<notes::ThreadNote> = core
+        .notes_of(CORE, notes::NT_PRSTATUS)
+        .filter_map(|note| notes::thread(core.architecture, &note.data))
+        .collect();
     let Some(first) = threads.first() else {
         return Err(CoreError::NoThreads { path: path.display().to_string() });
     };
@@ -74,6 +76,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     let auxiliary = note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default();
     let environment = environment::on_stack(&memory, &auxiliary, &mappings);
     let image = ProcessImage {
+        architecture: core.architecture,
         pid,
         ns_pid: pid,
         parent: Some(process.parent).filter(|parent| *parent > 0),

@@ -1,9 +1,11 @@
 //! The kernel's notes in a core: registers, the process, mapped files, the auxiliary vector.
 //!
 //! In: the bytes of notes. Out: plain values. No casts: every field is read at its offset and every length checked;
-//! what is short is left out. Layouts: include/uapi/linux/elfcore.h and elf-prstatus of x86-64, the same since 2.6.
+//! what is short is left out. Layouts: include/uapi/linux/elfcore.h of 64-bit machines, the same since 2.6; the
+//! registers inside are the machine's ([`Architecture::registers`]).
 
-use crate::image::{Addr, Register, RegisterSet, Registers};
+use crate::arch::Architecture;
+use crate::image::{Addr, Registers};
 
 /// Kinds of notes with the owner "CORE" (linux/elf.h).
 pub(crate) const NT_PRSTATUS: u32 = 1;
@@ -17,11 +19,12 @@ pub(crate) const AT_PHNUM: u64 = 5;
 pub(crate) const AT_RANDOM: u64 = 25;
 pub(crate) const AT_SYSINFO_EHDR: u64 = 33;
 
-/// `struct elf_prstatus`: pr_pid, pr_reg; its size.
+/// `struct elf_prstatus`: pr_pid, pr_reg; what follows these.
 pub(crate) mod prstatus {
     pub(crate) const PID: usize = 32;
     pub(crate) const REGISTERS: usize = 112;
-    pub(crate) const SIZE: usize = 336;
+    /// pr_fpvalid, with padding.
+    pub(crate) const BEHIND_REGISTERS: usize = 8;
 }
 
 /// `struct elf_prpsinfo`: pr_pid, pr_ppid, pr_fname, pr_psargs; its size.
@@ -34,30 +37,6 @@ pub(crate) mod prpsinfo {
     pub(crate) const ARGUMENTS_SIZE: usize = 80;
     pub(crate) const SIZE: usize = 136;
 }
-
-/// `struct user_regs_struct` in its order, as DWARF numbers; `None` for what is none of these.
-pub(crate) const REGISTER_ORDER: [Option<Register>; 15] = [
-    Some(Register::R15),
-    Some(Register::R14),
-    Some(Register::R13),
-    Some(Register::R12),
-    Some(Register::RBP),
-    Some(Register::RBX),
-    Some(Register(11)),
-    Some(Register::R10),
-    Some(Register::R9),
-    Some(Register::R8),
-    Some(Register::RAX),
-    Some(Register::RCX),
-    Some(Register::RDX),
-    Some(Register::RSI),
-    Some(Register::RDI),
-];
-/// Positions of the others.
-pub(crate) const ORIG_RAX: usize = 15;
-pub(crate) const RIP: usize = 16;
-pub(crate) const RSP: usize = 19;
-pub(crate) const FS_BASE: usize = 21;
 
 /// Mapped files are refused above this number: the kernel cuts the note at 4 MiB by default.
 const MOST_FILES: u64 = 1 << 20;
@@ -97,17 +76,8 @@ fn number(data: &[u8], offset: usize) -> Option<i32> {
 }
 
 /// NT_PRSTATUS.
-pub(crate) fn thread(data: &[u8]) -> Option<ThreadNote> {
-    let register = |position: usize| word(data, prstatus::REGISTERS + position * 8);
-    let mut general = RegisterSet::default();
-    for (position, name) in REGISTER_ORDER.iter().enumerate() {
-        if let Some(name) = name {
-            general.set(*name, register(position)?);
-        }
-    }
-    general.set(Register::RIP, register(RIP)?);
-    general.set(Register::RSP, register(RSP)?);
-    let registers = Registers { general, orig_rax: register(ORIG_RAX)? as i64, fs_base: Addr(register(FS_BASE)?) };
+pub(crate) fn thread(architecture: Architecture, data: &[u8]) -> Option<ThreadNote> {
+    let registers = architecture.registers(data.get(prstatus::REGISTERS..)?)?;
     Some(ThreadNote { tid: number(data, prstatus::PID)?, registers })
 }
 
@@ -157,6 +127,7 @@ pub(crate) fn auxiliary(data: &[u8], key: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::RegisterSet;
 
     #[test]
     fn lying_counts_give_what_is_there() {
@@ -175,13 +146,17 @@ mod tests {
 
     #[test]
     fn short_notes_are_none() {
-        assert!(thread(&[0; 280]).is_none());
+        let architecture = Architecture::X86_64;
+        assert!(thread(architecture, &[0; 280]).is_none());
         assert!(process(&[0; 100]).is_none());
         assert!(auxiliary(&[0; 15], 3).is_none());
-        let mut data = vec![0; prstatus::SIZE];
+        let mut general = RegisterSet::new(architecture);
+        general.set_sp(Addr(9));
+        let registers = Registers { general, system_call: -1, thread_pointer: Addr(0) };
+        let mut data = vec![0; prstatus::REGISTERS];
         data[prstatus::PID] = 7;
-        data[prstatus::REGISTERS + RSP * 8] = 9;
-        let thread = thread(&data).unwrap();
+        data.extend(architecture.user_registers(&registers));
+        let thread = thread(architecture, &data).unwrap();
         assert_eq!((thread.tid, thread.registers.general.sp()), (7, Some(Addr(9))));
     }
 }

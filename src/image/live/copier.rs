@@ -25,7 +25,7 @@ use nix::unistd::{Pid, read, write};
 
 use super::copying::{self, Board, Page, Piece};
 use super::proc_fs::{self, ProcFs};
-use super::sys::{self, Span};
+use crate::sys::{self, Span};
 
 /// Copiers that were left and had not ended then.
 static LEFT: Mutex<Vec<i32>> = Mutex::new(Vec::new());

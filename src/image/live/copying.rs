@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
 use nix::unistd::{read, write};
 
-use super::sys::{PIECES_PER_CALL, SharedArea, Span};
+use crate::sys::{PIECES_PER_CALL, SharedArea, Span};
 
 /// Page size of x86-64.
 pub(super) const PAGE: usize = 4096;

@@ -9,14 +9,15 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use super::frozen;
 use super::proc_fs::ProcFs;
 use super::sockets::Sockets;
-use super::{frozen, sys};
 use crate::image::descriptors::{
     Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked,
     semaphores_asked, socket_inode, socket_name,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
+use crate::sys;
 
 /// More descriptors than the kernel allows by default.
 const MOST_DESCRIPTORS: usize = 1 << 20;
@@ -36,7 +37,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         .iter()
         .map(|process| {
             let calls = process.threads.iter().filter_map(call);
-            calls.filter_map(|call| asked(&call, &*process.memory)).collect()
+            calls.filter_map(|call| asked(process.architecture, &call, &*process.memory)).collect()
         })
         .collect();
     if all_asked.iter().all(Vec::is_empty) {
@@ -118,7 +119,8 @@ fn semaphores(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<SetSemaphore>
     let mut wanted = BTreeSet::new();
     for process in processes {
         let calls = process.threads.iter().filter_map(call);
-        let operations: Vec<_> = calls.flat_map(|call| semaphores_asked(&call, &*process.memory)).collect();
+        let operations: Vec<_> =
+            calls.flat_map(|call| semaphores_asked(process.architecture, &call, &*process.memory)).collect();
         if operations.is_empty() {
             continue;
         }
@@ -127,7 +129,11 @@ fn semaphores(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<SetSemaphore>
             wanted.extend(operations.into_iter().map(|operation| (operation.set, operation.number)));
         }
     }
-    wanted.into_iter().filter_map(|(set, number)| sys::semaphore(set, number)).collect()
+    let ask = |(set, number)| {
+        let [value, last, waiters] = sys::semaphore(set, number)?;
+        Some(SetSemaphore { set, number, value, last, waiters })
+    };
+    wanted.into_iter().filter_map(ask).collect()
 }
 
 /// The call that a thread sleeps in.

@@ -54,12 +54,16 @@ pub enum AttachError {
         program: String,
     },
     /// Another processor's program, under emulation.
-    #[error("process {pid} runs a program of another processor ({program}); look at it on a machine of its own kind")]
+    #[error(
+        "process {pid} runs a program of another processor ({program}, for {machine}); look at it on a machine of its own kind"
+    )]
     OtherProcessor {
         /// The id asked for.
         pid: i32,
         /// Its program.
         program: String,
+        /// Its machine.
+        machine: String,
     },
     /// Somebody traces it already.
     #[error(

@@ -24,9 +24,16 @@ impl LiveFiles {
         LiveFiles { directory, disk: Disk::default() }
     }
 
-    /// Open a path of the target's.
-    fn open(&self, path: &str, is_it: impl Fn(&std::fs::Metadata) -> bool) -> Option<FileBytes> {
-        self.disk.open_inside(&self.directory.join("root"), path, is_it)
+    /// The target's own root.
+    fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+
+    /// A path in the target's own root. The kernel writes those of a process after chroot(2) as lockscope sees them.
+    fn inside<'p>(&self, path: &'p str) -> &'p str {
+        let seen = std::fs::read_link(self.root()).ok();
+        let seen = seen.as_deref().and_then(|seen| seen.to_str()).filter(|seen| *seen != "/");
+        seen.and_then(|seen| path.strip_prefix(seen)).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
 }
 
@@ -43,11 +50,12 @@ impl Files for LiveFiles {
             .open(&self.directory.join(link), |_| true)
             // Some file systems (btrfs, overlayfs) show one device in maps and another in stat: path and inode in the target's own
             // root are enough.
-            .or_else(|| self.open(path, same_inode))
+            .or_else(|| self.disk.open_inside(&self.root(), self.inside(path), same_inode))
     }
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
-        disk::debug_files(build_id, link, module_path).iter().find_map(|path| self.open(path, |_| true))
+        let candidates = disk::debug_files(build_id, link, self.inside(module_path));
+        candidates.iter().find_map(|path| self.disk.open_inside(&self.root(), path, |_| true))
     }
 }
 
@@ -55,6 +63,7 @@ impl Files for LiveFiles {
 mod tests {
     use super::*;
     use crate::image::live::proc_fs;
+    use std::path::Path;
 
     #[test]
     fn own_program_by_its_mapping() {

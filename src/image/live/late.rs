@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use super::copier::{Copier, Wanted};
 use super::memory::{Pages, Source, SourceError, locked, whole_pages};
 use super::proc_fs::ProcFs;
-use super::sys::Span;
 use crate::image::{Gap, Mapping};
+use crate::sys::Span;
 
 /// A page that comes from somewhere has come by then, from a disk or over a network.
 const LIMIT: Duration = Duration::from_millis(250);

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::sys::Span;
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::sys::Span;
 
 /// Page size of x86-64.
 pub(super) const PAGE: u64 = super::copying::PAGE as u64;

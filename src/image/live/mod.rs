@@ -27,7 +27,6 @@ mod proc_fs;
 mod sockets;
 mod spared;
 mod stop;
-pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
 mod unstopped;
@@ -39,8 +38,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc::user_regs_struct;
 
+use crate::sys::Span;
 use asleep::{Reading, SleepReader, Sleeper};
 use copier::{Copier, Copies, Wanted};
 pub use error::AttachError;
@@ -49,17 +48,15 @@ use files::LiveFiles;
 use late::{Late, LateProcess, Silent};
 use memory::{Copied, LiveMemory};
 use proc_fs::ProcFs;
-pub(crate) use proc_fs::parse_maps;
+pub(crate) use proc_fs::{parse_arguments, parse_maps};
 use spared::Early;
 use stop::{Outcome, ProcessStop, StopError, Which};
-use sys::Span;
 
-use super::come_from_one;
 use super::gpu::uses_cuda;
-use super::{
-    Addr, Gap, Image, Mapping, ProcessImage, Register, RegisterSet, RegisterSource, Registers, Syscall, TaskState,
-    ThreadImage,
-};
+use super::{Gap, Image, Mapping, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
+use super::{Memory, share_fork_ancestor};
+use crate::arch::Architecture;
+use crate::arch::system_calls::POLL;
 
 /// What to look at, and how.
 #[derive(Debug, Clone)]
@@ -443,6 +440,7 @@ impl LiveTarget {
             let parent_threads = facts.parent.map(|parent| parent_threads(&self.proc_fs, parent, &mappings));
             let parent_threads = parent_threads.unwrap_or_default();
             image.processes.push(ProcessImage {
+                architecture: Architecture::NATIVE,
                 pid,
                 ns_pid: facts.namespace_pid,
                 parent: facts.parent,
@@ -551,7 +549,7 @@ fn take_all(
         let mut stopped = Vec::new();
         for (&tid, outcome) in outcomes {
             match outcome {
-                Outcome::Stopped(registers) => stopped.push(general(registers)),
+                Outcome::Stopped(registers) => stopped.extend(Architecture::NATIVE.registers(registers.as_slice())),
                 Outcome::Asleep(sleeper) => {
                     stopped.extend(sleeper.registers);
                     taken.calls.extend(sleeper.call.map(|call| (tid, call)));
@@ -592,32 +590,33 @@ fn take_all(
     Ok(TakenOfAll { processes, copies, copier })
 }
 
-/// Of calls that wait for descriptors, those that are restarted under another number: poll.
-fn polls(number: i64) -> Option<i64> {
-    const POLL: i64 = 7;
-    (number == POLL).then_some(number)
+/// The number of the restarted `call` where its code says that it is poll: of the calls that wait for descriptors the one
+/// that is restarted under another number.
+fn poll_by_code(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<i64> {
+    let number = architecture.number_by_code(call, memory)?;
+    (architecture.system_call(number) == Some(&POLL)).then_some(number)
 }
 
 /// Calls with a time-out, and poll, are restarted under another number after a stop. Which it is tells the code, or the
 /// look before, if that saw the same arguments at the same place.
 fn remember_calls(image: &mut Image, before: &mut HashMap<i32, Syscall>) {
-    let same = |one: &Syscall, other: &Syscall| {
-        (one.arguments, one.pc, one.sp) == (other.arguments, other.pc, other.sp) && one.number != Syscall::RESTART
-    };
+    let same =
+        |one: &Syscall, other: &Syscall| (one.arguments, one.pc, one.sp) == (other.arguments, other.pc, other.sp);
     for process in &mut image.processes {
+        let architecture = process.architecture;
         let memory = &*process.memory;
         for thread in &mut process.threads {
             let call = thread.registers.and_then(|registers| registers.asleep()).or(thread.syscall);
             let Some(call) = call else { continue };
-            if call.number != Syscall::RESTART {
+            if !architecture.is_restart(call.number) {
                 before.insert(thread.tid, call);
                 continue;
             }
             let earlier = before.get(&thread.tid).filter(|earlier| same(earlier, &call)).map(|earlier| earlier.number);
             // Whether it is being restarted is asked of calls whose time-out is not among their arguments.
-            let Some(number) = earlier.or_else(|| polls(call.number_by_code(memory)?)) else { continue };
+            let Some(number) = earlier.or_else(|| poll_by_code(architecture, &call, memory)) else { continue };
             if let Some(registers) = &mut thread.registers {
-                registers.orig_rax = number;
+                registers.system_call = number;
             }
             if let Some(call) = &mut thread.syscall {
                 call.number = number;
@@ -639,7 +638,10 @@ fn thread_image(
     let facts = known.unwrap_or_else(|| ThreadFacts::read(proc_fs, process.pid, tid));
     let state = facts.stat.map_or(TaskState::Other, |stat| stat.task_state());
     let (registers, missing) = match outcome {
-        Outcome::Stopped(registers) => (Some(general(registers)), None),
+        Outcome::Stopped(registers) => match Architecture::NATIVE.registers(registers.as_slice()) {
+            Some(registers) => (Some(registers), None),
+            None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
+        },
         Outcome::Asleep(Sleeper { registers: Some(registers), .. }) => (Some(*registers), None),
         // Its call and stack pointer are known; what that lacks is said once for the process.
         Outcome::Asleep(Sleeper { call: Some(_), .. }) => (None, None),
@@ -712,7 +714,7 @@ fn ticks_to_ms(ticks: u64) -> u64 {
 fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
     const MOST: usize = 4096;
     let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
-    if !mappings.is_empty() && !come_from_one(&mappings, own) {
+    if !mappings.is_empty() && !share_fork_ancestor(&mappings, own) {
         return Vec::new();
     }
     let threads = proc_fs.threads(parent).unwrap_or_default();
@@ -724,32 +726,4 @@ fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, S
             (facts.status.innermost_id.unwrap_or(tid), facts.name)
         })
         .collect()
-}
-
-/// Registers as DWARF numbers them.
-fn general(registers: &user_regs_struct) -> Registers {
-    let values = [
-        registers.rax,
-        registers.rdx,
-        registers.rcx,
-        registers.rbx,
-        registers.rsi,
-        registers.rdi,
-        registers.rbp,
-        registers.rsp,
-        registers.r8,
-        registers.r9,
-        registers.r10,
-        registers.r11,
-        registers.r12,
-        registers.r13,
-        registers.r14,
-        registers.r15,
-        registers.rip,
-    ];
-    let mut general = RegisterSet::default();
-    for (number, value) in (0..).zip(values) {
-        general.set(Register(number), value);
-    }
-    Registers { general, orig_rax: registers.orig_rax as i64, fs_base: Addr(registers.fs_base) }
 }

@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use super::denial::{DenialFacts, explain_denied};
 use super::error::AttachError;
 use super::proc_fs::{self, ProcFs};
-use super::sys::{Span, read_spans};
+use crate::arch::Architecture;
+use crate::sys::{Span, read_spans};
 
 /// Refuse what cannot be looked at; the start time of what can.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
@@ -68,10 +69,9 @@ pub(super) fn denied(proc_fs: &ProcFs, pid: i32) -> AttachError {
     AttachError::Denied { pid, explanation: explain_denied(&DenialFacts::read(proc_fs, pid)) }
 }
 
-/// Only 64-bit x86 programs can be decoded.
+/// Only 64-bit programs of the machine that lockscope runs on can be stopped and decoded.
 fn check_program(proc_fs: &ProcFs, pid: i32, living: i32) -> Result<(), AttachError> {
     const ELF_CLASS_64: u8 = 2;
-    const MACHINE_X86_64: [u8; 2] = [62, 0];
     let directory = proc_fs.process(living);
     let mut header = [0; 20];
     let read = File::open(directory.join("exe")).and_then(|mut file| file.read_exact(&mut header));
@@ -83,10 +83,11 @@ fn check_program(proc_fs: &ProcFs, pid: i32, living: i32) -> Result<(), AttachEr
     if header[4] != ELF_CLASS_64 {
         return Err(AttachError::ThirtyTwoBit { pid, program: program() });
     }
-    if header[18..20] != MACHINE_X86_64 {
-        return Err(AttachError::OtherProcessor { pid, program: program() });
+    match Architecture::of_elf(u16::from_le_bytes([header[18], header[19]])) {
+        Ok(own) if own == Architecture::NATIVE => Ok(()),
+        Ok(other) => Err(AttachError::OtherProcessor { pid, program: program(), machine: other.name().to_owned() }),
+        Err(other) => Err(AttachError::OtherProcessor { pid, program: program(), machine: other.name }),
     }
-    Ok(())
 }
 
 /// All descendants of a process, parents before children.

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::memory::{PAGE, is_changeable, is_readable, page_spans};
-use super::sys::Span;
-use crate::image::{Mapping, Register, Registers, Syscall};
+use crate::image::{Mapping, Registers, Syscall};
+use crate::sys::Span;
 
 /// Bytes below the stack pointer: the red zone, and some to spare.
 const BELOW_STACK_POINTER: u64 = 256;
@@ -34,10 +34,11 @@ pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &
         clip(mappings, address.saturating_sub(before), address.saturating_add(after), &mut ranges);
     };
     for registers in stopped {
-        for register in Register::CALLEE_SAVED {
-            around(registers.general.get(register).unwrap_or(0), 64, 256);
+        for register in registers.general.architecture().callee_saved() {
+            around(registers.general.get(*register).unwrap_or(0), 64, 256);
         }
-        around(registers.fs_base.0, 0, THREAD_DESCRIPTOR);
+        let descriptor = registers.general.architecture().thread_descriptor(registers.thread_pointer);
+        around(descriptor.0, 0, THREAD_DESCRIPTOR);
     }
     let calls = stopped.iter().filter_map(Registers::syscall).chain(blocked.iter().copied());
     for argument in calls.flat_map(|call| call.arguments) {
@@ -80,6 +81,8 @@ fn clip(mappings: &[Mapping], start: u64, end: u64, ranges: &mut Vec<(u64, u64)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Architecture;
+    use crate::arch::system_calls::FUTEX;
     use crate::image::live::proc_fs::parse_maps;
     use crate::image::{Addr, RegisterSet};
 
@@ -91,12 +94,15 @@ mod tests {
 
     #[test]
     fn stack_arguments_and_descriptor() {
-        let mut general = RegisterSet::default();
-        general.set(Register::RSP, 0x46f10);
-        general.set(Register::RDI, 0x2fff0);
-        general.set(Register::RSI, 0x50000);
-        general.set(Register::RBX, 0x10010);
-        let registers = Registers { general, orig_rax: 202, fs_base: Addr(0x41f00) };
+        let architecture = Architecture::X86_64;
+        let number = architecture.number_of(&FUTEX).expect("a futex call");
+        let mut general = RegisterSet::new(architecture);
+        general.set_sp(Addr(0x46f10));
+        for (register, value) in architecture.arguments().iter().zip([0x2fff0, 0x50000]) {
+            general.set(*register, value);
+        }
+        general.set(architecture.callee_saved()[0], 0x10010);
+        let registers = Registers { general, system_call: number, thread_pointer: Addr(0x41f00) };
         let spans = of_threads(&parse_maps(MAPS), &[registers], &[]);
         assert_eq!(
             spans,

@@ -175,16 +175,21 @@ pub(super) fn beginning(path: &Path, most: u64) -> (Vec<u8>, bool) {
 pub(super) fn command_line(directory: &Path) -> (Vec<String>, bool) {
     /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
     const LONGEST: u64 = 128 << 10;
-    const MOST_ARGUMENTS: usize = 4096;
-    let (bytes, mut whole) = beginning(&directory.join("cmdline"), LONGEST);
-    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    let (bytes, whole) = beginning(&directory.join("cmdline"), LONGEST);
+    let (arguments, all) = parse_arguments(&bytes);
+    (arguments, whole && all)
+}
+
+/// Parse `cmdline`: strings with a 0 byte behind each; whether these are all.
+pub(crate) fn parse_arguments(bytes: &[u8]) -> (Vec<String>, bool) {
+    const MOST: usize = 4096;
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
-        return (Vec::new(), whole);
+        return (Vec::new(), true);
     }
     let mut list = bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned());
-    let arguments = list.by_ref().take(MOST_ARGUMENTS).collect();
-    whole &= list.next().is_none();
-    (arguments, whole)
+    let arguments = list.by_ref().take(MOST).collect();
+    (arguments, list.next().is_none())
 }
 
 /// The program's path as the target sees it.
@@ -439,7 +444,7 @@ mod tests {
         assert_eq!(parse_last_ran("se.exec_start"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
-        assert_eq!(command_line(directory.path()), ["a", "", "b c"]);
-        assert!(command_line(Path::new("/nonexistent")).is_empty());
+        assert_eq!(command_line(directory.path()).0, ["a", "", "b c"]);
+        assert!(command_line(Path::new("/nonexistent")).0.is_empty());
     }
 }

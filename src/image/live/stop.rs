@@ -18,20 +18,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use super::asleep::Sleeper;
 use super::proc_fs::{self, ProcFs};
-use super::sys;
+use crate::arch::Architecture;
+use crate::sys::{self, RegisterBytes};
 
 /// How one thread fared.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "nearly all threads are of the large variant")]
 pub(super) enum Outcome {
     /// It stood still, with these registers; restartable calls show the restart that they were given.
-    Stopped(user_regs_struct),
+    Stopped(RegisterBytes),
     /// It was asked to stop and did not.
     NotStopped {
         /// Its state letter when the waiting ended.
@@ -176,7 +176,7 @@ enum Progress {
     /// Seized and interrupted.
     Awaited,
     /// Stands still; its signal is to be handed on at the detach.
-    Stands { registers: user_regs_struct, undelivered: i32 },
+    Stands { registers: RegisterBytes, undelivered: i32 },
     /// There will be no stop.
     Final(Outcome),
 }
@@ -390,29 +390,16 @@ impl<'a> Tracer<'a> {
 }
 
 /// Read the registers of a thread that has come to its stop, and have the kernel restart the call that the stop broke.
+/// (A group-stop breaks such calls by itself, so there nothing is changed.)
 fn arrive(tid: i32, stop: sys::Stop) -> Progress {
-    let id = Pid::from_raw(tid);
-    let Ok(mut registers) = ptrace::getregs(id) else { return Progress::Final(Outcome::Ended) };
-    if let Some(restart) = restarted(&registers)
+    let Ok(mut registers) = sys::registers(tid) else { return Progress::Final(Outcome::Ended) };
+    if let Some(restart) = Architecture::NATIVE.restarted(registers.as_slice())
         && !stop.is_group_stop()
         && !stop.is_exec()
-    {
         // If it fails the call returns EINTR, as after any debugger's stop.
-        if ptrace::setregs(id, restart).is_ok() {
-            registers = restart;
-        }
+        && sys::set_registers(tid, &restart).is_ok()
+    {
+        registers = sys::registers(tid).unwrap_or(registers);
     }
     Progress::Stands { registers, undelivered: stop.undelivered() }
-}
-
-/// Calls such as epoll_wait, sigtimedwait and semop return EINTR after any stop. With ERESTARTNOHAND instead, the
-/// kernel restarts the call, or lets it return EINTR if a signal did come meanwhile. Decided by the result and not by
-/// a list of calls. (A group-stop breaks these calls by itself, so there nothing is changed.)
-fn restarted(registers: &user_regs_struct) -> Option<user_regs_struct> {
-    const EINTR: i64 = -4;
-    const ERESTARTNOHAND: i64 = -514;
-    if registers.rax as i64 != EINTR || (registers.orig_rax as i64) < 0 {
-        return None;
-    }
-    Some(user_regs_struct { rax: ERESTARTNOHAND as u64, ..*registers })
 }

@@ -95,7 +95,9 @@ fn taking(process: &Process<'_>, thread: &ThreadFacts<'_>, gil: &Gil) -> Option<
         .registers(native + 1)
         .into_iter()
         .find(|&(_, _, value)| hit(value))
-        .map(|(frame, register, value)| format!("{} = {value:#x} in frame {frame}", register.name()))
+        .map(|(frame, register, value)| {
+            format!("{} = {value:#x} in frame {frame}", process.context.image.architecture.register_name(register))
+        })
         .or_else(|| {
             let cfa = thread.thread.and_then(|t| t.native.frames.get(native)?.cfa)?;
             let mut words = thread.words(process).iter().filter(|(at, value)| *at < cfa && hit(*value));

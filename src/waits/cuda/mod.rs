@@ -16,6 +16,7 @@ use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, exact_hold, waited};
 use super::owner::Ownership;
 use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::arch::system_calls::SCHED_YIELD;
 use crate::code::Code;
 use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
@@ -33,9 +34,6 @@ pub(crate) const IDLE: &str = "idle";
 
 /// The name that the driver gives its event thread when it is initialised (driver 580).
 pub(crate) const EVENT_THREAD: &str = "cuda-EvtHandlr";
-
-/// sched_yield (arch/x86/entry/syscalls/syscall_64.tbl): a spin that lets others run.
-const NR_SCHED_YIELD: i64 = 24;
 
 /// What the family keeps of one process.
 #[derive(Debug, Default)]
@@ -141,7 +139,7 @@ fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below
     if !call.is_some_and(|call| call.only_waits) && !has_device(process) {
         return None;
     }
-    let asleep = below.filter(|below| below.call.is_none_or(|call| call.number != NR_SCHED_YIELD));
+    let asleep = below.filter(|below| below.call.is_none_or(|call| call.row(process) != Some(&SCHED_YIELD)));
     let spins = asleep.is_none();
     let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
     if spins && below.is_none() && !runs {

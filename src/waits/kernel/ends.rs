@@ -187,7 +187,7 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
                 resource: key.clone(),
                 why: without_end(key.kind, end.needs_writer).into(),
                 // Who waits for a set of things waits for whatever the program may start: a cycle says more.
-                whole_process: !is_plain(found),
+                whole_process: !is_plain(process, found),
             });
         }
         return;
@@ -258,12 +258,12 @@ fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, o
 /// programs with handlers, only a plain read is taken at its word.
 fn nobody_else_wakes(process: &Process<'_>, found: &Found) -> bool {
     let pid = process.context.image.pid;
-    is_plain(found) || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
+    is_plain(process, found) || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
 }
 
 /// Whether a thread waits in a call for one thing only.
-fn is_plain(found: &Found) -> bool {
-    found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(call))
+fn is_plain(process: &Process<'_>, found: &Found) -> bool {
+    found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(process, call))
 }
 
 /// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.

@@ -8,17 +8,22 @@ use super::super::family::{Found, Look, exact_hold};
 use super::super::{Observations, Party, Resource, ResourceKey, Scope};
 use super::Call;
 use super::ends::descriptor;
+use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Gap};
 use crate::waits::kinds;
 
-const NR_FLOCK: i64 = 73;
+/// Whether `call` asks for a lock of flock, not of fcntl.
+fn is_flock(process: &Process<'_>, call: &Call) -> bool {
+    let locks_all = |row: &SystemCall| matches!(row.waits, Waits::Descriptor { role: Role::WholeFileLock, .. });
+    call.row(process).is_some_and(locks_all)
+}
 
 /// The lock that `call` waits for.
 pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(Resource, String)> {
     let descriptor = descriptor(process, number)?;
     let inode = descriptor.inode?;
-    let what = if call.number == NR_FLOCK { "flock" } else { "fcntl lock" };
+    let what = if is_flock(process, &call) { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
     let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
@@ -33,7 +38,7 @@ pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Obs
     let key = &found.decoded.resource.key;
     let Some(descriptor) = descriptor(process, number) else { return };
     let Some(inode) = descriptor.inode else { return };
-    let is_flock = found.decoded.call.is_some_and(|call| call.number == NR_FLOCK);
+    let is_flock = found.decoded.call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
     // The request itself stands there too, and tells its bytes.
     let own = process.context.image.pid;

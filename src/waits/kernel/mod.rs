@@ -6,17 +6,17 @@
 mod ends;
 mod file_locks;
 mod sets;
-pub mod syscalls;
 
 use super::facts::{Process, ThreadFacts};
 use super::family::{Decoded, Family, Found, Look, add_resource, exact_hold, key, label, waited};
 use super::owner::Ownership;
 use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
+use crate::arch::Architecture;
+use crate::arch::system_calls::{self as calls, Child, Role, SystemCall, Waits};
 use crate::image::descriptors::{Asked, Want, asked};
 use crate::image::{Addr, Fault, Gap, Memory, MemoryExt, Syscall, TaskState, ThreadImage};
 use crate::waits::{Kind, kinds};
 pub use ends::{OtherEnd, Waited};
-use syscalls::{Timed, Waits};
 
 /// A system call that a thread sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,13 @@ pub struct Futex {
     pub timed: bool,
 }
 
+impl Call {
+    /// What is known of such calls.
+    pub fn row(&self, process: &Process<'_>) -> Option<&'static SystemCall> {
+        process.context.image.architecture.system_call(self.number)
+    }
+}
+
 impl Futex {
     /// Whether the kernel itself keeps the owner in the word.
     pub fn inherits_priority(&self) -> bool {
@@ -63,54 +70,37 @@ const FUTEX_LOCK_PI2: u32 = 13;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).
 const FUTEX_COMMAND: u32 = 0x7f;
 
-const NR_FUTEX: i64 = 202;
-const NR_FUTEX_WAITV: i64 = 449;
-const NR_FUTEX_WAIT: i64 = 455;
-
-/// The name of a system call that waits.
-pub fn call_name(number: i64) -> Option<&'static str> {
-    match number {
-        NR_FUTEX => Some("futex"),
-        NR_FUTEX_WAITV => Some("futex_waitv"),
-        NR_FUTEX_WAIT => Some("futex_wait"),
-        number => syscalls::row_of(number).map(|row| row.name),
-    }
-}
-
-const NR_WAIT4: i64 = 61;
-const NR_WAITID: i64 = 247;
-const NR_NANOSLEEP: i64 = 230;
-
 /// The family.
 #[derive(Debug)]
 pub struct Kernel;
 
 /// The system call that `thread` sleeps in.
-pub fn call(thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
+pub fn call(architecture: Architecture, thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
     let raw = match thread.registers {
         Some(registers) => registers.asleep()?,
         // /proc shows a call only of a sleeping thread; there is no result to look at.
         None => thread.syscall.filter(|call| call.number >= 0)?,
     };
-    let restarted = raw.number == Syscall::RESTART;
-    let number = if restarted { original_number(&raw, memory) } else { raw.number };
+    let restarted = architecture.is_restart(raw.number);
+    let number = if restarted { original_number(architecture, &raw, memory) } else { raw.number };
     Some(Call { number, restarted, arguments: raw.arguments, sp: raw.sp })
 }
 
 /// Which call restart_syscall stands for (libc.md section 6): the instruction that loaded its number, or the shape
 /// of the arguments, which the kernel keeps.
-fn original_number(raw: &Syscall, memory: &dyn Memory) -> i64 {
-    if let Some(number) = raw.number_by_code(memory) {
+fn original_number(architecture: Architecture, raw: &Syscall, memory: &dyn Memory) -> i64 {
+    if let Some(number) = architecture.number_by_code(raw, memory) {
         return number;
     }
     let [first, ..] = raw.arguments;
-    match shaped_as_futex(&raw.arguments, memory) {
-        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => NR_FUTEX,
+    let recognised = match shaped_as_futex(&raw.arguments, memory) {
+        Some(futex) if memory.u32(futex.word) == Ok(futex.value) => Some(&calls::FUTEX),
         // nanosleep through clock_nanosleep: the first argument is a clock's number.
-        None if first < 16 => NR_NANOSLEEP,
+        None if first < 16 => Some(&calls::CLOCK_NANOSLEEP),
         // poll and nanosleep may look like a futex that was woken: not proven.
-        _ => Syscall::RESTART,
-    }
+        _ => None,
+    };
+    recognised.and_then(|call| architecture.number_of(call)).unwrap_or(raw.number)
 }
 
 /// A futex wait, if the arguments of a restarted call can be one.
@@ -126,10 +116,11 @@ fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Option<Futex> {
 }
 
 /// The futex that a call waits on, if it does.
-pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
+pub fn futex(row: Option<&SystemCall>, call: &Call, memory: &dyn Memory) -> Option<Futex> {
     let [a0, a1, a2, a3, a4, _] = call.arguments;
-    match call.number {
-        NR_FUTEX => {
+    let Some(Waits::Futex(form)) = row.map(|row| row.waits) else { return None };
+    match form {
+        calls::Futex::Operation => {
             let operation = a1 as u32;
             let command = operation & FUTEX_COMMAND;
             let waits = [FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2];
@@ -142,16 +133,15 @@ pub fn futex(call: &Call, memory: &dyn Memory) -> Option<Futex> {
                 timed: a3 != 0,
             })
         }
-        NR_FUTEX_WAITV => {
+        calls::Futex::Array => {
             // struct futex_waitv { u64 val; u64 uaddr; u32 flags; u32 reserved }: the first of several.
             let value = memory.u64(Addr(a0)).ok()? as u32;
             let word = memory.pointer(Addr(a0) + 8).ok()?;
             Some(Futex { word, value, operation: 0, command: FUTEX_WAIT, timed: a3 != 0 })
         }
-        NR_FUTEX_WAIT => {
+        calls::Futex::Word => {
             Some(Futex { word: Addr(a0), value: a1 as u32, operation: 0, command: FUTEX_WAIT, timed: a4 != 0 })
         }
-        _ => None,
     }
 }
 
@@ -180,10 +170,11 @@ impl Family for Kernel {
 
     fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, _below: Option<&Decoded>) -> Option<Decoded> {
         let call = thread.call?;
-        match futex(&call, process.memory()) {
+        let row = call.row(process);
+        match futex(row, &call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
             // What may be a futex is handed on: its address may say more to a higher family.
-            None if call.number == Syscall::RESTART => {
+            None if row == Some(&calls::RESTART_SYSCALL) => {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
                 Some(Decoded { futex, ..plain(process, thread, call) })
             }
@@ -227,7 +218,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call, futex:
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
-    let several = call.number == NR_FUTEX_WAITV && call.arguments[1] > 1;
+    let several = call.row(process) == Some(&calls::FUTEX_WAITV) && call.arguments[1] > 1;
     if several {
         evidence.push(format!("the first of {} futexes of a futex_waitv call", call.arguments[1]));
     }
@@ -273,23 +264,27 @@ fn not_captured(process: &Process<'_>, thread: &ThreadFacts<'_>, fault: Fault) -
 
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded {
-    let row = syscalls::row_of(call.number);
+    let row = call.row(process);
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
     let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
-        Waits::Timer => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
-        Waits::Signal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
-        Waits::Descriptor(kind) => {
-            let fd = a0 as i32;
-            let kind = if fd == 0 && kind == kinds::DESCRIPTOR { kinds::STDIN } else { kind };
-            let what = if kind == kinds::STDIN { "standard input".into() } else { format!("descriptor {fd}") };
+        Waits::Clock => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
+        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
+        Waits::Descriptor { argument, role, is_socket } => {
+            let fd = call.arguments.get(argument).copied().unwrap_or_default() as i32;
+            let (kind, what) = match role {
+                Role::WholeFileLock | Role::RangeLock => (kinds::FILE_LOCK, format!("descriptor {fd}")),
+                _ if is_socket => (kinds::SOCKET, format!("descriptor {fd}")),
+                _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
+                _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
+            };
             (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
         }
-        Waits::Several => (kinds::EVENTS, own("events"), format!("events ({name})")),
-        Waits::Child => child(process, call, &name),
+        Waits::Several(_) => (kinds::EVENTS, own("events"), format!("events ({name})")),
+        Waits::Child(named) => child(process, call, named, &name),
         Waits::Semaphores => {
             let set = a0 as i32;
             (
@@ -298,17 +293,13 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
                 format!("System V semaphore set {set}"),
             )
         }
-        Waits::Other => (kinds::SYSTEM_CALL, own("call"), name.clone()),
+        Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => {
+            (kinds::SYSTEM_CALL, own("call"), name.clone())
+        }
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
     // one is restarted so all the same, and its arguments say it.
-    let timed = match row.map(|row| row.timed) {
-        None => call.restarted,
-        Some(Timed::Never) => false,
-        Some(Timed::Always) => true,
-        Some(Timed::Pointer(at)) => call.arguments[at] != 0,
-        Some(Timed::Milliseconds(at)) => call.arguments[at] as i32 >= 0,
-    };
+    let timed = row.and_then(|row| row.timeout.is_set(&call.arguments)).unwrap_or(call.restarted);
     let mut evidence = vec![format!("{name}, first argument {a0:#x}")];
     let (mut first, also, needs) = match on_descriptors(process, call) {
         Some((mut all, needs)) if !all.is_empty() => {
@@ -317,7 +308,7 @@ fn plain(process: &Process<'_>, thread: &ThreadFacts<'_>, call: Call) -> Decoded
         }
         _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
-            let needs = if matches!(waits, Waits::Several) { Needs::Any } else { Needs::All };
+            let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
             let resource = Resource { key, process: position, label: text, state: Vec::new() };
             (Waited { resource, evidence: String::new(), ownership: Ownership::Unknown }, Vec::new(), needs)
         }
@@ -359,7 +350,7 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<Waited>, Nee
     let knows = !process.context.image.descriptors.is_empty();
     let all_of =
         |wants: &[Want]| -> Vec<Waited> { wants.iter().flat_map(|want| ends::decode(process, *want)).collect() };
-    match asked(&raw(call), process.memory()).filter(|_| knows)? {
+    match asked(process.context.image.architecture, &raw(call), process.memory()).filter(|_| knows)? {
         Asked::One(want) => Some((ends::decode(process, want), Needs::Any)),
         Asked::Several(wants) => Some((ends::or_a_signal(process, all_of(&wants)), Needs::Any)),
         Asked::Set(number) => Some((ends::or_a_signal(process, all_of(ends::watched(process, number)?)), Needs::Any)),
@@ -374,8 +365,8 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<Waited>, Nee
 }
 
 /// Whether a call waits for whichever of several descriptors comes first.
-fn waits_for_several(call: Call) -> bool {
-    syscalls::row_of(call.number).is_some_and(|row| matches!(row.waits, Waits::Several))
+fn waits_for_several(process: &Process<'_>, call: Call) -> bool {
+    call.row(process).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
 }
 
 /// The call as it was captured.
@@ -384,11 +375,11 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, name: &str) -> (&'static Kind, Scope, String) {
-    let named = match (call.number, call.arguments) {
-        (NR_WAIT4, [pid, ..]) => pid as i32,
+fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static Kind, Scope, String) {
+    let named = match (named, call.arguments) {
+        (Child::Id, [pid, ..]) => pid as i32,
         // P_PID = 1 (linux/wait.h).
-        (NR_WAITID, [1, pid, ..]) => pid as i32,
+        (Child::Kind, [1, pid, ..]) => pid as i32,
         _ => -1,
     };
     let of = process.context.process;

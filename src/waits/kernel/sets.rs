@@ -15,7 +15,7 @@ use crate::waits::kinds;
 
 /// The semaphore that `call` waits for.
 pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<Waited> {
-    let operations = semaphores_asked(&raw(call), process.memory());
+    let operations = semaphores_asked(process.context.image.architecture, &raw(call), process.memory());
     let known = |operation: &SetOperation| known(process, operation.set, operation.number);
     let blocks = |operation: &&SetOperation| {
         known(operation).is_some_and(|semaphore| match operation.change {

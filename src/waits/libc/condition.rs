@@ -43,8 +43,14 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         if !case.inside(API) {
             return None;
         }
+        let architecture = case.process.context.image.architecture;
         case.thread.registers(FRAMES).into_iter().find_map(|(frame, register, value)| {
-            Some((Addr(value), offset(Addr(value))?, None, format!("{} in frame {frame}", register.name())))
+            Some((
+                Addr(value),
+                offset(Addr(value))?,
+                None,
+                format!("{} in frame {frame}", architecture.register_name(register)),
+            ))
         })
     })?;
     let (_, references, version) = layout::LAYOUTS.iter().find(|(words, ..)| words.contains(&delta))?;

@@ -8,7 +8,7 @@ use super::super::facts::{Process, ThreadFacts};
 use super::super::family::{Found, Look, exact_hold, plain_name, waits_for};
 use super::super::{Certainty, Gone, Hold, Observations, Party};
 use super::call_sites;
-use crate::image::{Addr, Gap, come_from_one};
+use crate::image::{Addr, Gap, share_fork_ancestor};
 use crate::waits::kinds;
 
 /// Frames searched for a call that has not come back.
@@ -112,7 +112,7 @@ pub fn left_by_fork(look: &Look<'_>, process: &Process<'_>) -> Option<(Party, Go
     let parent = image.parent?;
     let captured = look.processes.iter().find(|other| other.context.image.pid == parent);
     let several = captured.map_or(image.parent_threads.len(), |parent| parent.threads.len()) > 1;
-    let was_one = captured.is_none_or(|parent| come_from_one(&parent.context.image.mappings, &image.mappings));
+    let was_one = captured.is_none_or(|parent| share_fork_ancestor(&parent.context.image.mappings, &image.mappings));
     if !several || !was_one {
         return None;
     }

@@ -25,9 +25,10 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     if futex.operation & PRIVATE != 0 || !matches!(futex.command, FUTEX_WAIT | FUTEX_WAIT_BITSET) {
         return None;
     }
+    let descriptor = case.process.context.image.architecture.descriptor_layout();
     let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
     for (pd, position) in case.process.pthreads() {
-        if futex.word == pd + layout::PTHREAD_TID && futex.value == case.process.threads[position].libc_tid as u32 {
+        if futex.word == pd + descriptor.glibc_tid && futex.value == case.process.threads[position].libc_tid as u32 {
             return Some(joined(case, pd, position, "pd->tid"));
         }
         if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && futex.word.within(pd + low, high - low) {
@@ -35,8 +36,8 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         }
     }
     // A target without registers: its descriptor is known by its self pointer.
-    let pd = futex.word - layout::PTHREAD_TID;
-    let itself = case.process.memory().pointer(pd + layout::PTHREAD_SELF).ok()? == pd;
+    let pd = futex.word - descriptor.glibc_tid;
+    let itself = case.process.memory().pointer(pd + descriptor.glibc_self).ok()? == pd;
     let position = case.process.libc_tid(futex.value as i32)?;
     itself.then(|| joined(case, pd, position, "pd->tid"))
 }

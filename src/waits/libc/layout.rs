@@ -4,25 +4,18 @@
 //! sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h, thread-shared-types.h, nptl/descr.h.
 
 use super::super::facts::CLibrary;
+use crate::arch::Architecture;
 
-/// `struct pthread` is its own thread control block: the word here points to itself (tcbhead_t.self).
-pub const PTHREAD_SELF: u64 = 0x10;
-/// `pd->tid` of glibc: the id that it writes into owners, in the PID namespace of the process.
-pub const PTHREAD_TID: u64 = 0x2d0;
 /// `pd->joinstate` of glibc 2.43 (commit 5da15b15ad).
 pub const PTHREAD_JOINSTATE: u64 = 0x628;
 /// Builds pad `struct pthread` differently: where joinstate may stand.
 pub const PTHREAD_JOINSTATE_RANGE: (u64, u64) = (0x600, 0x700);
-/// `tid` of musl.
-pub const MUSL_TID: u64 = 48;
-/// `detach_state` of musl, waited for by join.
-pub const MUSL_DETACH_STATE: u64 = 56;
-
 /// Where `library` keeps a thread's id.
-pub fn tid_offset(library: CLibrary) -> u64 {
+pub fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
+    let layout = architecture.descriptor_layout();
     match library {
-        CLibrary::Glibc => PTHREAD_TID,
-        CLibrary::Musl => MUSL_TID,
+        CLibrary::Glibc => layout.glibc_tid,
+        CLibrary::Musl => layout.musl_tid,
     }
 }
 

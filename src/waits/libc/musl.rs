@@ -7,7 +7,7 @@ use super::super::facts::CLibrary;
 use super::super::family::Decoded;
 use super::super::owner::{Owner, Ownership};
 use super::Case;
-use super::layout::{MUSL_DETACH_STATE, OWNER_DIED, TID_MASK, WAITERS, condition as layout};
+use super::layout::{OWNER_DIED, TID_MASK, WAITERS, condition as layout};
 use super::{call_sites, condition, join, mutex, named, rwlock, semaphore};
 use crate::image::{Addr, TaskState};
 use crate::waits::kinds;
@@ -37,8 +37,9 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     if futex.inherits_priority() {
         return lock(case, case.word(futex.word, 0)?);
     }
+    let detach_state = case.process.context.image.architecture.descriptor_layout().musl_detach_state;
     for (pd, position) in case.process.pthreads() {
-        if futex.word == pd + MUSL_DETACH_STATE && futex.value == 2 {
+        if futex.word == pd + detach_state && futex.value == 2 {
             return Some(join::joined(case, pd, position, "detach_state"));
         }
     }

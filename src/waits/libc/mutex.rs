@@ -10,6 +10,7 @@ use super::super::owner::{Owner, Ownership};
 use super::Case;
 use super::initialisers::ALLOCATION;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
+use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
 use crate::waits::kinds;
 
@@ -21,7 +22,6 @@ pub const FILE_API: &[&str] =
 /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
 const PARKED_FRAMES: usize = 4;
 const PARKED_BYTES: u64 = 768;
-const NR_PAUSE: i64 = 34;
 
 /// The kernel keeps the owner: LOCK_PI names the mutex itself.
 pub fn inheriting(case: &Case<'_, '_>) -> Option<Decoded> {
@@ -85,7 +85,7 @@ pub fn parked(case: &Case<'_, '_>) -> Option<Decoded> {
 
 /// The same in glibc 2.27, which sleeps in pause().
 pub fn paused(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
-    let in_pause = below.call.is_some_and(|call| call.number == NR_PAUSE);
+    let in_pause = below.call.and_then(|call| call.row(process)).is_some_and(|row| row.waits == Waits::AnySignal);
     if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
         return None;
     }

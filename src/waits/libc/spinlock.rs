@@ -8,25 +8,26 @@ use super::super::facts::{CLibrary, Process, ThreadFacts};
 use super::super::family::{Decoded, key, label, plain_name};
 use super::super::owner::Ownership;
 use super::call_sites;
-use crate::image::{Addr, MemoryExt, Register};
+use crate::image::{Addr, MemoryExt};
 use crate::waits::kinds;
 
 const API: &[&str] = &["pthread_spin_lock"];
 
 /// Decode a spinning thread: one that is in no system call, in `pthread_spin_lock`, at a word that says locked.
 pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded> {
-    let registers = thread.image.registers.filter(|r| r.orig_rax < 0)?;
+    let registers = thread.image.registers.filter(|registers| registers.is_in_user_code())?;
     let frame = thread.thread?.native.frames.first()?;
     let function = process.context.symbols.function(frame.lookup)?;
     if plain_name(&function.name) != API[0] {
         return None;
     }
-    let lock = Addr(registers.general.get(Register::RDI)?);
-    // x86-64 glibc: 1 is free, 0 and below is held (sysdeps/x86_64/nptl/pthread_spin_lock.S); musl: 0 is free, EBUSY
-    // is held.
+    let architecture = process.context.image.architecture;
+    let register = architecture.spinlock_register();
+    let lock = Addr(registers.general.get(register)?);
+    // musl: 0 is free, EBUSY is held.
     const EBUSY: i32 = 16;
     let is_held = |word: &i32| match process.library {
-        CLibrary::Glibc => *word <= 0,
+        CLibrary::Glibc => architecture.glibc_spinlock_is_held(*word),
         CLibrary::Musl => *word == EBUSY,
     };
     let word = process.memory().i32(lock).ok().filter(is_held)?;
@@ -36,7 +37,10 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         label: label(process, thread, "spinlock", lock),
         state: vec![("lock", i64::from(word))],
     };
-    let evidence = vec![format!("it runs in pthread_spin_lock with rdi = {lock}; the word there is {word}: held")];
+    let evidence = vec![format!(
+        "it runs in pthread_spin_lock with {} = {lock}; the word there is {word}: held",
+        architecture.register_name(register)
+    )];
     Some(Decoded {
         api: API,
         spinning: true,

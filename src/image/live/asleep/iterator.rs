@@ -14,8 +14,8 @@ use aya::programs::Iter;
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::Mark;
+use crate::arch::{Architecture, Registers};
 use crate::image::live::proc_fs::{self, ProcFs};
-use crate::image::{Addr, Register, RegisterSet, Registers};
 
 /// The program, as scripts/check/bpf-object builds it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("task_registers.bpf.o");
@@ -124,8 +124,12 @@ fn refused(error: impl std::error::Error) -> Unavailable {
     Unavailable::Refused(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Bytes of `struct record` in `task_registers.bpf.c`: four words of 4 bytes, then 23 of 8.
-const RECORD: usize = 4 * 4 + 23 * 8;
+/// Bytes of registers in a record: the kernel's `user_regs_struct` of x86-64 without the segment registers at its end.
+const REGISTERS: usize = 23 * 8;
+/// Bytes of `struct record` in `task_registers.bpf.c`: four words of 4 bytes, three of 8, the registers.
+const RECORD: usize = 4 * 4 + 3 * 8 + REGISTERS;
+/// Where among the registers the code segment is.
+const CODE_SEGMENT: usize = 17 * 8;
 
 /// Parse one `struct record`.
 fn parse(bytes: &[u8]) -> Option<Record> {
@@ -133,19 +137,12 @@ fn parse(bytes: &[u8]) -> Option<Record> {
     let mut half = || Some(u32::from_le_bytes(*take(&mut rest)?));
     let (process, thread, state, on_cpu) = (half()? as i32, half()? as i32, half()?, half()?);
     let mut word = || Some(u64::from_le_bytes(*take(&mut rest)?));
-    let (voluntary, involuntary, exec_start, code_segment, fs_base) = (word()?, word()?, word()?, word()?, word()?);
-    let mut general = RegisterSet::default();
-    for number in 0..=Register::RIP.0 {
-        general.set(Register(number), word()?);
-    }
-    let orig_rax = word()? as i64;
-    // What the kernel puts there before a call has a result: a thread that sleeps in a call has none yet.
-    const NO_RESULT: i64 = -38;
-    if orig_rax >= 0 && general.get(Register::RAX).map(|rax| rax as i64) == Some(NO_RESULT) {
-        general.forget(Register::RAX);
-    }
+    let (voluntary, involuntary, exec_start) = (word()?, word()?, word()?);
+    let mut registers = take::<REGISTERS>(&mut rest)?.to_vec();
     // Rings of user space. A worker of the kernel's inside a process (io_uring's) has never been there.
-    let is_user = code_segment & 3 == 3;
+    let is_user = registers.get(CODE_SEGMENT).is_some_and(|segment| segment & 3 == 3);
+    registers.resize(Architecture::NATIVE.user_registers_size(), 0);
+    let registers = Architecture::NATIVE.asleep_registers(&registers);
     Some(Record {
         process,
         thread,
@@ -155,7 +152,7 @@ fn parse(bytes: &[u8]) -> Option<Record> {
             switches: (voluntary, involuntary),
             ran: Some(exec_start),
         },
-        registers: is_user.then_some(Registers { general, orig_rax, fs_base: Addr(fs_base) }),
+        registers: registers.filter(|_| is_user),
     })
 }
 
@@ -187,6 +184,7 @@ fn letter(state: u32) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Addr;
 
     #[test]
     fn a_record_and_damaged_ones() {
@@ -194,24 +192,24 @@ mod tests {
         for half in [7u32, 8, 1, 0] {
             bytes.extend(half.to_le_bytes());
         }
-        for word in [3u64, 4, 5, 0x33, 0x7f00, -38i64 as u64].into_iter().chain(101..=116).chain([202]) {
-            bytes.extend(word.to_le_bytes());
-        }
+        // orig_ax is the 16th register, ax the 11th, cs the 18th, fs_base the 22nd.
+        let mut words: Vec<u64> = [3, 4, 5].into_iter().chain(101..=123).collect();
+        (words[3 + 15], words[3 + 10], words[3 + 17]) = (202, -38i64 as u64, 0x33);
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         assert_eq!(bytes.len(), RECORD);
         let record = parse(&bytes).expect("a record");
         assert_eq!((record.process, record.thread), (7, 8));
         assert_eq!(record.mark, Mark { state: 'S', on_cpu: false, switches: (3, 4), ran: Some(5) });
         let registers = record.registers.expect("of user space");
-        assert_eq!((registers.fs_base, registers.orig_rax), (Addr(0x7f00), 202));
-        assert_eq!(registers.general.get(Register::RAX), None);
-        assert_eq!(registers.general.get(Register::RDX), Some(101));
-        assert_eq!(registers.general.pc(), Some(Addr(116)));
+        assert_eq!((registers.thread_pointer, registers.system_call), (Addr(122), 202));
+        assert_eq!(registers.general.get(Architecture::NATIVE.result()), None);
+        assert_eq!((registers.general.pc(), registers.general.sp()), (Some(Addr(117)), Some(Addr(120))));
         assert!(registers.asleep().is_some_and(|call| call.number == 202));
         for length in 0..RECORD {
             assert_eq!(parse(&bytes[..length]), None);
         }
         // The kernel's own code segment.
-        bytes[16 + 24] = 0x10;
+        bytes[40 + CODE_SEGMENT] = 0x10;
         assert_eq!(parse(&bytes).expect("a record").registers, None);
     }
 

@@ -19,7 +19,7 @@ use iterator::TaskIterator;
 pub(super) use iterator::Unavailable;
 
 use super::proc_fs::ProcFs;
-use crate::image::{Registers, Syscall};
+use crate::arch::{Registers, Syscall};
 
 /// What changes when a thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -44,6 +44,7 @@ struct sched_entity {
 
 struct thread_struct {
 	u64 fsbase;
+	u64 gsbase;
 } FROM_KERNEL;
 
 struct task_struct {
@@ -79,10 +80,8 @@ struct record {
 	u64 voluntary;
 	u64 involuntary;
 	u64 exec_start;
-	u64 code_segment;
-	u64 fs_base;
-	/* In the order of DWARF's numbers: ax dx cx bx si di bp sp r8 to r15 ip; then orig_ax. */
-	u64 registers[18];
+	/* As in the kernel's `user_regs_struct`, without the four segment registers at its end. */
+	u64 registers[23];
 };
 
 struct {
@@ -140,13 +139,11 @@ int task_registers(struct bpf_iter__task *context)
 		.voluntary = task->nvcsw,
 		.involuntary = task->nivcsw,
 		.exec_start = task->se.exec_start,
-		.code_segment = registers->cs,
-		.fs_base = task->thread.fsbase,
 		.registers = {
-			registers->ax, registers->dx, registers->cx, registers->bx, registers->si, registers->di,
-			registers->bp, registers->sp, registers->r8, registers->r9, registers->r10, registers->r11,
-			registers->r12, registers->r13, registers->r14, registers->r15, registers->ip,
-			registers->orig_ax,
+			registers->r15, registers->r14, registers->r13, registers->r12, registers->bp, registers->bx,
+			registers->r11, registers->r10, registers->r9, registers->r8, registers->ax, registers->cx,
+			registers->dx, registers->si, registers->di, registers->orig_ax, registers->ip, registers->cs,
+			registers->flags, registers->sp, registers->ss, task->thread.fsbase, task->thread.gsbase,
 		},
 	};
 	if (record.thread)

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::super::proc_fs::ProcFs;
 use super::*;
-use crate::image::{Addr, Register};
+use crate::arch::Register;
+use crate::memory::Addr;
 
 /// Registers as gdb names them, in the order of DWARF.
 const NAMES: [&str; 18] = [
@@ -75,9 +76,9 @@ fn by_gdb(pid: i32) -> Option<BTreeMap<i32, Vec<u64>>> {
 }
 
 fn values(registers: &Registers) -> Vec<u64> {
-    let general = (1..=Register::RIP.0).map(|number| registers.general.get(Register(number)).expect("known"));
+    let general = (1..=16).map(|number| registers.general.get(Register(number)).expect("known"));
     // DWARF's order is that of NAMES but for rdx, rcx, rbx, rsi, rdi, rbp, rsp, which it has in this very order too.
-    general.chain([registers.orig_rax as u64, registers.fs_base.0]).collect()
+    general.chain([registers.system_call as u64, registers.thread_pointer.0]).collect()
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn all_registers_are_those_that_gdb_sees() {
         let registers = before[tid].registers.expect("registers of a sleeping thread");
         assert_eq!(&values(&registers), wanted, "thread {tid}, in the order of {NAMES:?}");
         assert!(registers.asleep().is_some(), "thread {tid}");
-        distinct.insert(registers.general.get(Register::R15));
+        distinct.insert(registers.general.get(Register(15)));
     }
     assert_eq!(distinct.len(), 201, "each thread has values of its own");
     // gdb has stopped and released them: that counts as having run.
@@ -145,5 +146,7 @@ fn a_process_that_was_not_named_is_not_told() {
     let mut reader = SleepReader::new(&proc_fs, &[1]);
     let reading = reader.read(&[1]);
     assert!(!reading.contains_key(&(std::process::id() as i32)));
-    assert!(reading.values().filter_map(|sleeper| sleeper.registers).all(|registers| registers.fs_base != Addr(1)));
+    assert!(
+        reading.values().filter_map(|sleeper| sleeper.registers).all(|registers| registers.thread_pointer != Addr(1))
+    );
 }

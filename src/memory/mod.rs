@@ -3,7 +3,9 @@
 //! In: an address and a length. Out: bytes, or a [`Fault`] that says why not. It promises no snapshot consistency
 //! by itself; the implementation says whether its bytes are of one instant.
 
-use super::Addr;
+pub mod address;
+
+pub use address::Addr;
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

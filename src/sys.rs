@@ -17,48 +17,46 @@ use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use crate::image::descriptors::SetSemaphore;
-
 /// A piece of the target's memory: first address and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// First address.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Length in bytes.
-    pub(super) length: usize,
+    pub(crate) length: usize,
 }
 
 /// As many spans as one call takes (IOV_MAX).
-pub(super) const SPANS_PER_CALL: usize = 1024;
+pub(crate) const SPANS_PER_CALL: usize = 1024;
 
 /// A ptrace stop that a tracee has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     /// The signal of the stop.
-    pub(super) signal: i32,
+    pub(crate) signal: i32,
     /// The PTRACE_EVENT_ number; 0 in a signal-delivery stop.
-    pub(super) event: i32,
+    pub(crate) event: i32,
 }
 
 impl Stop {
     /// The signal that has to be handed on at the detach, since the stop took it out of the queue.
-    pub(super) fn undelivered(self) -> i32 {
+    pub(crate) fn undelivered(self) -> i32 {
         if self.event == 0 { self.signal } else { 0 }
     }
 
     /// Whether the thread stands in a group-stop (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU): it must stay there.
-    pub(super) fn is_group_stop(self) -> bool {
+    pub(crate) fn is_group_stop(self) -> bool {
         self.event == libc::PTRACE_EVENT_STOP && self.signal != libc::SIGTRAP
     }
 
     /// Whether the process has just replaced its program.
-    pub(super) fn is_exec(self) -> bool {
+    pub(crate) fn is_exec(self) -> bool {
         self.event == libc::PTRACE_EVENT_EXEC
     }
 }
 
 /// Whether the tracee `tid` of this very thread has come to a stop; does not wait, and never takes an exit status.
-pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
+pub(crate) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     let id = libc::id_t::try_from(tid).map_err(|_| Errno::ESRCH)?;
     let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
@@ -71,19 +69,65 @@ pub(super) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     Ok((pid != 0).then_some(Stop { signal: status & 0xff, event: status >> 8 }))
 }
 
-/// What is known of a semaphore of a System V set, if it can be read.
-pub(super) fn semaphore(set: i32, number: u16) -> Option<SetSemaphore> {
+/// Value, last process and number of waiters of a semaphore of a System V set, if it can be read.
+pub(crate) fn semaphore(set: i32, number: u16) -> Option<[i32; 3]> {
     let ask = |command: i32| {
         // SAFETY: these commands read a number each and take no fourth argument; no memory is touched.
         let result = unsafe { libc::semctl(set, i32::from(number), command) };
         (result >= 0).then_some(result)
     };
-    let (value, last) = (ask(libc::GETVAL)?, ask(libc::GETPID)?);
-    Some(SetSemaphore { set, number, value, last, waiters: ask(libc::GETNCNT)? })
+    Some([ask(libc::GETVAL)?, ask(libc::GETPID)?, ask(libc::GETNCNT)?])
+}
+
+/// General registers as the kernel has them: 216 bytes on x86-64, 272 on AArch64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegisterBytes {
+    bytes: [u8; 272],
+    length: usize,
+}
+
+impl RegisterBytes {
+    /// Those that there are.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Read the general registers of the stopped tracee `tid`.
+pub(crate) fn registers(tid: i32) -> Result<RegisterBytes, Errno> {
+    let mut registers = RegisterBytes { bytes: [0; 272], length: 0 };
+    let mut vector = libc::iovec { iov_base: registers.bytes.as_mut_ptr().cast(), iov_len: registers.bytes.len() };
+    // SAFETY: the vector names bytes that outlive the call, and the kernel writes no more than their number.
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETREGSET,
+            tid,
+            std::ptr::without_provenance_mut::<libc::c_void>(libc::NT_PRSTATUS as usize),
+            &raw mut vector,
+        )
+    };
+    Errno::result(result)?;
+    registers.length = vector.iov_len;
+    Ok(registers)
+}
+
+/// Write the general registers of the stopped tracee `tid`, as [`registers`] gave them.
+pub(crate) fn set_registers(tid: i32, bytes: &[u8]) -> Result<(), Errno> {
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: the kernel only reads the bytes that the vector names, which outlive the call.
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_SETREGSET,
+            tid,
+            std::ptr::without_provenance_mut::<libc::c_void>(libc::NT_PRSTATUS as usize),
+            &raw mut vector,
+        )
+    };
+    Errno::result(result).map(drop)
 }
 
 /// Let the tracee `tid` go, and hand on `signal` (0 for none).
-pub(super) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
+pub(crate) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
     // SAFETY: PTRACE_DETACH ignores the address and takes the signal's number as data; no memory is touched.
     let result = unsafe {
         libc::ptrace(
@@ -98,7 +142,7 @@ pub(super) fn detach(tid: i32, signal: i32) -> Result<(), Errno> {
 
 /// Read `spans` (at most [`SPANS_PER_CALL`]) of the process of task `tid`, one after the other, into `buffer`; the
 /// number of bytes before the first that faults.
-pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<usize, Errno> {
     let remote: Vec<RemoteIoVec> = spans
         .iter()
         .take(SPANS_PER_CALL)
@@ -108,7 +152,7 @@ pub(super) fn read_spans(tid: i32, spans: &[Span], buffer: &mut [u8]) -> Result<
 }
 
 /// Map a regular file for reading.
-pub(in crate::image) fn map_file(file: &File) -> std::io::Result<Mmap> {
+pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
     survive_lost_pages();
     // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, what is lost reads as zeros
     // (see `survive_lost_pages`); what changes is only ever copied out and parsed with every length checked.
@@ -280,7 +324,7 @@ impl Drop for ErrorCheckMutex {
 /// Words and bytes are atomic, since another process may write at any time. Pages are handed out by what the words and
 /// bytes say of them; nobody writes a page again once it was marked as complete.
 #[derive(Debug)]
-pub(super) struct SharedArea {
+pub(crate) struct SharedArea {
     start: std::ptr::NonNull<u8>,
     length: usize,
 }
@@ -292,7 +336,7 @@ unsafe impl Sync for SharedArea {}
 
 impl SharedArea {
     /// `length` bytes; memory is taken only for what is touched.
-    pub(super) fn new(length: usize) -> std::io::Result<SharedArea> {
+    pub(crate) fn new(length: usize) -> std::io::Result<SharedArea> {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing that exists is replaced.
         let start =
@@ -304,21 +348,21 @@ impl SharedArea {
     }
 
     /// The word at `offset`, a multiple of 8.
-    pub(super) fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
+    pub(crate) fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
         let fits = offset % 8 == 0 && offset.checked_add(8)? <= self.length;
         // SAFETY: within the mapping and aligned, as was just checked; it is only ever used as an atomic word.
         fits.then(|| unsafe { std::sync::atomic::AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) })
     }
 
     /// The byte at `offset`.
-    pub(super) fn byte(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU8> {
+    pub(crate) fn byte(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU8> {
         // SAFETY: within the mapping, as is checked; it is only ever used as an atomic byte.
         (offset < self.length)
             .then(|| unsafe { std::sync::atomic::AtomicU8::from_ptr(self.start.as_ptr().add(offset)) })
     }
 
     /// Copy what lies at `offset` to `buffer`; false if it is not all within the area.
-    pub(super) fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> bool {
+    pub(crate) fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> bool {
         let fits = offset.checked_add(buffer.len()).is_some_and(|end| end <= self.length);
         if fits {
             // SAFETY: within the mapping, and `buffer` is memory of its own; see the type for who writes when.
@@ -337,7 +381,7 @@ impl SharedArea {
 
     /// Copy pieces of the memory of task `tid` to offsets of the area, in order; the number of bytes before the first
     /// piece that faults. At most [`PIECES_PER_CALL`] are taken. It allocates nothing.
-    pub(super) fn read_remote(&self, tid: i32, pieces: &[(Span, usize)]) -> Result<usize, Errno> {
+    pub(crate) fn read_remote(&self, tid: i32, pieces: &[(Span, usize)]) -> Result<usize, Errno> {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let (mut local, mut remote) = ([nothing; PIECES_PER_CALL], [nothing; PIECES_PER_CALL]);
         let mut count = 0;
@@ -354,7 +398,7 @@ impl SharedArea {
     }
 
     /// Copy from a file to an offset of the area; the number of bytes read. It allocates nothing.
-    pub(super) fn read_file(&self, file: i32, position: u64, offset: usize, length: usize) -> Result<usize, Errno> {
+    pub(crate) fn read_file(&self, file: i32, position: u64, offset: usize, length: usize) -> Result<usize, Errno> {
         let part = self.part(offset, length).ok_or(Errno::EINVAL)?;
         // SAFETY: the part lies within the mapping.
         let read = unsafe { libc::pread(file, part.iov_base, part.iov_len, position as libc::off_t) };
@@ -370,7 +414,7 @@ impl Drop for SharedArea {
 }
 
 /// As many pieces as [`SharedArea::read_remote`] takes: two tables of them lie on its stack.
-pub(super) const PIECES_PER_CALL: usize = 128;
+pub(crate) const PIECES_PER_CALL: usize = 128;
 
 /// Start a process that is a copy of this one, runs `serve` and ends. It has no open file but `kept` (ascending), takes no
 /// signal but SIGKILL, and gets that when the thread that started it ends. Its end raises no signal here, and only
@@ -378,7 +422,7 @@ pub(super) const PIECES_PER_CALL: usize = 128;
 ///
 /// The other threads are missing in the copy, in the midst of whatever they did: `serve` must make system calls only, and must
 /// neither allocate nor take a lock.
-pub(super) fn start_apart(kept: &[i32], serve: impl FnOnce()) -> std::io::Result<i32> {
+pub(crate) fn start_apart(kept: &[i32], serve: impl FnOnce()) -> std::io::Result<i32> {
     let own = std::process::id();
     // SAFETY: all zeroes is a valid sigset_t, and sigfillset fills it.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -434,7 +478,7 @@ fn close_files(first: i32, last: i32) {
 }
 
 /// Collect a process that [`start_apart`] started, if it has ended; does not wait. Whether it is gone.
-pub(super) fn collect(child: i32) -> bool {
+pub(crate) fn collect(child: i32) -> bool {
     // SAFETY: no status is asked for, so that no memory is touched.
     let result = unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
     result != 0
@@ -443,7 +487,7 @@ pub(super) fn collect(child: i32) -> bool {
 /// Ask for the processor before all that is not urgent, or give that back. Refused without CAP_SYS_NICE, which is no error: it
 /// makes a stop shorter on a busy machine, and no more. A thread that waits by polling must not have it: on a machine
 /// of one processor those it waits for would not run.
-pub(super) fn set_urgent(urgent: bool) {
+pub(crate) fn set_urgent(urgent: bool) {
     let (policy, priority) =
         if urgent { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
     // SAFETY: all zeroes is a valid sched_param on every libc (musl's has more fields).
@@ -469,11 +513,11 @@ extern "C" fn take_note(signal: i32) {
 /// SIGHUP, SIGINT, SIGQUIT, SIGTERM and SIGTSTP wait until this is dropped, where they have their default action. An action, not a
 /// mask: another thread with another mask would take them, and their default is the end of all threads.
 #[derive(Debug)]
-pub(super) struct DeferredSignals(());
+pub(crate) struct DeferredSignals(());
 
 impl DeferredSignals {
     /// From now on.
-    pub(super) fn begin() -> DeferredSignals {
+    pub(crate) fn begin() -> DeferredSignals {
         let mut deferring = DEFERRING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         deferring.0 += 1;
         if deferring.0 == 1 {

@@ -5,10 +5,10 @@
 //! frame's stack pointer and its CFA. This needs no symbol, and it holds for stripped interpreters whose eval
 //! loop runs outside its own symbol. Up to 3.9 there is no such variable, and the name of the C function decides.
 
-use super::{EvalEntry, Python};
+use super::{Frame, FrameKind, Thread, missing_names};
 use crate::image::{ProcessImage, TaskState};
+use crate::python::{EvalEntry, Python};
 use crate::symbols::{Mangling, Symbol, Symbols};
-use crate::threads::{Frame, FrameKind, Thread, missing_names};
 use crate::unwind::{NativeFrame, NativeStack};
 
 /// Merge the stacks of all threads.

@@ -6,20 +6,21 @@
 //! running process and runs after the release, never under the stop; what a failure costs is names. It is asked
 //! only for what the own walk cannot do: local variables, frames without a line, CPython 3.6.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
-use super::walk::kernel_thread;
-use super::{EvalEntry, Python, PythonFrame, PythonThread};
 use crate::image::{Addr, Gap, ProcessImage};
+use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
 
 /// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
 const DEEPEST: usize = 4096;
 
 /// Let py-spy add names; `locals` asks for local variables too.
-pub fn enrich(pid: i32, python: &mut Python, locals: bool) {
+pub(super) fn enrich(pid: i32, python: &mut Python, locals: bool) {
     if python.threads.is_empty() {
         return;
     }
@@ -38,7 +39,7 @@ pub fn enrich(pid: i32, python: &mut Python, locals: bool) {
 }
 
 /// CPython 3.6, which has no `_PyRuntime` to start from: threads and frames are those of py-spy, its GIL stays a gap.
-pub fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
+pub(super) fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
     let named = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.starts_with("libpython3.6") || name.starts_with("python3.6")
@@ -88,12 +89,28 @@ fn thread_of_trace(image: &ProcessImage, trace: &StackTrace) -> PythonThread {
     }
 }
 
-/// Run a closure that may panic, without the panic's message on the user's terminal.
+/// The hook that keeps quiet where [`IS_QUIET`] says so, put in once and never taken out.
+static INSTALLED: Once = Once::new();
+
+thread_local! {
+    /// Whether panics of this thread are not told.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Run a closure that may panic, without the panic's message on the user's terminal. Of this thread only: the hook belongs to
+/// the whole process, and what another thread panics with meanwhile is told as ever.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
+    INSTALLED.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let before = IS_QUIET.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));
-    std::panic::set_hook(hook);
+    IS_QUIET.set(before);
     result.ok()
 }
 
@@ -153,5 +170,22 @@ fn adopt(thread: &mut PythonThread, trace: &StackTrace) {
             .flatten()
             .map(|local| (local.name.clone(), local.repr.clone().unwrap_or_default()))
             .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_quiet_in_its_own_thread_only() {
+        assert_eq!(quietly(|| 5), Some(5));
+        let inner = quietly(|| {
+            let elsewhere = std::thread::spawn(|| IS_QUIET.get()).join();
+            assert!(IS_QUIET.get() && elsewhere.is_ok_and(|quiet| !quiet));
+            panic!("not told");
+        });
+        assert_eq!(inner, None::<()>);
+        assert!(!IS_QUIET.get());
     }
 }

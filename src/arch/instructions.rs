@@ -1,0 +1,220 @@
+//! Machine code in words that fit all machines: where an instruction leads, and what it does to registers and memory.
+//!
+//! In: the bytes of code, through [`Architecture::decoder`](super::Architecture::decoder). Out: [`Instruction`]s in
+//! order of address, and on request the [`Effect`] of each. What an instruction computes beyond moving and adding is
+//! not told, only what it overwrites.
+
+use super::Register;
+use super::x86_64::instructions::X86Decoder;
+use crate::memory::Addr;
+
+/// One instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Its address.
+    pub address: Addr,
+    /// That of the one behind it.
+    pub next: Addr,
+    /// Where it leads.
+    pub flow: Flow,
+}
+
+/// Where an instruction leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next one.
+    Next,
+    /// Into a function, and then to the next one.
+    Call(Target),
+    /// Away.
+    Jump(Target),
+    /// There or to the next one.
+    Branch(Addr),
+    /// Back to the caller.
+    Return,
+    /// Nowhere: a trap.
+    Trap,
+}
+
+/// What a call or a jump names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// This code.
+    Code(Addr),
+    /// The code whose address stands in the word here.
+    Slot(Addr),
+    /// What a register or a computed place holds.
+    Unknown,
+}
+
+/// A place in memory: base + index * scale + displacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// A register to add.
+    pub base: Option<Register>,
+    /// A register to add, times a number.
+    pub index: Option<(Register, u64)>,
+    /// What else to add; the whole address where no register is named.
+    pub displacement: u64,
+    /// The thread pointer is added.
+    pub is_thread_local: bool,
+}
+
+/// What an instruction does. A place is `None` where it cannot be told. `whole`: all bits of the register, not only
+/// some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// A register gets the value of another.
+    Copy {
+        /// It.
+        to: Register,
+        /// The other.
+        from: Register,
+        /// All of it.
+        whole: bool,
+    },
+    /// A register gets what stands at a place.
+    Load {
+        /// It.
+        to: Register,
+        /// The place.
+        from: Option<Place>,
+        /// All of it.
+        whole: bool,
+    },
+    /// A place gets the value of a register; `None` is one that is not told of.
+    Store {
+        /// The place.
+        to: Option<Place>,
+        /// The register.
+        from: Option<Register>,
+        /// All of it.
+        whole: bool,
+    },
+    /// A register gets the address of a place.
+    Address {
+        /// It.
+        to: Register,
+        /// The place.
+        of: Option<Place>,
+    },
+    /// A register gets a number.
+    Constant {
+        /// It.
+        to: Register,
+        /// The number.
+        value: u64,
+    },
+    /// A number is added to a register.
+    Add {
+        /// It.
+        to: Register,
+        /// The number.
+        amount: u64,
+    },
+    /// A number is subtracted from a register.
+    Subtract {
+        /// It.
+        to: Register,
+        /// The number.
+        amount: u64,
+    },
+    /// The stack grows by 8 bytes, which get the value of a register; `None` is something else.
+    Push {
+        /// The register.
+        from: Option<Register>,
+        /// The stack pointer.
+        stack_pointer: Register,
+    },
+    /// The stack shrinks by 8 bytes, whose value a register gets.
+    Pop {
+        /// The register.
+        to: Register,
+        /// The stack pointer.
+        stack_pointer: Register,
+    },
+    /// Anything else.
+    Other {
+        /// The registers that it may change.
+        writes: RegisterMask,
+        /// The place that it writes to, if it is one and can be told.
+        place: Option<Place>,
+    },
+}
+
+impl Effect {
+    /// The registers that it may change.
+    pub fn writes(&self) -> RegisterMask {
+        match *self {
+            Effect::Copy { to, .. }
+            | Effect::Load { to, .. }
+            | Effect::Address { to, .. }
+            | Effect::Constant { to, .. }
+            | Effect::Add { to, .. }
+            | Effect::Subtract { to, .. } => RegisterMask::default().with(to),
+            Effect::Push { stack_pointer, .. } => RegisterMask::default().with(stack_pointer),
+            Effect::Pop { to, stack_pointer } => RegisterMask::default().with(to).with(stack_pointer),
+            Effect::Store { .. } => RegisterMask::default(),
+            Effect::Other { writes, .. } => writes,
+        }
+    }
+}
+
+/// A set of registers by DWARF number, those below 64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegisterMask(u64);
+
+impl RegisterMask {
+    /// The same with `register`.
+    #[must_use]
+    pub fn with(self, register: Register) -> RegisterMask {
+        RegisterMask(self.0 | 1u64.checked_shl(u32::from(register.0)).unwrap_or(0))
+    }
+
+    /// The same without `register`.
+    #[must_use]
+    pub fn without(self, register: Register) -> RegisterMask {
+        RegisterMask(self.0 & !RegisterMask::default().with(register).0)
+    }
+
+    /// What both have.
+    #[must_use]
+    pub fn common(self, other: RegisterMask) -> RegisterMask {
+        RegisterMask(self.0 & other.0)
+    }
+
+    /// Whether `register` is in it.
+    pub fn has(self, register: Register) -> bool {
+        self.common(RegisterMask::default().with(register)) != RegisterMask::default()
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = Register> {
+        (0..64).map(Register).filter(move |register| self.has(*register))
+    }
+}
+
+/// Reads code; ends at the first bytes that are none.
+pub enum Decoder<'c> {
+    /// Of x86-64.
+    X86_64(X86Decoder<'c>),
+}
+
+impl Decoder<'_> {
+    /// What the instruction does that was given last.
+    pub fn effect(&mut self) -> Effect {
+        match self {
+            Decoder::X86_64(decoder) => decoder.effect(),
+        }
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = Instruction;
+
+    fn next(&mut self) -> Option<Instruction> {
+        match self {
+            Decoder::X86_64(decoder) => decoder.next(),
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The machine that a process runs on: registers, calling convention, system calls, unwinding, code, thread pointer.
+//!
+//! In: numbers, bytes of registers or code, memory. Out: what they mean on one machine, in words that fit all. An
+//! [`Architecture`] is a value that comes with each captured process and not a property of the build, since a core or
+//! a snapshot is read on any machine. Each machine has a folder with the same files; nothing outside of these folders
+//! knows a register by name, a system call by number, or an instruction. It knows no lock, no library and no file.
+
+pub mod instructions;
+pub mod registers;
+pub mod system_calls;
+mod x86_64;
+
+use crate::memory::{Addr, Memory};
+use instructions::Decoder;
+pub use registers::{Register, RegisterSet, Registers, Syscall};
+use system_calls::SystemCall;
+
+/// A machine whose processes can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Architecture {
+    /// x86-64 (AMD64, Intel 64), with 64-bit programs.
+    #[serde(rename = "x86-64")]
+    X86_64,
+}
+
+/// A machine that lockscope knows by name at most.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}")]
+pub struct OtherMachine {
+    /// Its name, or its number in ELF files.
+    pub name: String,
+}
+
+/// What of the C library's description of a thread depends on the machine, in bytes from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadDescriptor {
+    /// A word of glibc's that holds the description's own address.
+    pub glibc_self: u64,
+    /// `tid` of glibc: the id that it writes into owners, in the PID namespace of the process.
+    pub glibc_tid: u64,
+    /// A word of musl's that holds the description's own address.
+    pub musl_self: u64,
+    /// `tid` of musl.
+    pub musl_tid: u64,
+    /// `detach_state` of musl, waited for by join.
+    pub musl_detach_state: u64,
+}
+
+impl Architecture {
+    /// The machine that this lockscope runs on, and whose running processes it can stop.
+    #[cfg(target_arch = "x86_64")]
+    pub const NATIVE: Architecture = Architecture::X86_64;
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86-64",
+        }
+    }
+
+    /// The machine of a 64-bit ELF file, by `e_machine` (gabi, "Machine Architecture").
+    pub fn of_elf(machine: u16) -> Result<Architecture, OtherMachine> {
+        let name = match machine {
+            x86_64::elf::MACHINE => return Ok(Architecture::X86_64),
+            3 => "32-bit x86",
+            20 => "32-bit PowerPC",
+            21 => "PowerPC",
+            22 => "s390",
+            40 => "32-bit Arm",
+            183 => "AArch64",
+            243 => "RISC-V",
+            258 => "LoongArch",
+            other => return Err(OtherMachine { name: format!("ELF machine {other}") }),
+        };
+        Err(OtherMachine { name: name.to_owned() })
+    }
+
+    /// `e_machine` of its ELF files.
+    pub fn elf_machine(self) -> u16 {
+        match self {
+            Architecture::X86_64 => x86_64::elf::MACHINE,
+        }
+    }
+
+    /// The size of a page, in bytes: files are mapped in units of it.
+    pub fn page_size(self) -> u64 {
+        match self {
+            Architecture::X86_64 => x86_64::elf::PAGE_SIZE,
+        }
+    }
+
+    /// A register's name in assembly.
+    pub fn register_name(self, register: Register) -> &'static str {
+        let names = match self {
+            Architecture::X86_64 => &x86_64::registers::NAMES,
+        };
+        names.get(usize::from(register.0)).copied().unwrap_or("?")
+    }
+
+    /// All general registers and the instruction pointer.
+    pub fn general_registers(self) -> impl Iterator<Item = Register> {
+        let count = match self {
+            Architecture::X86_64 => x86_64::registers::NAMES.len(),
+        };
+        (0..).map(Register).take(count)
+    }
+
+    /// The instruction pointer.
+    pub fn program_counter(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::registers::RIP,
+        }
+    }
+
+    /// The stack pointer.
+    pub fn stack_pointer(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::registers::RSP,
+        }
+    }
+
+    /// The frame pointer, where a function keeps one.
+    pub fn frame_pointer(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::registers::RBP,
+        }
+    }
+
+    /// The registers that a function must give back as it got them, without the stack pointer.
+    pub fn callee_saved(self) -> &'static [Register] {
+        match self {
+            Architecture::X86_64 => &x86_64::calling_convention::CALLEE_SAVED,
+        }
+    }
+
+    /// The registers that a function may change and need not give back.
+    pub fn caller_saved(self) -> &'static [Register] {
+        match self {
+            Architecture::X86_64 => &x86_64::calling_convention::CALLER_SAVED,
+        }
+    }
+
+    /// The registers that bring a function's first arguments.
+    pub fn arguments(self) -> &'static [Register] {
+        match self {
+            Architecture::X86_64 => &x86_64::calling_convention::ARGUMENTS,
+        }
+    }
+
+    /// The register that brings a function's result.
+    pub fn result(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::calling_convention::RESULT,
+        }
+    }
+
+    /// The bytes that a call puts on the stack, which lie right below the caller's frame.
+    pub fn bytes_of_call(self) -> u64 {
+        match self {
+            Architecture::X86_64 => x86_64::calling_convention::BYTES_OF_CALL,
+        }
+    }
+
+    /// Bytes below the stack pointer that a function may use without moving it.
+    pub fn red_zone(self) -> u64 {
+        match self {
+            Architecture::X86_64 => x86_64::calling_convention::RED_ZONE,
+        }
+    }
+
+    /// The general registers as the kernel gives them: `user_regs`, as PTRACE_GETREGSET and NT_PRSTATUS have it. `None`
+    /// if `bytes` is too short.
+    pub fn registers(self, bytes: &[u8]) -> Option<Registers> {
+        match self {
+            Architecture::X86_64 => x86_64::registers::parse(bytes),
+        }
+    }
+
+    /// Registers that were read of a thread while it sleeps: without the result of a system call that has none yet.
+    pub fn asleep_registers(self, bytes: &[u8]) -> Option<Registers> {
+        let mut registers = self.registers(bytes)?;
+        let has_none = match self {
+            Architecture::X86_64 => x86_64::system_calls::has_no_result(&registers),
+        };
+        if has_none {
+            registers.general.forget(self.result());
+        }
+        Some(registers)
+    }
+
+    /// The same in the other direction. What [`Registers`] does not hold has the value that it has in any user program.
+    pub fn user_registers(self, registers: &Registers) -> Vec<u8> {
+        match self {
+            Architecture::X86_64 => x86_64::registers::write(registers),
+        }
+    }
+
+    /// The size of these bytes.
+    pub fn user_registers_size(self) -> usize {
+        match self {
+            Architecture::X86_64 => x86_64::registers::SIZE,
+        }
+    }
+
+    /// Bytes of registers for a thread whose system call the stop itself interrupted, such that the kernel restarts the
+    /// call, or lets it fail with EINTR if a signal did come meanwhile. `None` where nothing is to be done.
+    pub fn restarted(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::restarted(bytes),
+        }
+    }
+
+    /// `registers` of a thread that is in a system call with these arguments and this result, as a stop shows it.
+    #[cfg(test)]
+    pub(crate) fn in_system_call(self, registers: Registers, result: i64, arguments: [u64; 6]) -> Registers {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::made(registers, result, arguments),
+        }
+    }
+
+    /// The system call that a thread is in, by its registers.
+    fn system_call_of(self, registers: &Registers) -> Option<Syscall> {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::current(registers),
+        }
+    }
+
+    /// Whether the thread of this call slept in it when it was stopped: its result says that it did not finish.
+    fn is_asleep(self, call: &Syscall) -> bool {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::is_asleep(call),
+        }
+    }
+
+    /// The number that the code before a system call loads, where it does.
+    pub fn number_by_code(self, call: &Syscall, memory: &dyn Memory) -> Option<i64> {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::number_by_code(call, memory),
+        }
+    }
+
+    /// The system call of a number.
+    pub fn system_call(self, number: i64) -> Option<&'static SystemCall> {
+        let table = self.numbers();
+        let place = table.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        table.get(place).map(|(_, call)| call)
+    }
+
+    /// The number of a system call; `None` where this machine lacks it.
+    pub fn number_of(self, call: &SystemCall) -> Option<i64> {
+        self.numbers().iter().find(|(_, known)| known.name == call.name).map(|(number, _)| *number)
+    }
+
+    /// Whether `number` stands for a call that the kernel restarts, which hides what call it was.
+    pub fn is_restart(self, number: i64) -> bool {
+        self.system_call(number) == Some(&system_calls::RESTART_SYSCALL)
+    }
+
+    fn numbers(self) -> &'static [(i64, SystemCall)] {
+        match self {
+            Architecture::X86_64 => x86_64::system_call_numbers::NUMBERS,
+        }
+    }
+
+    /// The column of call frame information that holds the return address.
+    pub fn return_column(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::RETURN_COLUMN,
+        }
+    }
+
+    /// Whose extensions of call frame instructions its files use.
+    pub fn cfi_vendor(self) -> gimli::Vendor {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::VENDOR,
+        }
+    }
+
+    /// Whether `pc` may be a return address: the code before it is a call.
+    pub fn is_behind_call(self, pc: Addr, memory: &dyn Memory) -> bool {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::is_behind_call(pc, memory),
+        }
+    }
+
+    /// The caller's registers, of a frame that keeps a frame pointer.
+    pub fn step_by_frame_pointer(self, registers: &RegisterSet, memory: &dyn Memory) -> Option<RegisterSet> {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::step_by_frame_pointer(registers, memory),
+        }
+    }
+
+    /// The caller's registers, of a function that calls no other and has put nothing on the stack.
+    pub fn step_from_leaf(self, registers: &RegisterSet, memory: &dyn Memory) -> Option<RegisterSet> {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::step_by_word(registers, registers.sp()?, memory),
+        }
+    }
+
+    /// The caller's registers, if the word at `at` is the return address of a frame with these registers.
+    pub fn step_by_word(self, registers: &RegisterSet, at: Addr, memory: &dyn Memory) -> Option<RegisterSet> {
+        match self {
+            Architecture::X86_64 => x86_64::unwinding::step_by_word(registers, at, memory),
+        }
+    }
+
+    /// Reads code that lies at `address`.
+    pub fn decoder(self, code: &[u8], address: Addr) -> Decoder<'_> {
+        match self {
+            Architecture::X86_64 => Decoder::X86_64(x86_64::instructions::X86Decoder::new(code, address)),
+        }
+    }
+
+    /// The lengths, in bytes, of call instructions through which a function of another library is called.
+    pub fn lengths_of_calls(self) -> &'static [u64] {
+        match self {
+            Architecture::X86_64 => &x86_64::instructions::LENGTHS_OF_CALLS,
+        }
+    }
+
+    /// Where the C library's description of a thread begins, by its thread pointer: what `pthread_self()` gives.
+    pub fn thread_descriptor(self, thread_pointer: Addr) -> Addr {
+        match self {
+            Architecture::X86_64 => x86_64::thread_pointer::descriptor(thread_pointer),
+        }
+    }
+
+    /// The layout of that description.
+    pub fn descriptor_layout(self) -> &'static ThreadDescriptor {
+        match self {
+            Architecture::X86_64 => &x86_64::thread_pointer::DESCRIPTOR,
+        }
+    }
+
+    /// Whether this value of the lock word means that glibc's spinlock is held.
+    pub fn glibc_spinlock_is_held(self, word: i32) -> bool {
+        match self {
+            Architecture::X86_64 => x86_64::thread_pointer::glibc_spinlock_is_held(word),
+        }
+    }
+
+    /// The register in which `pthread_spin_lock` keeps the lock while it spins.
+    pub fn spinlock_register(self) -> Register {
+        match self {
+            Architecture::X86_64 => x86_64::calling_convention::ARGUMENTS[0],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

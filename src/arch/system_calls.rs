@@ -1,0 +1,211 @@
+//! System calls by name: what each may wait for, and which of its arguments say so. The same on every machine.
+//!
+//! In: nothing. Out: one row a call; a machine's table gives each its number. Arguments are counted from 0, and are
+//! those of section 2 of the manual pages. A call without a row of its own ([`plain`]) does not wait for anything that
+//! lockscope could name.
+
+/// One system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemCall {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may wait for.
+    pub waits: Waits,
+    /// Its time-out.
+    pub timeout: Timeout,
+}
+
+/// What a call may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// A word in memory.
+    Futex(Futex),
+    /// The clock.
+    Clock,
+    /// Any signal at all.
+    AnySignal,
+    /// One of some signals.
+    Signal,
+    /// One descriptor.
+    Descriptor {
+        /// The argument that is it.
+        argument: usize,
+        /// What the call wants of it.
+        role: Role,
+        /// It is a socket, whatever else is known.
+        is_socket: bool,
+    },
+    /// Whichever of several descriptors comes first.
+    Several(Several),
+    /// A child.
+    Child(Child),
+    /// A System V semaphore set: the set, its operations, their number are the first three arguments.
+    Semaphores,
+    /// Nothing: it lets others run.
+    Yield,
+    /// What the call that is restarted waits for.
+    Restarted,
+    /// Something without a name.
+    Other,
+}
+
+/// How a word to wait on is passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Futex {
+    /// futex(2): the word, an operation, the value that it must have.
+    Operation,
+    /// An array of `struct futex_waitv`, and its length.
+    Array,
+    /// The word, the value that it must have.
+    Word,
+}
+
+/// What a call wants of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Data, an end, or a connection.
+    Read,
+    /// Room, or a connection.
+    Write,
+    /// A lock on its file, by flock.
+    WholeFileLock,
+    /// A lock on bytes of its file, by fcntl.
+    RangeLock,
+    /// Something else.
+    Other,
+}
+
+/// How several descriptors are passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Several {
+    /// An array of `struct pollfd`, and its length.
+    Array,
+    /// One more than the greatest number, and three sets of bits: for reading, for writing, for exceptions.
+    Sets,
+    /// An epoll set, the first argument.
+    Epoll,
+}
+
+/// How a child is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Child {
+    /// Its process id is the first argument; 0 and below stand for several.
+    Id,
+    /// The first argument says what the second is (P_PID, P_PIDFD, ...).
+    Kind,
+}
+
+/// How a call's time-out is passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timeout {
+    /// It has none.
+    Never,
+    /// The whole call is one.
+    Always,
+    /// A pointer in this argument; null is for ever.
+    Pointer(usize),
+    /// Milliseconds in this argument, an int; negative is for ever.
+    Milliseconds(usize),
+    /// Not known.
+    Unknown,
+}
+
+impl Timeout {
+    /// Whether a call with these arguments ends by itself; `None` where that is not known.
+    pub fn is_set(self, arguments: &[u64; 6]) -> Option<bool> {
+        match self {
+            Timeout::Never => Some(false),
+            Timeout::Always => Some(true),
+            Timeout::Pointer(at) => arguments.get(at).map(|pointer| *pointer != 0),
+            Timeout::Milliseconds(at) => arguments.get(at).map(|time| *time as i32 >= 0),
+            Timeout::Unknown => None,
+        }
+    }
+}
+
+/// A call that waits for nothing with a name.
+pub const fn plain(name: &'static str) -> SystemCall {
+    SystemCall { name, waits: Waits::Other, timeout: Timeout::Unknown }
+}
+
+const fn call(name: &'static str, waits: Waits, timeout: Timeout) -> SystemCall {
+    SystemCall { name, waits, timeout }
+}
+
+/// A call on the descriptor that is its first argument.
+const fn on(name: &'static str, role: Role, timeout: Timeout) -> SystemCall {
+    call(name, Waits::Descriptor { argument: 0, role, is_socket: false }, timeout)
+}
+
+/// A call on the socket that is its first argument.
+const fn socket(name: &'static str, role: Role, timeout: Timeout) -> SystemCall {
+    call(name, Waits::Descriptor { argument: 0, role, is_socket: true }, timeout)
+}
+
+macro_rules! calls {
+    ($($constant:ident = $row:expr;)*) => {
+        $(#[doc = concat!("`", stringify!($constant), "`, in capitals.")]
+        pub const $constant: SystemCall = $row;)*
+    };
+}
+
+calls! {
+    READ = on("read", Role::Read, Timeout::Never);
+    WRITE = on("write", Role::Write, Timeout::Never);
+    POLL = call("poll", Waits::Several(Several::Array), Timeout::Milliseconds(2));
+    IOCTL = on("ioctl", Role::Other, Timeout::Never);
+    PREAD64 = on("pread64", Role::Read, Timeout::Never);
+    PWRITE64 = on("pwrite64", Role::Write, Timeout::Never);
+    READV = on("readv", Role::Read, Timeout::Never);
+    WRITEV = on("writev", Role::Write, Timeout::Never);
+    SELECT = call("select", Waits::Several(Several::Sets), Timeout::Pointer(4));
+    SCHED_YIELD = call("sched_yield", Waits::Yield, Timeout::Never);
+    PAUSE = call("pause", Waits::AnySignal, Timeout::Never);
+    NANOSLEEP = call("nanosleep", Waits::Clock, Timeout::Always);
+    SENDFILE = on("sendfile", Role::Write, Timeout::Never);
+    CONNECT = socket("connect", Role::Write, Timeout::Never);
+    ACCEPT = socket("accept", Role::Read, Timeout::Never);
+    SENDTO = socket("sendto", Role::Write, Timeout::Never);
+    RECVFROM = socket("recvfrom", Role::Read, Timeout::Never);
+    SENDMSG = socket("sendmsg", Role::Write, Timeout::Never);
+    RECVMSG = socket("recvmsg", Role::Read, Timeout::Never);
+    WAIT4 = call("wait4", Waits::Child(Child::Id), Timeout::Never);
+    SEMOP = call("semop", Waits::Semaphores, Timeout::Never);
+    MSGSND = call("msgsnd", Waits::Other, Timeout::Never);
+    MSGRCV = call("msgrcv", Waits::Other, Timeout::Never);
+    FCNTL = on("fcntl", Role::RangeLock, Timeout::Never);
+    FLOCK = on("flock", Role::WholeFileLock, Timeout::Never);
+    FSYNC = on("fsync", Role::Other, Timeout::Never);
+    FDATASYNC = on("fdatasync", Role::Other, Timeout::Never);
+    RT_SIGTIMEDWAIT = call("rt_sigtimedwait", Waits::Signal, Timeout::Pointer(2));
+    RT_SIGSUSPEND = call("rt_sigsuspend", Waits::Signal, Timeout::Never);
+    FUTEX = call("futex", Waits::Futex(Futex::Operation), Timeout::Pointer(3));
+    IO_GETEVENTS = call("io_getevents", Waits::Other, Timeout::Pointer(4));
+    RESTART_SYSCALL = call("restart_syscall", Waits::Restarted, Timeout::Always);
+    SEMTIMEDOP = call("semtimedop", Waits::Semaphores, Timeout::Pointer(3));
+    CLOCK_NANOSLEEP = call("clock_nanosleep", Waits::Clock, Timeout::Always);
+    EPOLL_WAIT = call("epoll_wait", Waits::Several(Several::Epoll), Timeout::Milliseconds(3));
+    MQ_TIMEDSEND = on("mq_timedsend", Role::Other, Timeout::Pointer(4));
+    MQ_TIMEDRECEIVE = on("mq_timedreceive", Role::Other, Timeout::Pointer(4));
+    WAITID = call("waitid", Waits::Child(Child::Kind), Timeout::Never);
+    PSELECT6 = call("pselect6", Waits::Several(Several::Sets), Timeout::Pointer(4));
+    PPOLL = call("ppoll", Waits::Several(Several::Array), Timeout::Pointer(2));
+    SPLICE = on("splice", Role::Read, Timeout::Never);
+    TEE = on("tee", Role::Read, Timeout::Never);
+    SYNC_FILE_RANGE = on("sync_file_range", Role::Other, Timeout::Never);
+    EPOLL_PWAIT = call("epoll_pwait", Waits::Several(Several::Epoll), Timeout::Milliseconds(3));
+    ACCEPT4 = socket("accept4", Role::Read, Timeout::Never);
+    PREADV = on("preadv", Role::Read, Timeout::Never);
+    PWRITEV = on("pwritev", Role::Write, Timeout::Never);
+    RECVMMSG = socket("recvmmsg", Role::Read, Timeout::Pointer(4));
+    SYNCFS = on("syncfs", Role::Other, Timeout::Never);
+    SENDMMSG = socket("sendmmsg", Role::Write, Timeout::Never);
+    PREADV2 = on("preadv2", Role::Read, Timeout::Never);
+    PWRITEV2 = on("pwritev2", Role::Write, Timeout::Never);
+    COPY_FILE_RANGE = on("copy_file_range", Role::Read, Timeout::Never);
+    IO_PGETEVENTS = call("io_pgetevents", Waits::Other, Timeout::Pointer(4));
+    IO_URING_ENTER = on("io_uring_enter", Role::Other, Timeout::Never);
+    EPOLL_PWAIT2 = call("epoll_pwait2", Waits::Several(Several::Epoll), Timeout::Pointer(3));
+    FUTEX_WAITV = call("futex_waitv", Waits::Futex(Futex::Array), Timeout::Pointer(3));
+    FUTEX_WAIT = call("futex_wait", Waits::Futex(Futex::Word), Timeout::Pointer(4));
+}

@@ -1,0 +1,272 @@
+//! What holds of every machine, and that nobody else knows one.
+
+use std::path::{Path, PathBuf};
+
+use super::instructions::{Effect, Flow, Place, Target};
+use super::*;
+use crate::memory::{Fault, MemoryExt};
+
+const X86_64: Architecture = Architecture::X86_64;
+
+#[test]
+fn a_machine_is_known_by_its_number_in_elf_files() {
+    assert_eq!(Architecture::of_elf(X86_64.elf_machine()), Ok(X86_64));
+    let name = |machine| Architecture::of_elf(machine).expect_err("another machine").to_string();
+    assert_eq!((name(183).as_str(), name(9999).as_str()), ("AArch64", "ELF machine 9999"));
+}
+
+#[test]
+fn numbers_of_system_calls_are_in_order_and_names_unique() {
+    let table = X86_64.numbers();
+    assert!(table.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    let mut names: Vec<&str> = table.iter().map(|(_, call)| call.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), table.len());
+    // asm/unistd_64.h has these three.
+    for (number, name) in [(40, "sendfile"), (202, "futex"), (469, "file_setattr")] {
+        assert_eq!(X86_64.system_call(number).map(|call| call.name), Some(name));
+    }
+    assert_eq!(X86_64.system_call(-1), None);
+    assert_eq!(X86_64.number_of(&system_calls::FUTEX_WAITV), Some(449));
+    assert!(X86_64.is_restart(219) && !X86_64.is_restart(202));
+}
+
+/// The C library's headers are another source of the numbers.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn numbers_of_system_calls_agree_with_those_of_libc() {
+    use nix::libc;
+    for (name, number) in [
+        ("read", libc::SYS_read),
+        ("poll", libc::SYS_poll),
+        ("pause", libc::SYS_pause),
+        ("sched_yield", libc::SYS_sched_yield),
+        ("sendfile", libc::SYS_sendfile),
+        ("wait4", libc::SYS_wait4),
+        ("flock", libc::SYS_flock),
+        ("restart_syscall", libc::SYS_restart_syscall),
+        ("clock_nanosleep", libc::SYS_clock_nanosleep),
+        ("waitid", libc::SYS_waitid),
+        ("ppoll", libc::SYS_ppoll),
+        ("preadv2", libc::SYS_preadv2),
+        ("pwritev2", libc::SYS_pwritev2),
+        ("epoll_pwait2", libc::SYS_epoll_pwait2),
+        ("futex_waitv", libc::SYS_futex_waitv),
+        ("mseal", libc::SYS_mseal),
+    ] {
+        assert_eq!(X86_64.system_call(number).map(|call| call.name), Some(name));
+    }
+}
+
+fn registers() -> Registers {
+    let mut general = RegisterSet::new(X86_64);
+    X86_64.general_registers().zip(100..).for_each(|(register, value)| general.set(register, value));
+    Registers { general, system_call: 7, thread_pointer: Addr(0x7000) }
+}
+
+#[test]
+fn registers_are_written_as_they_are_read() {
+    let bytes = X86_64.user_registers(&registers());
+    assert_eq!(bytes.len(), X86_64.user_registers_size());
+    assert_eq!(X86_64.registers(&bytes), Some(registers()));
+    assert_eq!(X86_64.registers(&bytes[1..]), None);
+    // struct user_regs_struct of sys/user.h: rip is its 17th word, rsp its 20th.
+    let word = |at: usize| bytes[at * 8];
+    assert_eq!((u64::from(word(16)), u64::from(word(19))), (116, 107));
+}
+
+#[test]
+fn only_an_interrupted_call_is_restarted() {
+    let with = |result: i64, number: i64| {
+        let registers =
+            X86_64.in_system_call(Registers { system_call: number, ..registers() }, result, [1, 2, 3, 4, 5, 6]);
+        X86_64.restarted(&X86_64.user_registers(&registers)).and_then(|bytes| X86_64.registers(&bytes))
+    };
+    let restarted = with(-4, 232).expect("epoll_wait after a stop");
+    let call = restarted.syscall().expect("still a call");
+    assert_eq!((call.result, call.number, call.arguments), (-514, 232, [1, 2, 3, 4, 5, 6]));
+    assert!(restarted.asleep().is_some());
+    assert_eq!(with(-512, 202), None, "the kernel restarts it by itself");
+    assert_eq!(with(-4, -1), None, "no call");
+    assert_eq!(with(4, 232), None, "a call that is over");
+    assert_eq!(X86_64.restarted(&[0; 8]), None);
+}
+
+/// Code at address 0x1000.
+#[derive(Debug)]
+struct Code(&'static [u8]);
+
+impl Memory for Code {
+    fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let from = address.0.checked_sub(0x1000).and_then(|at| self.0.get(at as usize..)).unwrap_or_default();
+        let length = from.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&from[..length]);
+        if length == 0 { Err(Fault::Unmapped(address)) } else { Ok(length) }
+    }
+}
+
+#[test]
+fn the_number_of_a_call_is_read_from_its_code() {
+    // mov $0xca,%eax; xor $0x80,%sil; syscall
+    let code = Code(&[0xb8, 0xca, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80, 0x0f, 0x05]);
+    let call = Syscall { number: 219, arguments: [0; 6], result: -516, sp: Addr(0), pc: Addr(0x1000 + 11) };
+    assert_eq!(X86_64.number_by_code(&call, &code), Some(202));
+    let through_register = Code(&[0x89, 0xf8, 0x90, 0x90, 0x90, 0x0f, 0x05]);
+    let call = Syscall { pc: Addr(0x1000 + 7), ..call };
+    assert_eq!(X86_64.number_by_code(&call, &through_register), None);
+}
+
+#[test]
+fn code_before_a_return_address_is_a_call() {
+    // nop; nop; call rel32; then call *%rax.
+    let code = Code(&[0x90, 0x90, 0xe8, 1, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]);
+    assert!(X86_64.is_behind_call(Addr(0x1007), &code));
+    assert!(X86_64.is_behind_call(Addr(0x100e), &code));
+    assert!(!X86_64.is_behind_call(Addr(0x100c), &code));
+    assert!(code.u8(Addr(0x1000)).is_ok() && !X86_64.is_behind_call(Addr(0x1003), &code));
+}
+
+#[test]
+fn effects_of_instructions() {
+    let first = |code: &[u8]| {
+        let mut decoder = X86_64.decoder(code, Addr(0x1000));
+        let instruction = decoder.next().expect("an instruction");
+        (instruction.flow, decoder.effect())
+    };
+    let [rdi, rsi] = [X86_64.arguments()[0], X86_64.arguments()[1]];
+    let [rbx, rbp] = [X86_64.callee_saved()[0], X86_64.frame_pointer()];
+    let on_stack = |displacement: i64| {
+        Some(Place { base: Some(rbp), index: None, displacement: displacement as u64, is_thread_local: false })
+    };
+    let cases: [(&[u8], Effect); 7] = [
+        (&[0x48, 0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, whole: true }),
+        (&[0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, whole: false }),
+        (&[0x48, 0x89, 0x7d, 0xf8], Effect::Store { to: on_stack(-8), from: Some(rdi), whole: true }),
+        (&[0x48, 0x8b, 0x75, 0xf0], Effect::Load { to: rsi, from: on_stack(-16), whole: true }),
+        (&[0x53], Effect::Push { from: Some(rbx), stack_pointer: X86_64.stack_pointer() }),
+        (&[0xbf, 1, 0, 0, 0], Effect::Constant { to: rdi, value: 1 }),
+        (&[0x48, 0x83, 0xec, 0x18], Effect::Subtract { to: X86_64.stack_pointer(), amount: 0x18 }),
+    ];
+    for (code, effect) in cases {
+        assert_eq!(first(code), (Flow::Next, effect), "{code:02x?}");
+    }
+    // mov %fs:0x10,%rdi
+    let (_, thread) = first(&[0x64, 0x48, 0x8b, 0x3c, 0x25, 0x10, 0, 0, 0]);
+    assert!(matches!(thread, Effect::Load { from: Some(Place { is_thread_local: true, displacement: 0x10, .. }), .. }));
+    // xor %edi,%edi overwrites one register and no other.
+    let (_, cleared) = first(&[0x31, 0xff]);
+    assert_eq!(cleared.writes().iter().collect::<Vec<_>>(), [rdi]);
+    assert_eq!(first(&[0xe8, 0xfb, 0xff, 0xff, 0xff]).0, Flow::Call(Target::Code(Addr(0x1000))));
+    assert_eq!(first(&[0xff, 0x25, 0, 0, 0, 0]).0, Flow::Jump(Target::Slot(Addr(0x1006))));
+    assert_eq!(first(&[0x0f, 0x05]).0, Flow::Next, "a system call comes back");
+    assert_eq!(first(&[0xc3]).0, Flow::Return);
+    assert_eq!(X86_64.decoder(&[0x06], Addr(0)).next(), None, "no instruction of 64-bit code");
+}
+
+/// Words that only a machine's own folder may use: its registers, its decoder, its numbers. The demonstration asks /proc
+/// of lockscope's own children, for which libc's names are right.
+fn machine_words(line: &str) -> Option<String> {
+    const REGISTERS: [&str; 29] = [
+        "rax",
+        "rbx",
+        "rcx",
+        "rdx",
+        "rsi",
+        "rdi",
+        "rbp",
+        "rsp",
+        "rip",
+        "eax",
+        "edi",
+        "esi",
+        "r8",
+        "r9",
+        "r10",
+        "r11",
+        "r12",
+        "r13",
+        "r14",
+        "r15",
+        "orig_rax",
+        "fs_base",
+        "x29",
+        "x30",
+        "tpidr_el0",
+        "user_regs_struct",
+        "iced_x86",
+        "EM_X86_64",
+        "EM_AARCH64",
+    ];
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = line.split(|letter| !is_word(letter)).filter(|word| !word.is_empty());
+    for word in words {
+        if REGISTERS.iter().any(|register| register.eq_ignore_ascii_case(word)) || word.starts_with("NR_") {
+            return Some(word.to_owned());
+        }
+    }
+    let spaceless: String = line.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let digits_behind = |text: &str| {
+        let (_, rest) = spaceless.split_once(text)?;
+        rest.starts_with(|letter: char| letter.is_ascii_digit()).then(|| format!("{text}{rest}"))
+    };
+    ["call.number==", "call.number!=", "raw.number==", "system_call==", "system_call(", "system_call:", "Register("]
+        .into_iter()
+        .find_map(digits_behind)
+}
+
+#[test]
+fn the_search_for_words_of_a_machine_finds_them() {
+    for line in [
+        "let lock = registers.get(Register::RDI)?;",
+        "use iced_x86::Decoder;",
+        "if call.number == 202 {",
+        "const NR_PAUSE: i64 = 34;",
+        "general.set(Register(7), 0);",
+        "/// rbx of frame 3",
+        "registers.orig_rax",
+        "Registers { general, system_call: 202, thread_pointer }",
+    ] {
+        assert!(machine_words(line).is_some(), "{line}");
+    }
+    for line in [
+        "let arguments = call.arguments;",
+        "if call.number == wanted {",
+        "the driver4 of 8 threads",
+        "system_call: number",
+    ] {
+        assert_eq!(machine_words(line), None, "{line}");
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of src").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn nothing_else_names_a_register_or_a_system_call_number() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    files.retain(|path| !path.starts_with(root.join("arch")));
+    // A text with registers in it, as the report shows them.
+    files.retain(|path| !path.ends_with("render/text/tests.rs"));
+    assert!(files.len() > 100);
+    let mut found = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        for (line, text) in text.lines().enumerate() {
+            if let Some(word) = machine_words(text) {
+                found.push(format!("{}:{}: {word}", path.display(), line + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "these belong into src/arch:\n{}", found.join("\n"));
+}

@@ -1,0 +1,80 @@
+//! System calls: how a thread makes one, how a stop shows one, and how one that the stop broke goes on.
+
+use super::registers::{R8, R9, R10, RAX, RDI, RDX, RESULT_AT, RSI, parse};
+use crate::arch::{Register, Registers, Syscall};
+use crate::memory::{Addr, Memory, MemoryExt};
+
+/// The registers of the arguments (psABI, section A.2.1).
+const ARGUMENTS: [Register; 6] = [RDI, RSI, RDX, R10, R8, R9];
+
+/// EINTR, as the result register has it.
+const INTERRUPTED: i64 = -4;
+/// ERESTARTNOHAND (include/linux/errno.h).
+const RESTART_WITHOUT_HANDLER: i64 = -514;
+
+/// The system call that a thread is in.
+pub(in crate::arch) fn current(registers: &Registers) -> Option<Syscall> {
+    if registers.system_call < 0 {
+        return None;
+    }
+    Some(Syscall {
+        number: registers.system_call,
+        arguments: ARGUMENTS.map(|register| registers.general.get(register).unwrap_or(0)),
+        result: registers.general.get(RAX).unwrap_or(0) as i64,
+        sp: registers.general.sp().unwrap_or(Addr(0)),
+        pc: registers.general.pc().unwrap_or(Addr(0)),
+    })
+}
+
+/// Whether the result register says that the call did not finish.
+pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
+    // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and EINTR of the calls that are not
+    // restarted (measured on Linux 6.18).
+    const ASLEEP: [i64; 5] = [-512, -513, RESTART_WITHOUT_HANDLER, -516, INTERRUPTED];
+    ASLEEP.contains(&call.result)
+}
+
+/// Whether registers that were read of a sleeping thread are those of a call without a result so far: the kernel puts -ENOSYS
+/// there before it begins (arch/x86/entry/entry_64.S, `PUSH_AND_CLEAR_REGS rax=$-ENOSYS`), and a call that does not exist does
+/// not sleep.
+pub(in crate::arch) fn has_no_result(registers: &Registers) -> bool {
+    const NO_SUCH_CALL: i64 = -38;
+    registers.system_call >= 0 && registers.general.get(RAX).map(|rax| rax as i64) == Some(NO_SUCH_CALL)
+}
+
+/// Calls such as epoll_wait, sigtimedwait and semop return EINTR after any stop. With ERESTARTNOHAND instead, the
+/// kernel restarts the call, or lets it return EINTR if a signal did come meanwhile. Decided by the result and not by
+/// a list of calls.
+pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Vec<u8>> {
+    let registers = parse(bytes)?;
+    if current(&registers)?.result != INTERRUPTED {
+        return None;
+    }
+    let mut changed = bytes.to_vec();
+    changed.get_mut(RESULT_AT..RESULT_AT + 8)?.copy_from_slice(&RESTART_WITHOUT_HANDLER.to_le_bytes());
+    Some(changed)
+}
+
+/// `mov $number,%eax; [xor $0x80,%sil]; syscall`.
+pub(in crate::arch) fn number_by_code(call: &Syscall, memory: &dyn Memory) -> Option<i64> {
+    /// No number is greater.
+    const NUMBERS_END: u32 = 1024;
+    [0u64, 4].into_iter().find_map(|gap| {
+        let mut code = [0u8; 11];
+        let length = 7 + gap as usize;
+        memory.read_exact(call.pc - length as u64, &mut code[..length]).ok()?;
+        let is_call = code[0] == 0xb8
+            && code[length - 2..length] == [0x0f, 0x05]
+            && (gap == 0 || code[5..9] == [0x40, 0x80, 0xf6, 0x80]);
+        let number = u32::from_le_bytes([code[1], code[2], code[3], code[4]]);
+        (is_call && number < NUMBERS_END).then_some(i64::from(number))
+    })
+}
+
+/// The opposite of [`current`].
+#[cfg(test)]
+pub(in crate::arch) fn made(mut registers: Registers, result: i64, arguments: [u64; 6]) -> Registers {
+    ARGUMENTS.iter().zip(arguments).for_each(|(register, value)| registers.general.set(*register, value));
+    registers.general.set(RAX, result as u64);
+    registers
+}

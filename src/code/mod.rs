@@ -1,0 +1,339 @@
+//! Machine code, read in a straight line: which calls a function makes before a place, and with which arguments.
+//!
+//! In: a frame with its registers, or a function with the arguments of a call, and the memory of its process. Out:
+//! [`CallSite`]s in order of address. Branches are not followed, so what comes of it is an inference and never exact.
+//! It knows no lock and no library; those who ask do.
+
+mod parameters;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::arch::instructions::{Effect, Flow, Place, Target};
+use crate::arch::{Architecture, Register, RegisterSet};
+use crate::image::{Addr, MemoryExt, ProcessImage};
+use crate::symbols::{Symbols, plain_name};
+use crate::unwind::NativeFrame;
+
+/// The most code of one function that is read, in bytes. What people write stays far below; interpreters' dispatch
+/// loops are far larger and are left alone.
+const LARGEST_FUNCTION: u64 = 16 << 10;
+
+/// Where the stack of a function that returned is thought to lie: what it wrote there is remembered, and no process
+/// has memory there.
+const IMAGINED_STACK: u64 = 0x7ff0_0000_0000_0000;
+
+/// One call instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallSite {
+    /// Address of the call instruction.
+    pub at: Addr,
+    /// Where it goes, behind a stub of the linker.
+    pub target: Option<Addr>,
+    /// Name of the called function.
+    pub function: Option<String>,
+    /// The first two arguments, where the code before the call sets them to values that are known.
+    pub arguments: [Option<u64>; 2],
+}
+
+/// Reads the code of one process.
+#[derive(Debug, Clone, Copy)]
+pub struct Code<'a> {
+    image: &'a ProcessImage,
+    symbols: &'a Symbols<'a>,
+}
+
+impl<'a> Code<'a> {
+    /// The code of `image`.
+    pub fn new(image: &'a ProcessImage, symbols: &'a Symbols<'a>) -> Self {
+        Code { image, symbols }
+    }
+
+    /// The calls that the function of `frame` makes before `frame.lookup`, in order of address. Empty when the function
+    /// is unknown, too large or not readable. `thread_pointer` is what `pthread_self` gives in that thread.
+    pub fn calls_before(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Vec<CallSite> {
+        let Some(start) = self.symbols.function_start(frame.lookup) else { return Vec::new() };
+        let length = frame.lookup - start;
+        if length == 0 || length > LARGEST_FUNCTION {
+            return Vec::new();
+        }
+        // The call that the frame itself is in ends at or behind `lookup`: it is not before it.
+        self.read(start, length as usize, Values::of_frame(self.image.architecture, frame, thread_pointer))
+    }
+
+    /// The calls of a whole function that was called with these arguments and has returned, up to its first return.
+    pub fn calls_of(&self, function: Addr, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Vec<CallSite> {
+        const FIRST_BYTES: usize = 1024;
+        self.read(function, FIRST_BYTES, Values::of_call(self.image.architecture, arguments, thread_pointer))
+    }
+
+    /// All calls of the function that covers `within`, in order of address, without their arguments.
+    pub fn calls_in(&self, within: Addr) -> Vec<CallSite> {
+        let Some(start) = self.symbols.function_start(within) else { return Vec::new() };
+        let size = self.symbols.function(within).map(|symbol| symbol.size).filter(|size| *size > 0);
+        let mut code = vec![0; size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize];
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
+        let mut sites = Vec::new();
+        for instruction in self.image.architecture.decoder(&code[..read], start) {
+            // Behind a jump that leads nowhere further the next function may begin.
+            let ends = matches!(instruction.flow, Flow::Return | Flow::Jump(_));
+            if size.is_none() && ends && self.symbols.function_start(instruction.next) != Some(start) {
+                break;
+            }
+            if let Flow::Call(target) = instruction.flow {
+                let (target, function) = self.called(target);
+                sites.push(CallSite { at: instruction.address, target, function, arguments: [None; 2] });
+            }
+        }
+        sites
+    }
+
+    /// The function whose call returns to `at`: the one that was called there, though it may have ended by a jump into
+    /// another and have no frame of its own.
+    pub fn called_before(&self, at: Addr) -> Option<String> {
+        self.image.architecture.lengths_of_calls().iter().find_map(|length| {
+            let from = at - *length;
+            let code = self.image.memory.bytes(from, *length as usize).ok()?;
+            let instruction = self.image.architecture.decoder(&code, from).next()?;
+            match instruction.flow {
+                Flow::Call(target) if instruction.next == at => self.called(target).1,
+                _ => None,
+            }
+        })
+    }
+
+    /// Whether the code at `from` can come to `to` within the function that covers both, following all branches. Calls
+    /// of functions that never return end a way.
+    pub fn reaches(&self, from: Addr, to: Addr) -> bool {
+        let Some(start) = self.symbols.function_start(to).filter(|start| *start <= from && from <= to) else {
+            return false;
+        };
+        let mut code = vec![0; LARGEST_FUNCTION as usize];
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return false };
+        let mut seen = HashSet::new();
+        let mut ahead = vec![from];
+        while let Some(mut at) = ahead.pop() {
+            while seen.insert(at) {
+                let Some(bytes) = code[..read].get((at - start) as usize..).filter(|bytes| !bytes.is_empty()) else {
+                    break;
+                };
+                let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else { break };
+                let next = instruction.next;
+                if at <= to && to < next {
+                    return true;
+                }
+                match instruction.flow {
+                    Flow::Next => at = next,
+                    Flow::Call(target) if self.returns(target) => at = next,
+                    Flow::Branch(branch) => {
+                        ahead.push(branch);
+                        at = next;
+                    }
+                    Flow::Jump(Target::Code(branch)) => at = branch,
+                    _ => break,
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether the function that is called ever returns.
+    fn returns(&self, call: Target) -> bool {
+        const NEVER: [&str; 6] = ["exit", "Exit", "abort", "pthread_exit", "stack_chk_fail", "assert_fail"];
+        let (_, name) = self.called(call);
+        !name.is_some_and(|name| NEVER.contains(&plain_name(&name)))
+    }
+
+    fn read(&self, start: Addr, length: usize, mut values: Values) -> Vec<CallSite> {
+        let mut code = vec![0; length];
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
+        code.truncate(read);
+        let mut sites = Vec::new();
+        let architecture = self.image.architecture;
+        let mut decoder = architecture.decoder(&code, start);
+        while let Some(instruction) = decoder.next() {
+            let target = match instruction.flow {
+                Flow::Return if values.is_imagined => break,
+                Flow::Call(target) => target,
+                _ => {
+                    values.follow(self.image, decoder.effect());
+                    continue;
+                }
+            };
+            let (target, function) = self.called(target);
+            let is_self = function.as_deref().is_some_and(|name| plain_name(name) == "pthread_self");
+            let argument = |number: usize| architecture.arguments().get(number).and_then(|one| values.now.get(*one));
+            let arguments = [argument(0), argument(1)];
+            sites.push(CallSite { at: instruction.address, target, function, arguments });
+            values.forget_caller_saved();
+            if is_self {
+                values.set(architecture.result(), values.thread_pointer);
+            }
+        }
+        sites
+    }
+
+    /// The function that a direct call, or an indirect one through a fixed word (`-fno-plt`), goes to, and its name.
+    fn called(&self, target: Target) -> (Option<Addr>, Option<String>) {
+        let target = match target {
+            Target::Code(at) => self.behind_stub(at),
+            Target::Slot(slot) => Ok(slot),
+            Target::Unknown => return (None, None),
+        };
+        let slot = match target {
+            Ok(slot) => slot,
+            Err(function) => return (Some(function), self.symbols.function(function).map(|symbol| symbol.name)),
+        };
+        // Before its first call a slot leads back into the stub.
+        let target = self.image.memory.pointer(slot).ok();
+        match target.and_then(|at| self.symbols.function(at)) {
+            Some(symbol) => (target, Some(symbol.name)),
+            None => (target, self.symbols.slot(slot)),
+        }
+    }
+
+    /// The slot that a PLT stub jumps through, or else the function itself.
+    fn behind_stub(&self, at: Addr) -> Result<Addr, Addr> {
+        let mut code = [0; 16];
+        if self.image.memory.read_exact(at, &mut code).is_err() {
+            return Err(at);
+        }
+        let slot = self.image.architecture.decoder(&code, at).take(2).find_map(|instruction| match instruction.flow {
+            Flow::Jump(Target::Slot(slot)) => Some(slot),
+            _ => None,
+        });
+        slot.ok_or(at)
+    }
+}
+
+/// What is known of the registers while reading on.
+struct Values {
+    now: RegisterSet,
+    /// Values of the callee-saved registers as the frame has them: what the function keeps in them.
+    kept: RegisterSet,
+    /// What was written to the imagined stack.
+    written: HashMap<u64, Option<u64>>,
+    is_imagined: bool,
+    thread_pointer: Option<u64>,
+}
+
+impl Values {
+    fn of_frame(architecture: Architecture, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Self {
+        let mut kept = RegisterSet::new(architecture);
+        for register in architecture.callee_saved().iter().chain([&architecture.stack_pointer()]) {
+            if let Some(value) = frame.registers.get(*register) {
+                kept.set(*register, value);
+            }
+        }
+        let thread_pointer = thread_pointer.map(|at| at.0);
+        Values { now: kept, kept, written: HashMap::new(), is_imagined: false, thread_pointer }
+    }
+
+    fn of_call(architecture: Architecture, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Self {
+        let unknown = RegisterSet::new(architecture);
+        let thread_pointer = thread_pointer.map(|at| at.0);
+        let mut values =
+            Values { now: unknown, kept: unknown, written: HashMap::new(), is_imagined: true, thread_pointer };
+        values.set(architecture.stack_pointer(), Some(IMAGINED_STACK));
+        for (register, value) in architecture.arguments().iter().zip(arguments) {
+            values.set(*register, value);
+        }
+        values
+    }
+
+    fn architecture(&self) -> Architecture {
+        self.now.architecture()
+    }
+
+    fn set(&mut self, register: Register, value: Option<u64>) {
+        // A callee-saved register that gets a value which cannot be followed keeps it until the frame's pc, as
+        // compilers use them: the frame tells which value that is.
+        match value.or(self.kept.get(register)) {
+            Some(value) => self.now.set(register, value),
+            None => self.now.forget(register),
+        }
+    }
+
+    fn forget_caller_saved(&mut self) {
+        let architecture = self.architecture();
+        let before = self.now;
+        for (register, _) in before.iter() {
+            let is_saved = architecture.callee_saved().contains(&register) || register == architecture.stack_pointer();
+            if self.kept.get(register).is_none() && !(self.is_imagined && is_saved) {
+                self.now.forget(register);
+            }
+        }
+    }
+
+    /// The word at `at`: as the function itself wrote it, or as it is now.
+    fn load(&self, image: &ProcessImage, at: u64) -> Option<u64> {
+        match self.written.get(&at) {
+            Some(value) => *value,
+            None => image.memory.u64(Addr(at)).ok(),
+        }
+    }
+
+    fn follow(&mut self, image: &ProcessImage, effect: Effect) {
+        let (stack_pointer, frame_pointer) = (self.architecture().stack_pointer(), self.architecture().frame_pointer());
+        // The frame's own pointer is known from unwinding; where the stack pointer stood in the prologue is not.
+        let is_own = match effect {
+            Effect::Copy { to, from, whole } => to == frame_pointer && from == stack_pointer && whole,
+            Effect::Address { to, of } => to == frame_pointer && of.is_some_and(|of| of.base == Some(stack_pointer)),
+            _ => false,
+        };
+        let (to, value) = match effect {
+            Effect::Copy { to, .. } | Effect::Address { to, .. } if is_own && !self.is_imagined => {
+                (to, self.kept.get(frame_pointer))
+            }
+            Effect::Address { to, of } => (to, of.and_then(|of| self.address(of))),
+            Effect::Copy { to, from, whole } => {
+                if self.now.get(from).is_none() && whole && !self.is_imagined {
+                    // An argument that is put by in a callee-saved register is what stands there now.
+                    self.set(from, self.kept.get(to));
+                }
+                (to, self.now.get(from))
+            }
+            Effect::Load { to, from, whole } => {
+                let at = from.and_then(|from| self.address(from)).filter(|_| whole);
+                (to, at.and_then(|at| self.load(image, at)))
+            }
+            Effect::Store { to, from, whole } if self.is_imagined => {
+                if let Some(at) = to.and_then(|to| self.address(to)) {
+                    let value = from.and_then(|from| self.now.get(from));
+                    self.written.insert(at, value.filter(|_| whole));
+                }
+                return;
+            }
+            Effect::Push { from: Some(from), stack_pointer } if self.is_imagined => {
+                let value = self.now.get(from);
+                let sp = self.now.get(stack_pointer).map(|sp| sp.wrapping_sub(8));
+                self.written.extend(sp.map(|sp| (sp, value)));
+                (stack_pointer, sp)
+            }
+            Effect::Constant { to, value } => (to, Some(value)),
+            Effect::Add { to, amount } => (to, self.now.get(to).map(|value| value.wrapping_add(amount))),
+            Effect::Subtract { to, amount } if self.is_imagined => {
+                (to, self.now.get(to).map(|value| value.wrapping_sub(amount)))
+            }
+            other => {
+                other.writes().iter().for_each(|register| self.set(register, None));
+                return;
+            }
+        };
+        self.set(to, value);
+    }
+
+    /// The address of a place, if its registers are known.
+    fn address(&self, place: Place) -> Option<u64> {
+        // Thread-local: the C library keeps what pthread_self() gives there.
+        let thread = if place.is_thread_local { self.thread_pointer? } else { 0 };
+        let base = match place.base {
+            None => 0,
+            Some(register) => self.now.get(register)?,
+        };
+        let index = match place.index {
+            None => 0,
+            Some((register, scale)) => self.now.get(register)?.wrapping_mul(scale),
+        };
+        Some(thread.wrapping_add(base).wrapping_add(index).wrapping_add(place.displacement))
+    }
+}

@@ -1,0 +1,6 @@
+//! /proc/PID/cmdline and environ.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    lockscope::fuzzing::arguments(bytes);
+});

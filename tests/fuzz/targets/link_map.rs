@@ -1,0 +1,6 @@
+//! The loader's list of libraries in a target's memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    lockscope::fuzzing::link_map(bytes);
+});

@@ -1,0 +1,345 @@
+//! Targets and files of an enemy: what they may cost, and what they may not reach.
+//!
+//! The programs are in testdata/hostile. Where root is needed and not there, a test says that it was skipped.
+
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Target, compile, lockscope};
+
+/// Address space that is enough for every input, in MiB: the program and its libraries, and what a look may take.
+const ENOUGH: u64 = 1536;
+
+/// lockscope with little room.
+fn bounded(words: &[&str]) -> (Output, String) {
+    let mut run = Command::new("prlimit");
+    run.arg(format!("--as={}", ENOUGH << 20)).arg(env!("CARGO_BIN_EXE_lockscope")).args(words);
+    let output = run.output().expect("prlimit runs");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // Without the ends of its lines.
+    (output, text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn arguments_and_environment_without_end() {
+    let program = compile("hostile/arguments.c", "arguments", &[]);
+    for (what, named) in [("arg", "arguments"), ("env", "environment")] {
+        let target = Target::start(Command::new(&program).args(["4096", what]));
+        let (output, text) = bounded(&["attach", &target.pid().to_string()]);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains(&format!("a part of the {named} of process {}", target.pid())), "{text}");
+    }
+}
+
+/// One block of zstd that stands for 128 KiB of zeros.
+const BLOCK: u32 = 128 << 10;
+
+/// A frame of zstd that unpacks to so many MiB of zeros.
+fn zeros(mib: u32) -> Vec<u8> {
+    let header = |last: u32| ((BLOCK << 3) | (1 << 1) | last).to_le_bytes();
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
+    let blocks = mib * ((1 << 20) / BLOCK);
+    for block in 1..=blocks {
+        frame.extend(&header(u32::from(block == blocks))[..3]);
+        frame.push(0);
+    }
+    frame
+}
+
+/// A library with packed debug information that announces so many bytes.
+fn with_debug_information(folder: &Path, kind: u32, size: u64, packed: &[u8]) -> PathBuf {
+    let library = compile("hostile/library.c", "library.so", &["-shared", "-fPIC"]);
+    let (chunk, line, out) = (folder.join("chunk"), folder.join("line"), folder.join(format!("bomb-{kind}.so")));
+    let mut bytes = Vec::new();
+    for word in [kind, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for word in [size, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(packed);
+    std::fs::write(&chunk, bytes).expect("written");
+    std::fs::write(&line, [0; 16]).expect("written");
+    let added = |name: &str, file: &Path| format!("{name}={}", file.display());
+    let status = Command::new("objcopy")
+        .args(["--remove-section=.debug_*", "--add-section", &added(".debug_info", &chunk)])
+        .args(["--add-section", &added(".debug_line", &line)])
+        .args([&library, &out])
+        .status();
+    assert!(status.expect("objcopy runs").success());
+    // Say that the section is packed (SHF_COMPRESSED).
+    let mut bytes = std::fs::read(&out).expect("there");
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize;
+    let half = |bytes: &[u8], at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (table, each, count, names) = (word(&bytes, 40), half(&bytes, 58), half(&bytes, 60), half(&bytes, 62));
+    let names = word(&bytes, table + names * each + 24);
+    for at in (0..count).map(|number| table + number * each) {
+        let name = names + u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")) as usize;
+        if bytes[name..].starts_with(b".debug_info\0") {
+            bytes[at + 9] |= 0x8;
+        }
+    }
+    std::fs::write(&out, bytes).expect("written");
+    out
+}
+
+#[test]
+fn debug_information_that_unpacks_to_gigabytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let waits_in = compile("hostile/waits_in.c", "waits_in", &["-ldl"]);
+    // ELFCOMPRESS_ZLIB and ELFCOMPRESS_ZSTD.
+    for (kind, packed) in [(1, vec![0x78, 0x9c, 0]), (2, zeros(4096))] {
+        let bomb = with_debug_information(folder.path(), kind, 4 << 30, &packed);
+        let target = Target::start(Command::new(&waits_in).arg(&bomb));
+        let (output, text) = bounded(&["attach", &target.pid().to_string()]);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains("debug information that is packed (.debug_info)"), "{text}");
+    }
+}
+
+/// An ELF core of these notes' segments: (place in the file, size).
+fn core_header(segments: &[(u64, u64)]) -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0\x01\0\0\0".to_vec();
+    for word in [0u64, 64, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, segments.len() as u8, 0, 0, 0, 0, 0, 0, 0]);
+    for (place, size) in segments {
+        bytes.extend([4, 0, 0, 0, 0, 0, 0, 0]);
+        for word in [*place, 0, 0, *size, *size, 4] {
+            bytes.extend(word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn notes_over_notes_also_packed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, size) = (1 << 20, 64 << 20);
+    let header = core_header(&[(start, size); 16]);
+    let sparse = folder.path().join("core");
+    let mut file = std::fs::File::create(&sparse).expect("made");
+    file.write_all(&header).and_then(|()| file.set_len(start + size)).expect("written");
+    let (output, text) = bounded(&["core", &sparse.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("no registers of any thread"), "{text}");
+    // The same in zstd: what is there of it as it is, then zeros.
+    let packed = folder.path().join("core.zst");
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
+    frame.extend(&((header.len() as u32) << 3).to_le_bytes()[..3]);
+    frame.extend(&header);
+    frame.extend(&zeros(65)[6..]);
+    std::fs::write(&packed, frame).expect("written");
+    let (output, text) = bounded(&["core", &packed.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("no registers of any thread"), "{text}");
+    // And one that is larger than all that may be unpacked.
+    std::fs::write(&packed, zeros(8192)).expect("written");
+    let (output, text) = bounded(&["core", &packed.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("unpack it on disk"), "{text}");
+}
+
+#[test]
+fn many_processes_over_one_large_blob() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hang.snapshot");
+    let target = Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba")).settle(3);
+    let taken = lockscope().args(["snapshot", &target.pid().to_string(), "-o"]).arg(&path).status().expect("it runs");
+    assert!(taken.success());
+    let bytes = std::fs::read(&path).expect("written");
+    let mut json: Value = serde_json::from_slice(&lockscope::fuzzing::looks_of(&bytes).expect("looks")).expect("JSON");
+    let looks = json["looks"].as_array_mut().expect("looks");
+    let processes = looks.last_mut().expect("a look")["processes"].as_array_mut().expect("processes");
+    processes[0]["pages"] = serde_json::json!([{"start": 0x10000, "length": 255 << 20, "at": 0}]);
+    for number in 1..16 {
+        let mut process = processes[0].clone();
+        process["pid"] = (process["pid"].as_i64().expect("a number") + number).into();
+        processes.push(process);
+    }
+    let bytes = lockscope::fuzzing::with_looks(&bytes, &serde_json::to_vec(&json).expect("JSON")).expect("a snapshot");
+    // Its notes, with the blob exchanged (owner LOCKSCOPE, type 2).
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let (start, size) = (word(64 + 8) as usize, word(64 + 32) as usize);
+    let (mut at, mut notes, mut exchanged) = (start, Vec::new(), 0);
+    while at < start + size {
+        let (name, data, kind) = (word(at) as usize, word(at + 4) as usize, word(at + 8));
+        let (name_end, begin) = (at + 12 + name, at + 12 + name.next_multiple_of(4));
+        let is_blob = kind == 2 && bytes[at + 12..name_end].starts_with(b"LOCKSCOPE");
+        let packed = if is_blob { zeros(255) } else { bytes[begin..begin + data].to_vec() };
+        exchanged += usize::from(is_blob);
+        for value in [name as u32, packed.len() as u32, kind] {
+            notes.extend(value.to_le_bytes());
+        }
+        notes.extend(&bytes[at + 12..begin]);
+        notes.extend(&packed);
+        notes.resize(notes.len().next_multiple_of(4), 0);
+        at = begin + data.next_multiple_of(4);
+    }
+    assert_eq!(exchanged, 1);
+    let mut bomb = core_header(&[(120, notes.len() as u64)]);
+    bomb.extend(notes);
+    std::fs::write(&path, bomb).expect("written");
+    let (output, text) = bounded(&["core", &path.display().to_string()]);
+    assert!(output.status.code().is_some_and(|code| code <= 1), "{:?} {text}", output.status);
+}
+
+#[test]
+fn a_library_that_is_rewritten_in_place_ends_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("library.so");
+    std::fs::copy(compile("hostile/library.c", "library.so", &["-shared", "-fPIC"]), &library).expect("copied");
+    let waits_in = compile("hostile/waits_in.c", "waits_in", &["-ldl"]);
+    let target = Target::start(Command::new(waits_in).arg(&library).arg("rewritten"));
+    for _ in 0..20 {
+        let output = lockscope().args(["attach", &target.pid().to_string()]).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{:?} {text}", output.status);
+    }
+}
+
+#[test]
+fn nothing_outside_of_a_jail_is_opened() {
+    if !is_root() {
+        return println!("skipped: chroot(2) needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (jail, marker) = (folder.path().join("jail"), folder.path().join("marker.debug"));
+    std::fs::create_dir(&jail).expect("made");
+    let flags = ["-static", "-Wl,--build-id=none"];
+    let whole = compile("hostile/jailed.c", "jailed", &flags);
+    let inside = jail.join("jailed");
+    let objcopy = |words: &[&str], files: &[&Path]| {
+        let status = Command::new("objcopy").current_dir(folder.path()).args(words).args(files).status();
+        assert!(status.expect("objcopy runs").success());
+    };
+    objcopy(&["--only-keep-debug"], &[&whole, &marker]);
+    let link = format!("--add-gnu-debuglink={}", marker.display());
+    objcopy(&["--strip-all", &link], &[&whole, &inside]);
+    // In the jail the debug file is a link to the one outside, as the host sees it.
+    let in_jail = jail.join("marker.debug");
+    std::os::unix::fs::symlink(&marker, &in_jail).expect("laid");
+    let start = || Target::start(Command::new(&whole).arg(&jail));
+    let opened = || {
+        let program = compile("hostile/opened.c", "opened", &[]);
+        let mut watch =
+            Command::new(program).arg(&marker).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+        let mut output = std::io::BufReader::new(watch.stdout.take().expect("piped"));
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).expect("a line");
+        let target = start();
+        let look = crate::harness::attach(&[target.pid()], &[]);
+        drop(watch.stdin.take());
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut output, &mut said).expect("readable");
+        watch.wait().expect("it ends");
+        (look, said.matches("opened").count())
+    };
+    let (look, times) = opened();
+    assert_eq!((times, look.text.contains("wait_in_jail")), (0, false), "{}", look.text);
+    // Its twin: the debug file itself lies in the jail, and is found there.
+    std::fs::remove_file(&in_jail).and_then(|()| std::fs::hard_link(&marker, &in_jail)).expect("laid");
+    let (look, times) = opened();
+    assert!(times > 0 && look.text.contains("wait_in_jail"), "{times} {}", look.text);
+}
+
+#[test]
+fn devices_links_and_pipes_by_name_stay_what_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("null");
+    std::os::unix::fs::symlink("/dev/null", &link).expect("laid");
+    let run = |file: &Path| {
+        let mut run = lockscope();
+        run.args(["run", "--junit"]).arg(file).args(["--", "true"]).env_remove("LOCKSCOPE").output().expect("it runs")
+    };
+    assert_eq!(run(&link).status.code(), Some(0));
+    assert!(link.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()));
+    if is_root() {
+        let node = folder.path().join("node");
+        let made = Command::new("mknod").arg(&node).args(["c", "1", "3"]).status().expect("mknod runs");
+        assert!(made.success());
+        assert_eq!(run(&node).status.code(), Some(0));
+        assert!(node.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()));
+    } else {
+        println!("skipped: a device of one's own needs root");
+    }
+    // Reports go where the name leads.
+    let target = Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba")).settle(3);
+    let mut attach = lockscope();
+    attach.args(["attach", &target.pid().to_string(), "--format", "json", "-o", "/dev/stdout"]);
+    let output = attach.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["verdict"], "deadlock");
+    assert!(Path::new("/dev/stdout").symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()));
+}
+
+/// The attacks as another user against processes of that user's own, and inside a user namespace.
+#[test]
+fn the_same_without_root_and_in_a_namespace() {
+    if !is_root() {
+        return println!("skipped: to become another user needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+    };
+    open(folder.path());
+    let copied = |from: &Path| {
+        let to = folder.path().join(from.file_name().expect("a name"));
+        std::fs::copy(from, &to).expect("copied");
+        open(&to);
+        to
+    };
+    let own = copied(Path::new(env!("CARGO_BIN_EXE_lockscope")));
+    let arguments = copied(&compile("hostile/arguments.c", "arguments", &[]));
+    let waits_in = copied(&compile("hostile/waits_in.c", "waits_in", &["-ldl"]));
+    let bomb = with_debug_information(folder.path(), 2, 4 << 30, &zeros(4096));
+    open(&bomb);
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let namespace = ["unshare", "--user", "--map-root-user"];
+    let (mut done, mut skipped) = (0, 0);
+    let attacks: [&[&str]; 3] = [
+        &[&arguments.display().to_string(), "4096", "arg"],
+        &[&arguments.display().to_string(), "4096", "env"],
+        &[&waits_in.display().to_string(), &bomb.display().to_string()],
+    ];
+    for prefix in [&nobody[..], &namespace[..]] {
+        for attack in attacks {
+            // The target and the look in one shell, so that both are in one namespace.
+            let script = format!(
+                "out=$(mktemp -u {0}/XXXXXX); mkfifo $out || exit 77; {1} > $out & target=$!; head -n 1 < $out > /dev/null || exit 77; \
+                 prlimit --as={2} {3} attach $target; code=$?; kill -9 $target; rm -f $out; exit $code",
+                "/tmp",
+                attack.join(" "),
+                ENOUGH << 20,
+                own.display()
+            );
+            let output =
+                Command::new(prefix[0]).args(&prefix[1..]).args(["sh", "-c", &script]).output().expect("it runs");
+            let text = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0) => done += 1,
+                _ if text.contains("unshare failed")
+                    || text.contains("PR_SET_MM_MAP")
+                    || text.contains("Operation not permitted") =>
+                {
+                    skipped += 1;
+                }
+                code => panic!("{prefix:?} {attack:?}: {code:?} {text}"),
+            }
+        }
+    }
+    println!("{done} attacks without root, {skipped} skipped");
+    assert!(done >= 3, "{done} {skipped}");
+}
