@@ -6,14 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::super::proc_fs::ProcFs;
 use super::*;
-use crate::arch::Register;
+use crate::arch::{Architecture, Register};
 use crate::memory::Addr;
 
-/// Registers as gdb names them, in the order of DWARF.
-const NAMES: [&str; 18] = [
-    "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
-    "orig_rax", "fs_base",
-];
+/// All registers but that of the result, which a sleeping thread has none in.
+fn compared() -> impl Iterator<Item = Register> {
+    let result = Architecture::NATIVE.result();
+    Architecture::NATIVE.general_registers().filter(move |register| *register != result)
+}
+
+/// Their names in gdb, with those of the call's number and the thread pointer at the end.
+fn names() -> Vec<&'static str> {
+    let general = compared().map(|register| Architecture::NATIVE.register_name(register));
+    general.chain(Architecture::NATIVE.names_in_gdb()).collect()
+}
 
 /// Two hundred sleeping threads; ended with the test.
 struct Sleepers {
@@ -54,10 +60,10 @@ impl Drop for Sleepers {
     }
 }
 
-/// What gdb says of all threads, in the order of [`NAMES`].
+/// What gdb says of all threads, in the order of [`names`].
 fn by_gdb(pid: i32) -> Option<BTreeMap<i32, Vec<u64>>> {
-    let formats = NAMES.map(|_| "%lx").join(" ");
-    let values = NAMES.map(|name| format!("${name}")).join(", ");
+    let formats = names().iter().map(|_| "%lx").collect::<Vec<_>>().join(" ");
+    let values = names().iter().map(|name| format!("${name}")).collect::<Vec<_>>().join(", ");
     let command = format!("thread apply all printf \"= {formats}\\n\", {values}");
     let output = Command::new("gdb").args(["-nx", "-batch", "-p", &pid.to_string(), "-ex", &command]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -75,9 +81,9 @@ fn by_gdb(pid: i32) -> Option<BTreeMap<i32, Vec<u64>>> {
     Some(all)
 }
 
+/// The same of what was read.
 fn values(registers: &Registers) -> Vec<u64> {
-    let general = (1..=16).map(|number| registers.general.get(Register(number)).expect("known"));
-    // DWARF's order is that of NAMES but for rdx, rcx, rbx, rsi, rdi, rbp, rsp, which it has in this very order too.
+    let general = compared().map(|register| registers.general.get(register).expect("known"));
     general.chain([registers.system_call as u64, registers.thread_pointer.0]).collect()
 }
 
@@ -97,9 +103,15 @@ fn all_registers_are_those_that_gdb_sees() {
     let mut distinct = std::collections::BTreeSet::new();
     for (tid, wanted) in &debugger {
         let registers = before[tid].registers.expect("registers of a sleeping thread");
-        assert_eq!(&values(&registers), wanted, "thread {tid}, in the order of {NAMES:?}");
+        assert_eq!(&values(&registers), wanted, "thread {tid}: {:?}", names());
         assert!(registers.asleep().is_some(), "thread {tid}");
-        distinct.insert(registers.general.get(Register(15)));
+        distinct.insert(
+            Architecture::NATIVE
+                .callee_saved()
+                .iter()
+                .map(|&register| registers.general.get(register))
+                .collect::<Vec<_>>(),
+        );
     }
     assert_eq!(distinct.len(), 201, "each thread has values of its own");
     // gdb has stopped and released them: that counts as having run.
