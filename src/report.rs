@@ -492,6 +492,9 @@ pub struct Finding {
     pub title: String,
     /// What happens, in sentences.
     pub message: String,
+    /// How sure: `exact` only where all of its premises were read.
+    #[serde(default = "not_said")]
+    pub certainty: Certainty,
     /// Threads that take part.
     pub threads: Vec<ThreadReference>,
     /// Resources that take part.
@@ -500,6 +503,11 @@ pub struct Finding {
     pub help: Vec<String>,
     /// Public reports of the same.
     pub references: Vec<String>,
+}
+
+/// For a finding of version 1.0, which says nothing of it.
+fn not_said() -> Certainty {
+    Certainty::Inferred
 }
 
 /// A thread by process and tid.

@@ -420,7 +420,7 @@ fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Su
         let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
         waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
     });
-    let hopeless = observations.hopeless.iter().flat_map(|hopeless| {
+    let hopeless = observations.unsatisfiable.iter().flat_map(|hopeless| {
         let waits = observations.waits.iter().filter(|wait| wait.resource == hopeless.resource);
         waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
     });

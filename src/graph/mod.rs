@@ -213,7 +213,7 @@ pub fn proves_wait(wait: &Wait) -> bool {
 
 /// Whether a hold may be part of a proof: recorded by memory or kernel, or by a rule that leaves no other holder.
 pub fn proves_hold(hold: &Hold) -> bool {
-    hold.certainty == Certainty::Exact || hold.binding && hold.certainty == Certainty::Inferred
+    hold.certainty == Certainty::Exact || hold.is_sole_holder && hold.certainty == Certainty::Inferred
 }
 
 /// Whether a cycle may run through this hold. A candidate is not enough, with one exception: a reader-writer lock

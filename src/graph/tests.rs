@@ -49,7 +49,7 @@ impl Build {
             frame: None,
             certainty: Certainty::Exact,
             is_end: false,
-            binding: false,
+            is_sole_holder: false,
             evidence: vec![],
         });
         self.0.holds.last_mut().unwrap()
@@ -121,6 +121,7 @@ fn candidates_never_close_a_cycle_but_an_upgrade_is_suspected() {
         process: 0,
         label: "rwlock".into(),
         state: vec![(READER_COUNT, 2)],
+        role: None,
     });
     assert!(build.cycles().list.is_empty(), "there is another reader");
     build.0.resources[0].state[0].1 = 1;
@@ -169,7 +170,7 @@ fn timed_or_inferred_edges_prove_nothing_and_binding_ones_do() {
     build.0.waits[0].timed = false;
     build.0.holds[0].certainty = Certainty::Inferred;
     assert!(!build.cycles().list[0].proven);
-    build.0.holds[0].binding = true;
+    build.0.holds[0].is_sole_holder = true;
     let cycles = build.cycles();
     assert!(cycles.list[0].proven);
     assert_eq!(cycles.list[0].certainty, Certainty::Inferred);

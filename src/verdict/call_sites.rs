@@ -5,8 +5,8 @@
 use crate::python::library;
 use crate::report::{CallSite, Callback, Library};
 use crate::threads::{Frame, FrameKind};
+use crate::waits::c_library::is_c_library;
 use crate::waits::cuda;
-use crate::waits::facts::is_c_library;
 
 /// Whose code a frame runs, where that is known and not the program's.
 pub(super) fn library_of(frame: &Frame) -> Option<Library> {

@@ -151,7 +151,10 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
         return lost;
     }
     let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
-    finding.into_iter().flat_map(|one| &one.threads).filter_map(|one| context.names.party_of(one)).collect()
+    let ids: HashMap<String, usize> =
+        (0..context.look.image.processes.len()).map(|process| (context.names.process_id(process), process)).collect();
+    let threads = finding.into_iter().flat_map(|finding| &finding.threads);
+    threads.filter_map(|one| Some(Party::Thread(*ids.get(&one.process)?, one.tid))).collect()
 }
 
 /// The role of each thread, looked up once: that goes through all of its frames.
@@ -191,7 +194,7 @@ pub struct DeadEnd {
 /// that.
 fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
-    let is_hopeless = |wait: &Wait| seen.hopeless.iter().any(|hopeless| hopeless.resource == wait.resource);
+    let is_hopeless = |wait: &Wait| seen.unsatisfiable.iter().any(|hopeless| hopeless.resource == wait.resource);
     // Who waits for whichever of several comes first has hope as long as one of them has.
     let hopes = |waiter: &Party| {
         seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_hopeless(wait))
@@ -201,7 +204,7 @@ fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
         let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
         untimed.map(|(position, _)| position).collect::<Vec<_>>()
     };
-    let ends = seen.hopeless.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
+    let ends = seen.unsatisfiable.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
     ends.map(|(hopeless, one)| DeadEnd { hopeless, waits: waits(&one.resource) })
         .filter(|end| !end.waits.is_empty())
         .collect()

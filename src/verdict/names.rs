@@ -202,13 +202,6 @@ impl<'a> Names<'a> {
         is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
     }
 
-    /// The thread that the report refers to so.
-    pub fn party_of(&self, reference: &report::ThreadReference) -> Option<Party> {
-        let mut processes = 0..self.look.image.processes.len();
-        let process = processes.find(|process| self.process_id(*process) == reference.process)?;
-        Some(Party::Thread(process, reference.tid))
-    }
-
     /// The thread as the report refers to it; `None` for whoever is no thread.
     pub fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
         match party {

@@ -9,7 +9,8 @@ use super::context::Context;
 use crate::graph::{Cycle, Root};
 use crate::report::Verdict;
 use crate::waits::kinds::Topic;
-use crate::waits::{Gone, Hold, Party, ResourceKey, cuda};
+use crate::waits::model::Role;
+use crate::waits::{Gone, Hold, Party, ResourceKey};
 
 /// Ends of chains that the sentence names.
 const MOST_ROOTS: usize = 4;
@@ -72,7 +73,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
     let seen = context.look.observations;
-    let hopeless = &seen.hopeless[end.hopeless];
+    let hopeless = &seen.unsatisfiable[end.hopeless];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),
@@ -225,7 +226,7 @@ fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
         found.extend(own_work.map(|(thread, _)| Party::Thread(process, thread.tid)));
     }
     let idle: BTreeSet<&ResourceKey> =
-        look.observations.resources.iter().filter(|one| one.word(cuda::IDLE).is_some()).map(|one| &one.key).collect();
+        look.observations.resources.iter().filter(|one| one.role == Some(Role::IdleWork)).map(|one| &one.key).collect();
     let waits = look.observations.waits.iter().filter(|wait| idle.contains(&wait.resource));
     found.extend(waits.map(|wait| wait.waiter.clone()));
     found

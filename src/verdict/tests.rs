@@ -8,7 +8,7 @@ use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage,
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
-use crate::waits::cuda::driver::{CudaLibrary, Fits};
+use crate::waits::{CudaLibrary, Fits};
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Scene {
             frame: None,
             certainty: Certainty::Exact,
             is_end: false,
-            binding: false,
+            is_sole_holder: false,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
@@ -271,6 +271,7 @@ fn a_reader_behind_a_writer_is_a_note() {
         process: 0,
         label: "rwlock".into(),
         state: vec![(graph::READER_COUNT, 2)],
+        role: None,
     });
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Blocked);
@@ -433,6 +434,10 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.look(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
+    assert_eq!(
+        (report.findings[0].code.as_str(), report.findings[0].certainty),
+        ("lock-order-cycle", Certainty::Exact)
+    );
     let first = &report.waits[0];
     assert_eq!((first.at.call, first.at.caller, first.callback), (Some(0), Some(1), None));
     assert!(report.summary.contains("in pthread_mutex_lock, called by f at a.py:1"), "{}", report.summary);

@@ -188,8 +188,8 @@ impl Made {
     }
 }
 
-/// Look at these processes.
-pub(super) fn look(made: Vec<Made>) -> Observations {
+/// What is observed of these processes.
+pub(super) fn observe_made(made: Vec<Made>) -> Observations {
     let (mut images, mut rest) = (Vec::new(), Vec::new());
     for one in made {
         images.push(ProcessImage {

@@ -1,6 +1,6 @@
 //! Every row of the tables in libc.md as a made-up process, and what must be said of it.
 
-use super::testing::{LOCK, Made, PD, STACK, look, number};
+use super::testing::{LOCK, Made, PD, STACK, number, observe_made};
 use super::{Certainty, Gone, Observations, Party, Scope};
 use crate::arch::system_calls::{self as calls, SystemCall};
 use crate::image::{Addr, Mapping};
@@ -124,7 +124,7 @@ fn every_row_of_the_tables() {
                 }
                 made.set(0, number(&calls::RESTART_SYSCALL), -516, [LOCK + offset, operation, value, 0x1234, 0, 0]);
             }
-            let seen = look(vec![made]);
+            let seen = observe_made(vec![made]);
             let name = row.name;
             assert_eq!(waits_of(&seen, WAITER), [(row.kind, LOCK + row.base)], "{name}: {seen:#?}");
             assert_eq!(seen.waits[0].mode, row.mode, "{name}");
@@ -146,7 +146,7 @@ fn a_woken_thread_waits_for_nothing() {
         made.u32(LOCK, word);
         made.u32(LOCK + 8, 11);
         made.futex(0, LOCK, operation, value);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert!(seen.waits.is_empty() && seen.holds.is_empty(), "{seen:#?}");
     }
 }
@@ -157,7 +157,7 @@ fn upper_halves_of_argument_registers_are_ignored() {
     made.u32(LOCK, 2);
     made.u32(LOCK + 8, 11);
     made.futex(0, LOCK, 0xdead_0000_0080, 0xffff_ffff_0000_0002);
-    assert_eq!(waits_of(&look(vec![made]), WAITER), [(MUTEX, LOCK)]);
+    assert_eq!(waits_of(&observe_made(vec![made]), WAITER), [(MUTEX, LOCK)]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn conditions_of_both_layouts() {
         made.futex(0, LOCK + offset, operation, 0);
         made.u64(Made::sp(0) + 0x58, LOCK);
         made.u64(Made::sp(0) + 0x60, LOCK + 0x80);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("pthread_cond", LOCK)], "{offset}");
         let state = &seen.resources[0].state;
         assert!(state.contains(&("waiters", 1)) && state.contains(&("mutex", LOCK as i64 + 0x80)), "{state:?}");
@@ -183,7 +183,7 @@ fn joins_of_both_forms() {
     for (offset, operation, value) in [(0x2d0, 0, 11), (0x2d0, 0x109, 11), (0x628, 0x109, 2)] {
         let mut made = process();
         made.futex(0, PD + 0x1000 + offset, operation, value);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("thread", PD + 0x1000)], "{offset:#x}");
         assert_eq!(seen.holds[0].holder, Party::Thread(0, 11));
         assert_eq!(seen.resources[0].label, "thread 't11' (11)");
@@ -196,7 +196,7 @@ fn file_lock_names_its_owner_by_pthread_self() {
     made.u32(LOCK, 2);
     made.u64(LOCK + 8, PD + 0x2000);
     made.futex(0, LOCK, 0x80, 2);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(waits_of(&seen, WAITER), [("stdio_file", LOCK)]);
     assert_eq!(seen.holds[0].holder, Party::Thread(0, 12));
 }
@@ -213,7 +213,7 @@ fn parked_on_a_priority_inheriting_mutex() {
         made.u32(LOCK + 16, 0x20);
         made.futex(0, Made::sp(0) + 8, 0x80, 0);
         made.u64(Made::sp(0) + 0x30, LOCK);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [(MUTEX, LOCK)]);
         assert_eq!(seen.holds[0].gone, gone);
     }
@@ -225,7 +225,7 @@ fn a_mutex_between_two_owners_is_a_gap() {
     made.u32(LOCK, 2);
     made.futex(0, LOCK, 0x80, 2);
     made.frames(0, &["__lll_lock_wait", "___pthread_mutex_lock", "main"]);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(waits_of(&seen, WAITER), [(MUTEX, LOCK)]);
     assert_eq!(seen.waits[0].frame, Some(1));
     assert!(seen.holds.is_empty() && gap(&seen, "changing hands"));
@@ -242,7 +242,7 @@ fn readers_are_candidates() {
     made.set(1, number(&calls::CLOCK_NANOSLEEP), -516, [0, 0, 0, 0, 0, 0]);
     made.frames(1, &["clock_nanosleep", "reader"]);
     made.u64(Made::sp(1) + 0x48, LOCK);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(seen.holds.len(), 1);
     let hold = &seen.holds[0];
     assert_eq!((hold.holder.clone(), hold.certainty), (Party::Thread(0, 11), Certainty::Candidate));
@@ -260,7 +260,7 @@ fn a_reader_that_asks_for_more_is_its_own_candidate() {
     made.futex(0, LOCK + 8, 0x189, 2);
     made.frames(0, &["pthread_rwlock_wrlock", "main"]);
     made.u64(Made::sp(0) + 0x50, LOCK);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(seen.holds[0].holder, Party::Thread(0, WAITER));
     assert_eq!(seen.holds[0].certainty, Certainty::Candidate);
 }
@@ -276,19 +276,19 @@ fn owned_by(owner: u32) -> Made {
 
 #[test]
 fn owners_that_are_gone() {
-    let seen = look(vec![owned_by(99)]);
+    let seen = observe_made(vec![owned_by(99)]);
     assert_eq!(seen.holds[0].holder, Party::Absent(0, 99));
     assert_eq!(seen.holds[0].gone, Some(Gone::Exited));
 
     let mut child = owned_by(99);
     (child.parent, child.parent_threads) = (Some(1), vec![(99, "logger".into())]);
-    let seen = look(vec![child]);
+    let seen = observe_made(vec![child]);
     assert_eq!(seen.holds[0].gone, Some(Gone::LeftInParent));
     assert!(seen.holds[0].evidence.iter().any(|e| e.contains("'logger'")), "{seen:#?}");
 
     let mut child = owned_by(21);
     child.parent = Some(20);
-    let seen = look(vec![child, Made::new(&[20, 21])]);
+    let seen = observe_made(vec![child, Made::new(&[20, 21])]);
     assert_eq!(seen.holds[0].gone, Some(Gone::LeftInParent));
 }
 
@@ -314,7 +314,7 @@ fn owners_in_other_processes() {
         let (mut waiter, mut other) = (owned_by(21), Made::new(&[20, 21]));
         waiter.mappings.push(shared(5));
         other.mappings.push(shared(inode));
-        let seen = look(vec![waiter, other]);
+        let seen = observe_made(vec![waiter, other]);
         assert_eq!(seen.waits[0].resource.scope, Scope::Shared((0, 1), 5, 0x2000));
         if captured {
             assert_eq!(seen.holds[0].holder, Party::Thread(1, 21));
@@ -327,14 +327,14 @@ fn owners_in_other_processes() {
     dead.u32(LOCK, W | 0x4000_0000 | 77);
     dead.u32(LOCK + 16, 0x20);
     dead.futex(0, LOCK, 6, 0);
-    assert_eq!(look(vec![dead]).holds[0].gone, Some(Gone::ProcessDead));
+    assert_eq!(observe_made(vec![dead]).holds[0].gone, Some(Gone::ProcessDead));
 }
 
 #[test]
 fn owner_ids_are_those_of_the_namespace() {
     let mut made = owned_by(2);
     made.u32(PD + 0x1000 + 0x2d0, 2);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(seen.holds[0].holder, Party::Thread(0, OTHER));
 }
 
@@ -342,13 +342,13 @@ fn owner_ids_are_those_of_the_namespace() {
 fn a_reused_id_is_not_exact() {
     let mut made = owned_by(11);
     made.threads[1].start_ticks = Some(900);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!(seen.holds[0].certainty, Certainty::Inferred);
     let mut made = owned_by(11);
     made.threads[1].start_ticks = Some(900);
     made.frames(1, &["work"]);
     made.u64(Made::sp(1) + 0x10, LOCK);
-    assert_eq!(look(vec![made]).holds[0].certainty, Certainty::Exact);
+    assert_eq!(observe_made(vec![made]).holds[0].certainty, Certainty::Exact);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn musl_words() {
             made.u32(LOCK + at, word);
         }
         made.futex(0, LOCK + offset, 0x80, value);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [(kind, LOCK)]);
         assert_eq!(seen.holds.first().map(|h| h.holder.clone()), holder.map(|t| Party::Thread(0, t)));
     }
@@ -384,7 +384,7 @@ fn musl_words() {
     }
     made.u32(PD + 0x1000 + 56, 2);
     made.futex(0, PD + 0x1000 + 56, 0x80, 2);
-    assert_eq!(waits_of(&look(vec![made]), WAITER), [("thread", PD + 0x1000)]);
+    assert_eq!(waits_of(&observe_made(vec![made]), WAITER), [("thread", PD + 0x1000)]);
 }
 
 #[test]
@@ -397,14 +397,14 @@ fn neighbours_of_a_mutex_make_no_condition() {
     made.futex(0, LOCK + 40, 0x80, 2);
     made.u64(Made::sp(0) + 0x58, LOCK);
     made.u64(Made::sp(0) + 0x60, LOCK + 0x80);
-    assert_eq!(waits_of(&look(vec![made]), WAITER), [(MUTEX, LOCK + 40)]);
+    assert_eq!(waits_of(&observe_made(vec![made]), WAITER), [(MUTEX, LOCK + 40)]);
 }
 
 #[test]
 fn a_restarted_call_that_may_be_no_futex_stays_in_sight() {
     let mut made = process();
     made.set(0, number(&calls::RESTART_SYSCALL), -516, [LOCK, 9, 1000, 0, 0, 0]);
-    let seen = look(vec![made]);
+    let seen = observe_made(vec![made]);
     assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), ("system_call", true));
 }
 
@@ -425,18 +425,18 @@ fn other_system_calls() {
     for (call, result, arguments, kind, timed) in cases {
         let mut made = process();
         made.set(0, number(call), result, arguments);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(seen.waits.len(), 1, "{}", call.name);
         assert_eq!((seen.waits[0].resource.kind.name, seen.waits[0].timed), (kind, timed), "{}", call.name);
     }
     let mut made = process();
     made.set(0, number(&calls::WAIT4), 55, [55, 0, 0, 0, 0, 0]);
-    assert!(look(vec![made]).waits.is_empty(), "a call that returned is no wait");
+    assert!(observe_made(vec![made]).waits.is_empty(), "a call that returned is no wait");
     let mut parent = process();
     parent.set(0, number(&calls::WAIT4), -512, [55, 0, 0, 0, 0, 0]);
     let mut child = Made::new(&[55]);
     child.parent = Some(10);
-    assert_eq!(look(vec![parent, child]).holds[0].holder, Party::Process(1));
+    assert_eq!(observe_made(vec![parent, child]).holds[0].holder, Party::Process(1));
 }
 
 const GIL: u64 = 0x5100_0000;
@@ -480,7 +480,7 @@ fn the_gil() {
         let mut made = python(1);
         made.u32(GIL + 32 + 40, word);
         made.set(0, number(&call), -516, [GIL + 32 + 40, 0x89, value, 0x1234, 0, 0xffff_ffff]);
-        let seen = look(vec![made]);
+        let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("gil", GIL)], "also just woken");
         assert!(!seen.waits[0].timed);
         assert_eq!(seen.resources[0].label, "GIL");
@@ -489,12 +489,12 @@ fn the_gil() {
     }
     let mut free = python(0);
     free.futex(0, GIL + 32 + 40, 0x89, 0);
-    let seen = look(vec![free]);
+    let seen = observe_made(vec![free]);
     assert!(seen.holds.is_empty() && seen.waits.len() == 1);
     for word in [GIL + 80, GIL + 120 + 40] {
         let mut moving = python(1);
         moving.futex(0, word, 0x80, 0);
-        assert!(look(vec![moving]).waits.is_empty());
+        assert!(observe_made(vec![moving]).waits.is_empty());
     }
 }
 
@@ -512,7 +512,7 @@ fn a_thread_on_its_way_to_the_gil() {
             made.u64(Made::sp(index) + 0x48, GIL + 32);
         }
         made.frames(index, &["pthread_cond_timedwait", function, "main"]);
-        assert_eq!(look(vec![made]).waits.len(), expected, "{function}");
+        assert_eq!(observe_made(vec![made]).waits.len(), expected, "{function}");
     }
 }
 
@@ -529,7 +529,7 @@ fn damaged_memory_never_panics() {
                     made.u32(Made::sp(0) + at, word);
                 }
                 made.futex(0, LOCK + u64::from(word & 15), operation, value);
-                look(vec![made]);
+                observe_made(vec![made]);
             }
         }
     }
@@ -543,7 +543,7 @@ fn damaged_memory_never_panics() {
                 registers.thread_pointer = Addr(address);
             }
             made.frames(0, &["pthread_mutex_lock"]);
-            look(vec![made]);
+            observe_made(vec![made]);
         }
     }
 }

@@ -14,7 +14,7 @@ fn start(command: &mut Command) -> Option<Target> {
     let target = Target::start(command);
     match target.said.iter().find(|line| line.starts_with("IMPOSSIBLE")) {
         Some(line) => {
-            println!("skip: {}", line.trim());
+            crate::harness::skipped!("{}", line.trim());
             None
         }
         None => Some(target),
@@ -120,7 +120,7 @@ fn a_process_that_serves_its_own_memory() {
 fn a_process_that_serves_its_own_memory_without_privilege() {
     let program = compile("hostile/userfault.c", "userfault", &[]);
     if !nix::unistd::geteuid().is_root() {
-        return println!("skip: the test beside this one runs without privilege");
+        return crate::harness::skipped!("the test beside this one runs without privilege");
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);

@@ -63,7 +63,6 @@ impl Files for LiveFiles {
 mod tests {
     use super::*;
     use crate::image::live::proc_fs;
-    use std::path::Path;
 
     #[test]
     fn own_program_by_its_mapping() {

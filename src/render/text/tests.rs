@@ -193,6 +193,7 @@ pub(in crate::render) fn seed() -> Report {
             severity: Severity::Error,
             title: "Python GIL <-> lock inside the CUDA driver".into(),
             message: "A Python callback runs under a lock of the driver.".into(),
+            certainty: Certainty::Exact,
             threads: Vec::new(),
             resources: Vec::new(),
             help: vec![

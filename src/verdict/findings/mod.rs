@@ -52,9 +52,9 @@ use super::{Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
-use crate::waits::Gone;
-use crate::waits::facts::is_c_library;
+use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
+use crate::waits::{Certainty, Gone, Hold, Party, ResourceKey};
 pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
 struct Rule {
@@ -147,6 +147,7 @@ pub(super) fn run(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Finding {
+    let certainty = certainty(context, &draft);
     let mut threads = Vec::new();
     for party in &draft.parties {
         threads.extend(context.names.reference(party).filter(|reference| !threads.contains(reference)));
@@ -167,6 +168,7 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
         severity: explanation.severity,
         title: draft.title.unwrap_or_else(|| explanation.title.clone()),
         message: draft.message,
+        certainty,
         threads,
         resources,
         help,
@@ -179,6 +181,28 @@ fn advice(context: &Context<'_>, explanation: &Explanation, draft: &Draft) -> Ve
     let used = toolkits::of(context, &draft.parties, &draft.resources);
     let fitting = explanation.fixes.iter().filter(|fix| used.contains(&fix.with));
     explanation.help.iter().chain(fitting.flat_map(|fix| &fix.help)).cloned().collect()
+}
+
+/// How sure a finding is: as its cycle is; else as the weakest of the waits and holds between its parties and resources. That a
+/// whole process stands still is inferred, and so is what no wait and no hold shows.
+fn certainty(context: &Context<'_>, draft: &Draft) -> Certainty {
+    if let Some(cycle) = draft.cycle.and_then(|cycle| context.cycles.get(cycle)) {
+        return cycle.certainty;
+    }
+    let seen = context.look.observations;
+    let parties: BTreeSet<&Party> = draft.parties.iter().collect();
+    let resources: BTreeSet<&ResourceKey> = draft.resources.iter().collect();
+    let standstills = seen.unsatisfiable.iter().filter(|one| one.whole_process);
+    if standstills.into_iter().any(|one| resources.contains(&one.resource)) {
+        return Certainty::Inferred;
+    }
+    let takes_part = |party: &Party, resource: &ResourceKey| parties.contains(party) && resources.contains(resource);
+    let waits = seen.waits.iter().filter(|wait| takes_part(&wait.waiter, &wait.resource)).map(|wait| wait.certainty);
+    let of_holds = |hold: &&Hold| {
+        takes_part(&hold.holder, &hold.resource) || hold.gone.is_some() && resources.contains(&hold.resource)
+    };
+    let holds = seen.holds.iter().filter(of_holds).map(|hold| hold.certainty);
+    waits.chain(holds).min().unwrap_or(Certainty::Inferred)
 }
 
 /// The Python function that a function of CPython called, by the beginning of that one's name without underscores, and the
@@ -238,11 +262,11 @@ impl Context<'_> {
     /// The waits without end for resources of some kinds.
     fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
-        let ends = self.dead_ends.iter().filter(|end| is(seen.hopeless[end.hopeless].resource.kind));
+        let ends = self.dead_ends.iter().filter(|end| is(seen.unsatisfiable[end.hopeless].resource.kind));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
             parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
-            resources: vec![seen.hopeless[end.hopeless].resource.clone()],
+            resources: vec![seen.unsatisfiable[end.hopeless].resource.clone()],
             ..Draft::default()
         })
         .collect()

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{Context, Toolkit};
 use crate::symbols::Mangling;
 use crate::threads::{Frame, FrameKind};
-use crate::waits::facts::is_c_library;
+use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::World;
 use crate::waits::{Party, ResourceKey};
 

@@ -3,16 +3,19 @@
 //! In: tasks and all waits of threads. Out: waits whose waiter is a task, and who holds what these wait for. A task is a
 //! resource that waits; a cycle of tasks shows no thread that waits for a lock, since the loop itself is idle.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, add_resource, exact_hold, key};
-use super::super::{Certainty, Hold, Needs, Observations, Party, Resource, Wait};
-use super::composites::method;
 use super::tasks::{Task, is_task};
-use super::{EVENT_LOOP, Facts};
+use super::threading_objects::method;
+use super::{Cpython, Facts};
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::python::library::is_library;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, add_resource, exact_hold};
+use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// Tasks of one process that waits are told of.
 const MOST_TASKS: usize = 256;
@@ -20,15 +23,15 @@ const MOST_TASKS: usize = 256;
 const MOST_CHILDREN: u64 = 256;
 
 /// Add what the tasks of each process wait for.
-pub(super) fn find(look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-    for process in &look.processes {
-        let Some(facts) = &process.python else { continue };
+pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    for process in blocked.processes() {
+        let Some(facts) = family.facts(process) else { continue };
         let mut frames = facts.inspector.python.threads.iter().flat_map(frames_of);
         if !frames.any(|frame| frame.file.contains("/asyncio/")) {
             continue;
         }
         of_tasks(process, facts, out);
-        for found in waits.iter().filter(|found| found.process == process.context.process) {
+        for found in blocked.waits_of(process.context.process) {
             of_a_loop(process, facts, found, out);
         }
     }
@@ -54,6 +57,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 process: process.context.process,
                 label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
                 state: Vec::new(),
+                role: None,
             };
             let is_known = out.resource(&resource.key).is_some();
             wait(process, task, &resource, &format!("{} in Lock.acquire of it", at(place.as_ref())), out);
@@ -70,7 +74,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 let party = Party::Resource(own.key);
                 let certainty = if holders.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
                 let hold = exact_hold(&resource.key, party, None, vec![evidence]);
-                out.holds.push(Hold { certainty, binding: holders.len() == 1, ..hold });
+                out.holds.push(Hold { certainty, is_sole_holder: holders.len() == 1, ..hold });
             }
             continue;
         }
@@ -98,7 +102,7 @@ fn at(frame: Option<&PythonFrame>) -> String {
 }
 
 /// A thread that waits inside of a callback of its loop: no task of the loop goes on meanwhile.
-fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &Found, out: &mut Observations) {
+fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: &mut Observations) {
     let tid = process.threads[found.thread].image.tid;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(tid).collect();
     let is_in = |frame: &PythonFrame, file: &str, name: &str| frame.file.ends_with(file) && method(frame) == name;
@@ -114,7 +118,8 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &Found, out: &mut 
         key: key(process, kinds::EVENT_LOOP, stack[turn].address),
         process: process.context.process,
         label: format!("the event loop of {name}"),
-        state: vec![(EVENT_LOOP, own.len() as i64)],
+        role: Some(Role::EventLoop { tasks: own.len() }),
+        state: Vec::new(),
     };
     add_resource(out, &resource);
     for task in own.iter().take(MOST_TASKS) {
@@ -133,6 +138,7 @@ fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
         process: process.context.process,
         label: format!("task {}", task.name),
         state: Vec::new(),
+        role: None,
     }
 }
 

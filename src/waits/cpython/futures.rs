@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::composites::method;
+use super::threading_objects::method;
 use crate::image::Addr;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::objects::Objects;

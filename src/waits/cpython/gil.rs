@@ -3,12 +3,14 @@
 //! In: the addresses in [`Gil`], the futex that a thread sleeps on. Out: a wait by address alone (no symbol is
 //! needed, cpython.md section 2), and the hold of `last_holder` while `locked` is 1. A free-threaded process has none.
 
-use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Decoded, add_resource, exact_hold};
-use super::super::{Observations, Party, Resource, ResourceKey, Scope};
 use crate::image::{Addr, Gap};
 use crate::python::{Gil, Python};
+use crate::waits::blocked_on::BlockedOn;
+use crate::waits::holders::{add_resource, exact_hold};
 use crate::waits::kinds;
+use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
 
 /// `pthread_cond_t`.
 const COND_SIZE: u64 = 48;
@@ -22,7 +24,7 @@ const FRAMES: usize = 8;
 const TAKERS: &[&str] = &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure"];
 
 /// Whether a thread waits for a GIL.
-pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
+pub fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
     let python = process.context.python?;
     let futex = below.and_then(|b| b.futex.map(|f| (b, f)));
     for gil in python.gils.iter().filter(|gil| gil.locked >= 0) {
@@ -39,7 +41,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&De
             // The GIL's own mutex is held for an instant; a thread on switch_cond has just dropped the GIL and
             // takes it again at once. Both are on their way and no edge.
             if word == gil.mutex || word.within(gil.switch_cond, SWITCH_SIZE) {
-                return Some(Decoded { transient: true, ..wait(process, python, gil, Vec::new(), Some(below)) });
+                return Some(BlockedOn { transient: true, ..wait(process, python, gil, Vec::new(), Some(below)) });
             }
         } else if below.is_none()
             && let Some(evidence) = taking(process, thread, gil)
@@ -84,7 +86,7 @@ fn holder(python: &Python, gil: &Gil) -> Option<i32> {
 /// A thread in user code that takes the GIL: waiters wake every 5 ms to ask again, and a few in a hundred samples
 /// catch them at it (cpython.md section 2). One of its innermost frames must be a taker and it must have an
 /// address of the GIL at hand.
-fn taking(process: &Process<'_>, thread: &ThreadFacts<'_>, gil: &Gil) -> Option<Vec<String>> {
+fn taking(process: &Process<'_>, thread: &ThreadView<'_>, gil: &Gil) -> Option<Vec<String>> {
     let (native, name) =
         thread.names(FRAMES).find(|(_, name)| TAKERS.iter().any(|taker| name.trim_start_matches('_') == *taker))?;
     let hit = |value: u64| {
@@ -107,9 +109,21 @@ fn taking(process: &Process<'_>, thread: &ThreadFacts<'_>, gil: &Gil) -> Option<
 }
 
 /// The wait. Its 5 ms time-out is no end: `take_gil` asks again for ever.
-fn wait(process: &Process<'_>, python: &Python, gil: &Gil, evidence: Vec<String>, below: Option<&Decoded>) -> Decoded {
+fn wait(
+    process: &Process<'_>,
+    python: &Python,
+    gil: &Gil,
+    evidence: Vec<String>,
+    below: Option<&BlockedOn>,
+) -> BlockedOn {
     let resource = resource(process, python, gil);
-    Decoded { timed: false, transient: false, spinning: false, api: TAKERS, ..Decoded::of(resource, below, evidence) }
+    BlockedOn {
+        timed: false,
+        transient: false,
+        spinning: false,
+        entry_points: TAKERS,
+        ..BlockedOn::of(resource, below, evidence)
+    }
 }
 
 /// The GIL as a resource.
@@ -127,6 +141,7 @@ fn resource(process: &Process<'_>, python: &Python, gil: &Gil) -> Resource {
             ("last_holder", gil.last_holder.0 as i64),
             ("switch_number", gil.switch_number as i64),
         ],
+        role: None,
     }
 }
 

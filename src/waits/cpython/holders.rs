@@ -1,20 +1,23 @@
-//! Who has a Python lock.
+//! Who has a Python lock, or gives what a thread of Python waits for.
 //!
 //! In: waits for Python objects. Out: holds. A recursive lock, an import lock and a joined thread record an owner. A plain
 //! `threading.Lock` records none: its holder is the thread with an entered `with` block of it ([`super::with_blocks`]), and
 //! as long as the lock says that it is locked and one thread only has such a block, no other holder is left but by misuse.
 //! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, add_resource, exact_hold, key, waits_for};
-use super::super::libc::initialisers;
-use super::super::{Certainty, Gone, Hold, Observations, Party, Resource};
 use super::with_blocks::{Held, gives_back};
-use super::{Facts, suspended, wakers};
+use super::{Cpython, Facts, HolderRule, generators, multiprocessing, stop_the_world, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::{AtHand, frames_of};
 use crate::python::objects::Objects;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::left_by_fork;
+use crate::waits::holders::{Blocked, add_resource, exact_hold};
+use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::model::{Certainty, Gone, Hold, Party, Resource};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
 const BYTE_FORM: u64 = 8;
@@ -24,47 +27,48 @@ const LOCKED: u64 = 16;
 const OWNER: u64 = 8;
 
 /// Add who holds the Python object that `found` waits for.
-pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let Some(facts) = &process.python else { return };
-    let resource = &found.decoded.resource;
-    let object = resource.key.address;
-    let state = |name: &str| resource.word(name).map(|word| word as u64);
-    let kind = resource.key.kind;
-    match () {
-        () if kind == kinds::PY_RLOCK => match facts.inspector.objects().field(object, OWNER) {
+pub(super) fn find(
+    family: &Cpython<'_>,
+    blocked: &Blocked<'_>,
+    found: &ThreadWait,
+    rule: HolderRule,
+    out: &mut Observations,
+) {
+    let process = blocked.process(found);
+    let Some(facts) = family.facts(process) else { return };
+    let resource = &found.blocked_on.resource;
+    match rule {
+        HolderRule::OwnerField => match facts.inspector.objects().field(resource.key.address, OWNER) {
             Some(Addr(0)) | None => {}
-            Some(Addr(ident)) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
+            Some(Addr(ident)) => by_ident(blocked, facts, found, ident, format!("its owner field is {ident:#x}"), out),
         },
-        () if kind == kinds::PY_IMPORT_LOCK => {
-            if let Some(ident) = state("owner") {
-                by_ident(look, facts, found, ident, format!("its attribute owner is {ident}"), out);
-            }
+        HolderRule::NotedOwner(None) => {}
+        HolderRule::NotedOwner(Some(ident)) => {
+            by_ident(blocked, facts, found, ident, format!("its attribute owner is {ident}"), out);
         }
-        () if kind == kinds::PY_LOCK => match state("owner") {
-            Some(0) => {}
-            Some(ident) => by_ident(look, facts, found, ident, format!("its owner field is {ident:#x}"), out),
-            None => plain(look, waits, facts, found, out),
-        },
-        () if kind == kinds::PY_THREAD => {
-            let position = state("ident").and_then(|ident| with_ident(process, facts, ident));
-            if let Some(position) = position {
+        HolderRule::FileOwner(0) => {}
+        HolderRule::FileOwner(ident) => {
+            by_ident(blocked, facts, found, ident, format!("its owner field is {ident:#x}"), out);
+        }
+        HolderRule::Lock => plain(family, blocked, facts, found, out),
+        HolderRule::End(ident) => {
+            if let Some(position) = facts.thread_with_ident(process, ident) {
                 let thread = &process.threads[position];
                 let evidence = vec![format!("its ident is that of {}", thread.describe())];
                 let holder = Party::Thread(process.context.process, thread.image.tid);
                 out.holds.push(exact_hold(&resource.key, holder, None, evidence));
             }
         }
-        () if kind == kinds::PY_CONDITION => {
-            let Some(future) = state("future") else {
-                return wakers::find(process, waits, facts, found, out);
-            };
-            let Some(pending) = facts.work().of(Addr(future)) else { return };
+        HolderRule::Wakers { object } => wakers::find(blocked, facts, found, object, out),
+        HolderRule::Future(future) => {
+            let Some(pending) = facts.work().of(future) else { return };
             for (worker, frame) in &pending.workers {
                 out.holds.extend(hold(process, facts, found, *worker, *frame, vec![pending.evidence.clone()]));
             }
         }
-        _ => {}
+        HolderRule::Multiprocessing => multiprocessing::find(family, blocked, found, out),
+        HolderRule::Pause => stop_the_world::attached(process, found, out),
+        HolderRule::PauseEnd => stop_the_world::requester(process, found, out),
     }
 }
 
@@ -72,7 +76,7 @@ pub(super) fn find(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Ob
 fn hold(
     process: &Process<'_>,
     facts: &Facts<'_>,
-    found: &Found,
+    found: &ThreadWait,
     state: usize,
     frame: Addr,
     evidence: Vec<String>,
@@ -80,23 +84,23 @@ fn hold(
     let tid = facts.inspector.python.threads.get(state)?.tid?;
     let thread = &process.threads[process.position(tid)?];
     let holder = Party::Thread(process.context.process, tid);
-    let hold = exact_hold(&found.decoded.resource.key, holder, None, evidence);
+    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, evidence);
     Some(Hold { frame: thread.merged_python(frame), ..hold })
 }
 
-/// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is not
-/// known, but its thread state is.
-pub(super) fn with_ident(process: &Process<'_>, facts: &Facts<'_>, ident: u64) -> Option<usize> {
-    let state = || facts.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
-    process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
-}
-
 /// The thread with an ident, or whoever had it and is gone.
-fn by_ident(look: &Look<'_>, facts: &Facts<'_>, found: &Found, ident: u64, said: String, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let key = &found.decoded.resource.key;
-    let left = initialisers::left_by_fork(look, process);
-    let Some(position) = with_ident(process, facts, ident) else {
+fn by_ident(
+    blocked: &Blocked<'_>,
+    facts: &Facts<'_>,
+    found: &ThreadWait,
+    ident: u64,
+    said: String,
+    out: &mut Observations,
+) {
+    let process = blocked.process(found);
+    let key = &found.blocked_on.resource.key;
+    let left = left_by_fork::left_by_fork(blocked, process);
+    let Some(position) = facts.thread_with_ident(process, ident) else {
         let (holder, gone, why) = match left {
             Some((holder, gone, why)) => (holder, gone, format!("no thread of this process has it: {why}")),
             None => {
@@ -133,16 +137,16 @@ fn by_ident(look: &Look<'_>, facts: &Facts<'_>, found: &Found, ident: u64, said:
 }
 
 /// The holder of a `threading.Lock`, by the first of these rules that names somebody.
-fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let lock = found.decoded.resource.key.address;
+fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait, out: &mut Observations) {
+    let process = blocked.process(found);
+    let lock = found.blocked_on.resource.key.address;
     let Some(true) = is_locked(process, facts, lock) else { return };
     let blocks = |is_direct: bool| -> Vec<&Held> {
         facts.held().iter().filter(|held| held.lock == lock && held.is_direct == is_direct).collect()
     };
     let direct = blocks(true);
     if direct.is_empty() {
-        let elsewhere = in_the_parent(look, process, found, lock).or_else(|| in_a_task(process, facts, found, lock));
+        let elsewhere = in_the_parent(family, blocked, found, lock).or_else(|| in_a_task(process, facts, found, lock));
         if let Some(hold) = elsewhere.or_else(|| in_a_generator(process, facts, found, lock, out)) {
             let is_certain = hold.certainty > Certainty::Candidate;
             out.holds.push(hold);
@@ -151,7 +155,7 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
             }
         }
     }
-    let (places, binding) = if direct.is_empty() { (blocks(false), false) } else { (direct, true) };
+    let (places, is_sole_holder) = if direct.is_empty() { (blocks(false), false) } else { (direct, true) };
     let alone = places.len() == 1;
     let mut holds: Vec<Hold> = places
         .into_iter()
@@ -161,10 +165,10 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
             let how = format!("{} {}", who.unwrap_or_else(|| "a thread".into()), held.how);
             hold(process, facts, found, held.state, held.frame, vec!["the lock is locked".into(), how])
         })
-        .map(|hold| Hold { certainty: Certainty::Inferred, binding: binding && alone, ..hold })
+        .map(|hold| Hold { certainty: Certainty::Inferred, is_sole_holder: is_sole_holder && alone, ..hold })
         .collect();
     if holds.is_empty() {
-        holds = by_bare_acquire(process, waits, facts, found, lock);
+        holds = by_bare_acquire(blocked, facts, found, lock);
     }
     if holds.len() > 1 {
         holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
@@ -173,12 +177,13 @@ fn plain(look: &Look<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out
         let why = "the interpreter is being finalised, which ends or parks daemon threads with what they hold, and no other \
                    thread is inside a `with` block of it";
         let holder = Party::Absent(process.context.process, 0);
-        let hold = exact_hold(&found.decoded.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
+        let hold =
+            exact_hold(&found.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
         holds.push(Hold { gone: Some(Gone::Exited), certainty: Certainty::Inferred, ..hold });
     }
     if holds.is_empty() {
         out.gaps.push(Gap::new(
-            format!("holder of {}", found.decoded.resource.label),
+            format!("holder of {}", found.blocked_on.resource.label),
             "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
              in a function that calls acquire: the function that took it has returned",
         ));
@@ -197,9 +202,11 @@ fn is_locked(process: &Process<'_>, facts: &Facts<'_>, lock: Addr) -> Option<boo
 }
 
 /// The process that this one was forked from had the lock: there its holder is found, here it never comes.
-fn in_the_parent(look: &Look<'_>, process: &Process<'_>, found: &Found, lock: Addr) -> Option<Hold> {
-    let parent = look.processes.iter().find(|other| Some(other.context.image.pid) == process.context.image.parent)?;
-    let facts = parent.python.as_ref()?;
+fn in_the_parent(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr) -> Option<Hold> {
+    let process = blocked.process(found);
+    let parent =
+        blocked.processes().iter().find(|other| Some(other.context.image.pid) == process.context.image.parent)?;
+    let facts = family.facts(parent)?;
     let held = facts.held().iter().find(|held| held.lock == lock && held.is_direct)?;
     let tid = facts.inspector.python.threads.get(held.state)?.tid?;
     let thread = &parent.threads[parent.position(tid)?];
@@ -211,15 +218,16 @@ fn in_the_parent(look: &Look<'_>, process: &Process<'_>, found: &Found, lock: Ad
         held.how
     );
     let holder = Party::Absent(process.context.process, tid);
-    let hold = exact_hold(&found.decoded.resource.key, holder, None, vec!["the lock is locked".into(), why]);
+    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why]);
     Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
 }
 
 /// A task of an event loop has stopped inside the lock's `with` block: only the loop's thread can let it go on.
-fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &Found, lock: Addr) -> Option<Hold> {
+fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, lock: Addr) -> Option<Hold> {
     let inspector = &facts.inspector;
-    let has =
-        |coroutine: &Addr| suspended::look(inspector, *coroutine, "coroutine").filter(|one| one.locks.contains(&lock));
+    let has = |coroutine: &Addr| {
+        generators::generator_with_locks(inspector, *coroutine, "coroutine").filter(|one| one.locks.contains(&lock))
+    };
     let mut holders = facts.tasks().iter().filter_map(|task| Some((task, task.coroutines.iter().find_map(has)?)));
     let (task, coroutine) = holders.next()?;
     let tid = task.tid?;
@@ -234,14 +242,14 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &Found, lock: Addr
     let frame =
         frames_of(&inspector.python.threads[state]).find(|frame| frame.file.ends_with("/asyncio/base_events.py"));
     let hold = hold(process, facts, found, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
-    Some(Hold { certainty: Certainty::Inferred, binding: holders.next().is_none(), ..hold })
+    Some(Hold { certainty: Certainty::Inferred, is_sole_holder: holders.next().is_none(), ..hold })
 }
 
 /// A generator has stopped inside the lock's `with` block.
 fn in_a_generator(
     process: &Process<'_>,
     facts: &Facts<'_>,
-    found: &Found,
+    found: &ThreadWait,
     lock: Addr,
     out: &mut Observations,
 ) -> Option<Hold> {
@@ -252,16 +260,17 @@ fn in_a_generator(
         process: process.context.process,
         label: one.label.clone(),
         state: Vec::new(),
+        role: None,
     };
     add_resource(out, &resource);
     let evidence = vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block", one.label)];
-    let hold = exact_hold(&found.decoded.resource.key, Party::Resource(resource.key), None, evidence);
+    let hold = exact_hold(&found.blocked_on.resource.key, Party::Resource(resource.key), None, evidence);
     // Who waits for a Condition of the lock has given it back, also in the name of a generator.
     let threads = &facts.inspector.python.threads;
     let may_be_back = threads.iter().any(|thread| gives_back(&facts.inspector, thread, usize::MAX, lock));
     let alone = holders.next().is_none() && !may_be_back;
     let certainty = if alone { Certainty::Inferred } else { Certainty::Candidate };
-    Some(Hold { certainty, binding: alone, ..hold })
+    Some(Hold { certainty, is_sole_holder: alone, ..hold })
 }
 
 /// The method `acquire`, as it stands on the value stack for a call.
@@ -272,9 +281,10 @@ fn is_acquire(objects: &Objects<'_>, slot: Addr) -> bool {
 
 /// Threads with a frame that has the lock at hand and whose code calls `acquire`: candidates. One alone whose frame is in a
 /// protected range and calls `release` as well is inside of `try ... finally`.
-fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, lock: Addr) -> Vec<Hold> {
+fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait, lock: Addr) -> Vec<Hold> {
+    let process = blocked.process(found);
     let inspector = &facts.inspector;
-    let key = &found.decoded.resource.key;
+    let key = &found.blocked_on.resource.key;
     let mut holds = Vec::new();
     let mut guarded = Vec::new();
     let mut known = None;
@@ -289,7 +299,7 @@ fn by_bare_acquire(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, fo
             continue;
         }
         // In a waiter's own frame the acquire may be the very call that it waits in.
-        let waits_here = depth == 0 && waits_for(waits, key, found.process, position);
+        let waits_here = depth == 0 && blocked.waits_for(key, found.process, position);
         if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
             continue;
         }

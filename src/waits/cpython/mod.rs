@@ -4,45 +4,65 @@
 //! interpreter locks and Python objects. A wait is first traced to an object (`behind`), then to what that is for
 //! (`composites`); holders are looked for once all waits are known (`holders`).
 
-mod behind;
-mod composites;
 mod event_loops;
 mod futures;
+mod generators;
 pub mod gil;
 mod holders;
-mod shared;
-mod suspended;
+mod lock_object;
+mod multiprocessing;
+mod stop_the_world;
 mod tasks;
+mod threading_objects;
 mod wakers;
 mod with_blocks;
-mod world;
 
 use std::cell::OnceCell;
 
-use super::facts::{Process, ThreadFacts};
-use super::family::{Decoded, Family, Found, Look, key, waited};
-use super::{Handled, Needs, Observations, Party, Resource};
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
-use crate::waits::{Kind, kinds};
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::circumstances::Handled;
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::Blocked;
+use crate::waits::identity::key;
+use crate::waits::kinds;
+use crate::waits::model::{Needs, Party, Resource};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
 use futures::Work;
-use suspended::Suspended;
+use generators::Suspended;
 use tasks::Task;
 use with_blocks::Held;
 
-/// Kinds of this family's resources that threads wait for.
-const KINDS: &[&Kind] =
-    &[kinds::PY_LOCK, kinds::PY_RLOCK, kinds::PY_CONDITION, kinds::PY_THREAD, kinds::PY_IMPORT_LOCK, kinds::PY_MUTEX];
-
-/// In the state of a future whose work stands in the queue of a pool.
-pub(crate) const QUEUED: &str = "queued";
-
-/// In the state of a lock that is an extension's own.
-pub(crate) const EXTENSION: &str = "extension";
-
-/// In the state of a resource that is an event loop: how many tasks it has.
-pub(crate) const EVENT_LOOP: &str = "tasks";
+/// How the holder of what this family decoded is found.
+#[derive(Debug, Clone, Copy)]
+enum HolderRule {
+    /// By the ident in the owner field of the recursive lock.
+    OwnerField,
+    /// The thread with the ident that an import lock has noted, if it has.
+    NotedOwner(Option<u64>),
+    /// The thread with the ident that a file object has noted; 0 for nobody.
+    FileOwner(u64),
+    /// A `threading.Lock`: by entered `with` blocks, or who has it at hand.
+    Lock,
+    /// The thread with this ident, until it ends.
+    End(u64),
+    /// Whoever could wake what waits for the condition, or for the object that has it.
+    Wakers {
+        /// The event, queue, barrier, ...
+        object: Option<Addr>,
+    },
+    /// Whoever runs what will set the future.
+    Future(Addr),
+    /// The process that counts the lock as taken.
+    Multiprocessing,
+    /// All threads that have not paused.
+    Pause,
+    /// The thread that asked for the pause.
+    PauseEnd,
+}
 
 /// What the family keeps of one process.
 #[derive(Debug)]
@@ -57,7 +77,7 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// `None` for a build whose structures are not known.
-    pub(super) fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
+    fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
         Some(Facts {
             inspector: Inspector::new(memory, python)?,
             held: OnceCell::new(),
@@ -68,6 +88,13 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is
+    /// not known, but its thread state is.
+    fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
+        let state = || self.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
+        process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
+    }
+
     /// Locks that entered `with` blocks have.
     fn held(&self) -> &[Held] {
         self.held.get_or_init(|| with_blocks::all(&self.inspector))
@@ -75,12 +102,12 @@ impl<'a> Facts<'a> {
 
     /// Generators within reach that have locks.
     fn suspended(&self) -> &[Suspended] {
-        self.suspended.get_or_init(|| suspended::all(&self.inspector))
+        self.suspended.get_or_init(|| generators::all(&self.inspector))
     }
 
     /// Locks of `multiprocessing` at hand.
     fn shared(&self) -> &[Addr] {
-        self.shared.get_or_init(|| shared::all(self))
+        self.shared.get_or_init(|| multiprocessing::all(self))
     }
 
     /// What thread pools run and are to run.
@@ -106,60 +133,65 @@ pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     }
 }
 
-/// The family.
+/// The family, with the Python of each process whose build is known.
 #[derive(Debug)]
-pub struct Cpython;
+struct Cpython<'s>(Vec<Option<Facts<'s>>>);
 
-impl Family for Cpython {
-    fn name(&self) -> &'static str {
-        "cpython"
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::GIL,
+        kinds::PY_LOCK,
+        kinds::PY_RLOCK,
+        kinds::PY_MUTEX,
+        kinds::PY_IMPORT_LOCK,
+        kinds::PY_CONDITION,
+        kinds::PY_THREAD,
+        kinds::PY_STOP_THE_WORLD,
+        kinds::PY_GENERATOR,
+        kinds::MP_LOCK,
+        kinds::ASYNCIO_TASK,
+        kinds::ASYNCIO_LOCK,
+        kinds::EVENT_LOOP,
+    ],
+    open,
+};
+
+/// Open the family.
+fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    let facts = |process: &'s Process<'s>| Facts::new(process.memory(), process.context.python?);
+    Box::new(Cpython(processes.iter().map(facts).collect()))
+}
+
+impl<'s> Cpython<'s> {
+    /// What is kept of a process; `None` where it has no Python, or one of an unknown build.
+    fn facts(&self, process: &Process<'_>) -> Option<&Facts<'s>> {
+        self.0.get(process.context.process)?.as_ref()
     }
+}
 
-    fn kinds(&self) -> &'static [&'static Kind] {
-        &[
-            kinds::GIL,
-            kinds::PY_LOCK,
-            kinds::PY_RLOCK,
-            kinds::PY_MUTEX,
-            kinds::PY_IMPORT_LOCK,
-            kinds::PY_CONDITION,
-            kinds::PY_THREAD,
-            kinds::PY_STOP_THE_WORLD,
-            kinds::PY_GENERATOR,
-            kinds::MP_LOCK,
-            kinds::ASYNCIO_TASK,
-            kinds::ASYNCIO_LOCK,
-            kinds::EVENT_LOOP,
-        ]
-    }
-
-    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
+impl Family for Cpython<'_> {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
         gil::decode(process, thread, below)
-            .or_else(|| world::decode(process, thread, below))
-            .or_else(|| object(process, thread, below?))
+            .or_else(|| stop_the_world::decode(process, thread, below))
+            .or_else(|| object(process, self.facts(process)?, thread, below?))
     }
 
-    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-        for process in &look.processes {
-            exceptions(process, out);
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for process in blocked.processes() {
+            exceptions(process, self.facts(process), out);
             gil::holds(process, out);
         }
-        for found in waited(waits, KINDS) {
-            holders::find(look, waits, found, out);
+        for (found, rule) in blocked.by_rule::<HolderRule>() {
+            holders::find(self, blocked, found, *rule, out);
         }
-        for found in waited(waits, &[kinds::MP_LOCK]) {
-            shared::find(look, found, out);
-        }
-        event_loops::find(look, waits, out);
-        for found in waited(waits, &[kinds::PY_STOP_THE_WORLD]) {
-            world::holders(&look.processes[found.process], found, out);
-        }
+        event_loops::find(self, blocked, out);
     }
 }
 
 /// The exceptions that threads handle.
-fn exceptions(process: &Process<'_>, out: &mut Observations) {
-    let Some(facts) = &process.python else { return };
+fn exceptions(process: &Process<'_>, facts: Option<&Facts<'_>>, out: &mut Observations) {
+    let Some(facts) = facts else { return };
     for (_, state) in facts.inspector.living() {
         if let (Some((class, text)), Some(tid)) = (facts.inspector.handled(state), state.tid) {
             let thread = Party::Thread(process.context.process, tid);
@@ -169,31 +201,31 @@ fn exceptions(process: &Process<'_>, out: &mut Observations) {
 }
 
 /// A wait for an object of Python.
-fn object(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
-    let facts = process.python.as_ref()?;
+fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -> Option<BlockedOn> {
     below.futex?;
-    let behind = behind::find(process, &facts.inspector, thread, below);
-    let purpose = composites::purpose(facts, thread, behind.as_ref())?;
+    let behind = lock_object::find(process, &facts.inspector, thread, below);
+    let purpose = threading_objects::purpose(facts, thread, behind.as_ref())?;
     let mut resource = Resource {
         key: key(process, purpose.kind, purpose.address),
         process: process.context.process,
         label: purpose.label,
         state: purpose.state,
+        role: purpose.role,
     };
     if purpose.kind == kinds::MP_LOCK {
         // The same lock has an object in each process, and one place in shared memory.
         resource.key.scope = below.resource.key.scope.clone();
         resource.key.address = below.resource.key.address;
-        resource.state.push(("object", purpose.address.0 as i64));
     }
     let on_its_way = behind.as_ref().is_some_and(|behind| behind.is_on_its_way);
     let mut evidence = behind.map(|behind| behind.evidence).unwrap_or_default();
     evidence.extend(purpose.evidence);
     let frame = purpose.frame.and_then(|frame| thread.merged_python(frame));
-    Some(Decoded {
+    Some(BlockedOn {
         needs: if purpose.needs_any { Needs::Any } else { Needs::All },
         transient: below.transient || on_its_way,
         at: frame,
+        ownership: purpose.rule.map_or(Ownership::Unknown, Ownership::private),
         ..below.refined(resource, &[], evidence)
     })
 }

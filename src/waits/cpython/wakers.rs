@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use super::super::facts::Process;
-use super::super::family::{Found, exact_hold, waits_for};
-use super::super::{Certainty, Hold, Observations, Party};
 use super::Facts;
 use crate::image::Addr;
 use crate::python::inspect::{AtHand, frames_of};
 use crate::python::library::is_library;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Certainty, Hold, Party};
+use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
 const WAKING: &[&str] = &[
@@ -30,10 +31,16 @@ const WAKING: &[&str] = &[
 ];
 
 /// Add the candidates for `found`, a wait for the object at `object` or the condition of it.
-pub(super) fn find(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, found: &Found, out: &mut Observations) {
+pub(super) fn find(
+    blocked: &Blocked<'_>,
+    facts: &Facts<'_>,
+    found: &ThreadWait,
+    object: Option<Addr>,
+    out: &mut Observations,
+) {
+    let process = blocked.process(found);
     let inspector = &facts.inspector;
-    let key = &found.decoded.resource.key;
-    let object = found.decoded.resource.word("object").map(|object| Addr(object as u64));
+    let key = &found.blocked_on.resource.key;
     let objects = object.into_iter().chain([key.address]);
     let places: BTreeSet<AtHand> = objects.flat_map(|object| inspector.at_hand(object)).copied().collect();
     let mut known = None;
@@ -45,7 +52,7 @@ pub(super) fn find(process: &Process<'_>, waits: &[Found], facts: &Facts<'_>, fo
         let frame = frames_of(thread).nth(depth).filter(|frame| !is_library(&frame.file));
         let Some((frame, open)) = frame.and_then(|frame| Some((frame, inspector.frame(frame)?))) else { continue };
         let Some(method) = WAKING.iter().find(|name| open.uses(name)) else { continue };
-        if waits_for(waits, key, found.process, position) {
+        if blocked.waits_for(key, found.process, position) {
             continue;
         }
         known = Some(state);

@@ -4,7 +4,7 @@
 //! the locks behind `contextlib` (a generator that was entered, the callbacks of an ExitStack). A block of any other object
 //! says only that one of its attributes may be the lock. A condition that is waited for has given its lock back.
 
-use super::composites::method;
+use super::threading_objects::method;
 use crate::image::Addr;
 use crate::python::PythonThread;
 use crate::python::inspect::{Entered, Inspector, frames_of};

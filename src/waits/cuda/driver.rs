@@ -7,48 +7,8 @@ use serde_json::Value;
 use crate::image::gpu::is_version;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::unwind::Module;
-use crate::waits::family::Context;
-
-/// A library of CUDA in a process.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CudaLibrary {
-    /// Position of its process.
-    pub process: usize,
-    /// Its file's name, as frames give it.
-    pub name: String,
-    /// Its path.
-    pub path: String,
-    /// Its version, as far as its file's name tells: `580.159.04`, `13`.
-    pub version: Option<String>,
-    /// What the driver's library says of the kernel drivers that it works with.
-    pub fits: Option<Fits>,
-}
-
-/// The note about forward compatibility in the driver's library.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fits {
-    /// The version of CUDA that it brings: `13.0`.
-    pub cuda: String,
-    /// Branches of older kernel drivers on which it may run, on hardware that allows it.
-    pub branches: Vec<u64>,
-}
-
-impl CudaLibrary {
-    /// Whether this is the driver's, not the runtime's.
-    pub fn is_driver(&self) -> bool {
-        self.name.starts_with("libcuda.so")
-    }
-
-    /// The branch of its version: 580 of 580.159.04.
-    pub fn branch(&self) -> Option<u64> {
-        branch(self.version.as_deref()?)
-    }
-}
-
-/// The branch of a driver's version: 580 of 580.159.04.
-pub fn branch(version: &str) -> Option<u64> {
-    version.split('.').next()?.parse().ok()
-}
+use crate::waits::circumstances::{CudaLibrary, Fits};
+use crate::waits::thread::Context;
 
 /// Driver and runtime, by the names of their files, whether or not they are on a stack.
 pub(super) fn mapped(context: &Context<'_>) -> Vec<CudaLibrary> {
@@ -188,6 +148,6 @@ mod tests {
         let fits = parse(&[text.as_slice(), b"\0\0"].concat()).expect("JSON");
         assert_eq!((fits.cuda.as_str(), fits.branches.len()), ("13.0", 6));
         assert_eq!(parse(b"{"), None);
-        assert_eq!(branch("580.159.04"), Some(580));
+        assert_eq!(crate::waits::circumstances::branch("580.159.04"), Some(580));
     }
 }

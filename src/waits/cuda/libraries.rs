@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::threads::Thread;
 use crate::unwind::NativeFrame;
-use crate::waits::family::Context;
+use crate::waits::thread::Context;
 
 /// Entry points of the driver and of the runtime. One is enough: other libraries call these, and export none.
 const ENTRY_POINTS: [&str; 8] = [

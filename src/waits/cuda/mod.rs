@@ -7,107 +7,112 @@
 
 pub(crate) mod calls;
 pub mod driver;
+mod driver_locks;
 mod libraries;
 mod stacks;
 
 use std::cell::OnceCell;
 
-use super::facts::{Process, ThreadFacts};
-use super::family::{Decoded, Family, Found, Look, exact_hold, waited};
-use super::owner::Ownership;
-use super::{Certainty, Needs, Observations, Party, Resource, ResourceKey, Scope};
 use crate::arch::system_calls::SCHED_YIELD;
 use crate::code::Code;
 use crate::image::gpu::has_device_file;
 use crate::image::{Addr, TaskState};
-use crate::waits::{Kind, kinds};
-use calls::{Mode, On};
-use driver::CudaLibrary;
+use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
+use crate::waits::circumstances::CudaLibrary;
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+use calls::On;
 use libraries::Libraries;
 use stacks::{Entry, Stack};
-
-/// Kinds of this family's resources.
-pub(crate) const KINDS: [&Kind; 3] = [kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE];
-
-/// In the state of what a library's own threads wait for when they have nothing to do.
-pub(crate) const IDLE: &str = "idle";
 
 /// The name that the driver gives its event thread when it is initialised (driver 580).
 pub(crate) const EVENT_THREAD: &str = "cuda-EvtHandlr";
 
+/// Who ends a wait for the GPU: whoever runs a host function, which it waits for.
+#[derive(Debug)]
+struct HostFunctions;
+
 /// What the family keeps of one process.
 #[derive(Debug, Default)]
-pub struct Facts {
+struct Kept {
     libraries: OnceCell<Libraries>,
     stacks: OnceCell<Vec<Stack>>,
 }
 
-impl Facts {
-    /// Libraries of CUDA.
-    fn libraries(&self, process: &Process<'_>) -> &Libraries {
-        self.libraries.get_or_init(|| Libraries::find(&process.context))
+/// The family.
+#[derive(Debug)]
+struct Cuda(Vec<Kept>);
+
+/// Its row in the list of families.
+pub const FAMILY: Registered =
+    Registered { kinds: &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_DRIVER_WORK], open };
+
+/// Open the family.
+fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(Cuda(processes.iter().map(|_| Kept::default()).collect()))
+}
+
+impl Cuda {
+    /// Libraries of CUDA that are on stacks; `None` of a process that is none of the sample's.
+    fn libraries(&self, process: &Process<'_>) -> Option<&Libraries> {
+        let kept = self.0.get(process.context.process)?;
+        Some(kept.libraries.get_or_init(|| Libraries::find(&process.context)))
     }
 
     /// What each thread does for CUDA, in the order of the threads; empty without CUDA.
     fn stacks(&self, process: &Process<'_>) -> &[Stack] {
-        self.stacks.get_or_init(|| {
-            let libraries = self.libraries(process);
+        let (Some(kept), Some(libraries)) = (self.0.get(process.context.process), self.libraries(process)) else {
+            return &[];
+        };
+        kept.stacks.get_or_init(|| {
             let read = |thread| stacks::read(process, libraries, thread);
             if libraries.is_empty() { Vec::new() } else { process.threads.iter().map(read).collect() }
         })
     }
 }
 
-/// The family.
-#[derive(Debug)]
-pub struct Cuda;
-
 impl Family for Cuda {
-    fn name(&self) -> &'static str {
-        "cuda"
-    }
-
-    fn kinds(&self) -> &'static [&'static Kind] {
-        &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_DRIVER_WORK]
-    }
-
-    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
-        let stack = process.cuda.stacks(process).get(thread.position)?;
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+        let stacks = self.stacks(process);
+        let stack = stacks.get(thread.position)?;
         let idle = stack.is_drivers_own && stack.host_function.is_none();
         match (&stack.entry, below) {
             (_, Some(below)) if idle => own_work(process, thread, below),
             (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(entry, below)),
-            (Some(entry), _) => for_gpu(process, thread, entry, below),
+            (Some(entry), _) => for_gpu(process, stacks, thread, entry, below),
             _ => None,
         }
     }
 
-    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-        for (position, process) in look.processes.iter().enumerate() {
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for (position, process) in blocked.processes().iter().enumerate() {
             let mapped = driver::mapped(&process.context);
-            let others = process.cuda.libraries(process).names(&process.context);
+            let others = self.libraries(process).into_iter().flat_map(|libraries| libraries.names(&process.context));
             let others = others.filter(|name| mapped.iter().all(|known| known.name != *name));
             let others =
                 others.map(|name| CudaLibrary { process: position, name: name.to_owned(), ..CudaLibrary::default() });
             out.cuda.extend(others);
             out.cuda.extend(mapped);
         }
-        for found in waited(waits, &KINDS) {
-            host_functions(&look.processes[found.process], found, out);
+        for (found, HostFunctions) in blocked.by_rule() {
+            let process = blocked.process(found);
+            host_functions(process, self.stacks(process), found, out);
         }
-        for found in waited(waits, &[kinds::PTHREAD_RWLOCK]) {
-            readers(&look.processes[found.process], found, out);
-        }
+        driver_locks::refine(blocked, |process| self.stacks(process), out);
     }
 }
 
 /// Whether the families below found a lock with owners.
-fn is_lock(below: &Decoded) -> bool {
+fn is_lock(below: &BlockedOn) -> bool {
     [kinds::PTHREAD_RWLOCK, kinds::PTHREAD_MUTEX, kinds::GIL].contains(&below.resource.key.kind)
 }
 
 /// A thread that the driver made waits for the driver's own work: whatever it polls says nothing about the program.
-fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
+fn own_work(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -> Option<BlockedOn> {
     if is_lock(below) {
         return None;
     }
@@ -116,14 +121,15 @@ fn own_work(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) ->
         key: ResourceKey { kind: kinds::CUDA_DRIVER_WORK, scope, address: Addr(0) },
         process: process.context.process,
         label: "work for the CUDA driver".into(),
-        state: vec![(IDLE, 1)],
+        state: Vec::new(),
+        role: Some(Role::IdleWork),
     };
     let evidence = vec!["the CUDA driver made this thread, and it waits in the driver's own code".to_owned()];
-    Some(Decoded { needs: Needs::Any, ..below.refined(resource, &["poll", "epoll", "pthread_", "sem_"], evidence) })
+    Some(BlockedOn { needs: Needs::Any, ..below.refined(resource, &["poll", "epoll", "pthread_", "sem_"], evidence) })
 }
 
 /// A lock of the driver's own has no name: the call that takes it says most.
-fn named_lock(entry: &Entry, below: &Decoded) -> Decoded {
+fn named_lock(entry: &Entry, below: &BlockedOn) -> BlockedOn {
     let mut better = below.clone();
     let named = better.resource.label.contains('`') || better.resource.key.kind == kinds::GIL;
     if let Some((noun, rest)) = below.resource.label.split_once(' ').filter(|_| !named) {
@@ -133,13 +139,20 @@ fn named_lock(entry: &Entry, below: &Decoded) -> Decoded {
 }
 
 /// A wait for the GPU: asleep in the driver on something without an owner, or spinning there.
-fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below: Option<&Decoded>) -> Option<Decoded> {
+fn for_gpu(
+    process: &Process<'_>,
+    stacks: &[Stack],
+    thread: &ThreadView<'_>,
+    entry: &Entry,
+    below: Option<&BlockedOn>,
+) -> Option<BlockedOn> {
     let call = calls::call(&entry.name);
     // Where the driver has no device, a thread inside it works.
-    if !call.is_some_and(|call| call.only_waits) && !has_device(process) {
+    if !call.is_some_and(|call| call.only_waits) && !has_device(process, stacks) {
         return None;
     }
-    let asleep = below.filter(|below| below.call.is_none_or(|call| call.row(process) != Some(&SCHED_YIELD)));
+    let asleep =
+        below.filter(|below| below.call.is_none_or(|call| call.row(process.context.image) != Some(&SCHED_YIELD)));
     let spins = asleep.is_none();
     let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
     if spins && below.is_none() && !runs {
@@ -181,19 +194,20 @@ fn for_gpu(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry, below
         }
         _ => Certainty::Inferred,
     };
-    Some(Decoded {
+    Some(BlockedOn {
         certainty,
         spinning: spins,
         transient: false,
         // Where the driver sleeps with a time-out it looks again and again.
         timed: false,
         at: thread.merged(entry.native),
-        ..Decoded::of(resource, below, evidence)
+        ownership: Ownership::private(HostFunctions),
+        ..BlockedOn::of(resource, below, evidence)
     })
 }
 
 /// The collective of NCCL that made the call, with its communicator.
-fn collective(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry) -> Option<String> {
+fn collective(process: &Process<'_>, thread: &ThreadView<'_>, entry: &Entry) -> Option<String> {
     /// Where the communicator stands among the arguments (nccl.h 2.28).
     const COLLECTIVES: [(&str, usize); 7] = [
         ("ncclAllReduce", 5),
@@ -214,17 +228,17 @@ fn collective(process: &Process<'_>, thread: &ThreadFacts<'_>, entry: &Entry) ->
 }
 
 /// Whether the driver was initialised with a device: its file is mapped, or a thread of the driver's lives.
-fn has_device(process: &Process<'_>) -> bool {
+fn has_device(process: &Process<'_>, stacks: &[Stack]) -> bool {
     let image = process.context.image;
     has_device_file(&image.mappings)
         || image.threads.iter().any(|thread| thread.name == EVENT_THREAD)
-        || process.cuda.stacks(process).iter().any(|stack| stack.is_drivers_own)
+        || stacks.iter().any(|stack| stack.is_drivers_own)
 }
 
 /// The stream, event or device that a call waits for.
 fn resource(
     process: &Process<'_>,
-    thread: &ThreadFacts<'_>,
+    thread: &ThreadView<'_>,
     entry: &Entry,
     on: On,
     evidence: &mut Vec<String>,
@@ -255,15 +269,14 @@ fn resource(
         }
     };
     let address = handle.filter(|handle| handle.0 > 2).unwrap_or_default();
-    Resource { key: ResourceKey { kind, scope, address }, process: position, label, state: Vec::new() }
+    Resource { key: ResourceKey { kind, scope, address }, process: position, label, state: Vec::new(), role: None }
 }
 
 /// Threads that run a host function: the GPU goes on when it returns.
-fn host_functions(process: &Process<'_>, found: &Found, out: &mut Observations) {
-    let stacks = process.cuda.stacks(process);
+fn host_functions(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, out: &mut Observations) {
     let runs = |(position, stack): (usize, &Stack)| Some((position, stack.host_function?));
     let running: Vec<_> = stacks.iter().enumerate().filter_map(runs).collect();
-    let resource = &found.decoded.resource;
+    let resource = &found.blocked_on.resource;
     let busy = process.context.gpu.is_some_and(|gpu| gpu.runs_kernels_of(process.context.image));
     for (position, host_function) in &running {
         let thread = &process.threads[*position];
@@ -285,44 +298,13 @@ fn host_functions(process: &Process<'_>, found: &Found, out: &mut Observations) 
             });
         }
         let hold = exact_hold(&resource.key, Party::Thread(process.context.process, thread.image.tid), None, evidence);
-        out.holds.push(super::Hold { certainty, frame: called(thread, host_function.driver), ..hold });
+        out.holds.push(Hold { certainty, frame: called(thread, host_function.driver), ..hold });
     }
 }
 
 /// The function of the program that the driver's frame called: of Python where there is one.
-fn called(thread: &ThreadFacts<'_>, driver: usize) -> Option<usize> {
+fn called(thread: &ThreadView<'_>, driver: usize) -> Option<usize> {
     let driver = thread.merged(driver)?;
     let inner = &thread.thread?.frames[..driver];
     inner.iter().rposition(|frame| frame.python.is_some()).or_else(|| driver.checked_sub(1))
-}
-
-/// A lock of the driver that readers have: those in calls that take it for reading.
-fn readers(process: &Process<'_>, found: &Found, out: &mut Observations) {
-    let stacks = process.cuda.stacks(process);
-    let is_drivers = stacks.get(found.thread).is_some_and(|stack| stack.entry.is_some());
-    if !is_drivers || !matches!(found.decoded.ownership, Ownership::Readers(..)) {
-        return;
-    }
-    let key = &found.decoded.resource.key;
-    for (position, stack) in stacks.iter().enumerate().filter(|(position, _)| *position != found.thread) {
-        let thread = &process.threads[position];
-        let Some(entry) = stack.entry.as_ref().filter(|entry| calls::mode(&entry.name) == Some(Mode::Read)) else {
-            continue;
-        };
-        let holder = Party::Thread(process.context.process, thread.image.tid);
-        if out.holds.iter().any(|hold| hold.resource == *key && hold.holder == holder) {
-            continue;
-        }
-        let evidence = vec![format!(
-            "{} is in {}, which takes the lock of its context for reading ({}): a candidate",
-            thread.describe(),
-            entry.name,
-            calls::MEASURED_ON
-        )];
-        // libc records no readers, and says so; here is more.
-        let known = format!("readers of {}", found.decoded.resource.label);
-        out.gaps.retain(|gap| gap.what != known);
-        let hold = exact_hold(key, holder, Some("read"), evidence);
-        out.holds.push(super::Hold { certainty: Certainty::Candidate, frame: thread.merged(entry.native), ..hold });
-    }
 }

@@ -6,7 +6,8 @@
 use super::calls::is_api;
 use super::libraries::Libraries;
 use crate::symbols::plain_name;
-use crate::waits::facts::{Process, ThreadFacts, is_c_library};
+use crate::waits::c_library::is_c_library;
+use crate::waits::thread::{Process, ThreadView};
 
 /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
 const STARTS_THREADS: usize = 3;
@@ -39,7 +40,7 @@ pub(super) struct Stack {
 }
 
 /// Read the stack of `thread`.
-pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &ThreadFacts<'_>) -> Stack {
+pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &ThreadView<'_>) -> Stack {
     let Some(merged) = thread.thread else { return Stack::default() };
     let marks = libraries.marks(&process.context, merged);
     if !marks.contains(&true) {
@@ -68,7 +69,7 @@ pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &Thread
 }
 
 /// The outermost named function of the frames `inner..=last`, or of a runtime that was linked into the caller.
-fn entry(thread: &ThreadFacts<'_>, inner: usize, last: usize) -> Option<Entry> {
+fn entry(thread: &ThreadView<'_>, inner: usize, last: usize) -> Option<Entry> {
     let named: Vec<(usize, &str)> = thread.names(last + 2).filter(|(native, _)| *native >= inner).collect();
     let linked_in = named.iter().rfind(|(native, name)| *native == last + 1 && is_api(name));
     let found = linked_in.or_else(|| named.iter().rfind(|(native, _)| *native <= last))?;

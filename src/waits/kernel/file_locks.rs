@@ -3,20 +3,22 @@
 //! In: a call on a descriptor, and the lines of /proc/locks. Out: the resource, and its holders: processes, since the
 //! kernel keeps these locks for processes or open files and never for threads. It asks the kernel nothing.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold};
-use super::super::{Observations, Party, Resource, ResourceKey, Scope};
-use super::Call;
-use super::ends::descriptor;
+use super::peers::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
 use crate::image::{Addr, Gap};
+use crate::waits::blocked_call::Call;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
+use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// Whether `call` asks for a lock of flock, not of fcntl.
 fn is_flock(process: &Process<'_>, call: &Call) -> bool {
     let locks_all = |row: &SystemCall| matches!(row.waits, Waits::Descriptor { role: Role::WholeFileLock, .. });
-    call.row(process).is_some_and(locks_all)
+    call.row(process.context.image).is_some_and(locks_all)
 }
 
 /// The lock that `call` waits for.
@@ -28,17 +30,17 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target);
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
-    Some((Resource { key, process: process.context.process, label, state: Vec::new() }, evidence))
+    Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }
 
 /// Processes that hold the file lock which the waiter asked for.
-pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Observations) {
-    let process = &look.processes[found.process];
+pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, out: &mut Observations) {
+    let process = blocked.process(found);
     let kernel = &process.context.all.kernel;
-    let key = &found.decoded.resource.key;
+    let key = &found.blocked_on.resource.key;
     let Some(descriptor) = descriptor(process, number) else { return };
     let Some(inode) = descriptor.inode else { return };
-    let is_flock = found.decoded.call.is_some_and(|call| is_flock(process, &call));
+    let is_flock = found.blocked_on.call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
     // The request itself stands there too, and tells its bytes.
     let own = process.context.image.pid;
@@ -58,7 +60,7 @@ pub(super) fn holders(look: &Look<'_>, found: &Found, number: i32, out: &mut Obs
             descriptor.target,
             lock.pid
         );
-        let taker = look.processes.iter().position(|other| other.context.image.pid == lock.pid);
+        let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
         match taker {
             Some(position) => out.holds.push(exact_hold(key, Party::Process(position), None, vec![text])),
             None => {

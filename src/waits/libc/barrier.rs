@@ -4,13 +4,15 @@
 //! thread is left that could; else the threads that could as those who hold it up. The barrier records
 //! nobody: which of them are meant is an inference.
 
+use crate::waits::kinds;
 use std::collections::BTreeSet;
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold, waits_for};
-use super::super::{Certainty, Hold, Hopeless, Needs, Observations, Party, Scope};
 use crate::image::{MemoryExt, TaskState};
-use crate::waits::kinds;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Scope, Unsatisfiable};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// `struct pthread_barrier` { in, current_round, count, .. } (nptl/internaltypes.h).
 const ROUND: u64 = 4;
@@ -18,17 +20,17 @@ const COUNT: u64 = 8;
 /// More parties than any process has threads mean that it is no barrier.
 const MOST_PARTIES: u32 = 1 << 20;
 
-/// Add who has yet to come to the barrier that `found` waits at.
-pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let key = &found.decoded.resource.key;
+/// Add who has yet to come to the barrier that `found` waits at, one of glibc's or another.
+pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, is_glibc: bool, out: &mut Observations) {
+    let process = blocked.process(found);
+    let key = &found.blocked_on.resource.key;
     // Of one in shared memory, who else may come is not known.
     let (Scope::Process(_), false) = (&key.scope, key.address.is_null()) else { return };
-    let counted = counted(process, found);
+    let counted = is_glibc.then(|| counted(process, found)).flatten();
     let parties = (0..process.threads.len()).filter(|position| {
-        process.threads[*position].image.state != TaskState::Zombie && !waits_for(waits, key, found.process, *position)
+        process.threads[*position].image.state != TaskState::Zombie && !blocked.waits_for(key, found.process, *position)
     });
-    let behind = behind(look, waits, found);
+    let behind = behind(blocked, found);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
     // Whoever is left may start further threads, so that only nobody is too few for certain.
     if let (true, Some(Counted { arrived, count })) = (others.is_empty(), counted) {
@@ -38,7 +40,7 @@ pub fn holders(look: &Look<'_>, waits: &[Found], found: &Found, out: &mut Observ
             several => format!("; the {several} other threads join those that wait here"),
         };
         let why = format!("{arrived} of {count} parties came, and no thread is left that could still come{joining}");
-        out.hopeless.push(Hopeless { resource: key.clone(), why, whole_process: false });
+        out.unsatisfiable.push(Unsatisfiable { resource: key.clone(), why, whole_process: false });
         return;
     }
     // All of those left must come, or as many as are enough.
@@ -65,12 +67,10 @@ struct Counted {
     count: u32,
 }
 
-/// What the barrier of the C library says; those of OpenMP and C++ have other words.
-fn counted(process: &Process<'_>, found: &Found) -> Option<Counted> {
-    let Found { decoded, .. } = found;
-    let is_glibc = decoded.resource.word("round").is_some();
-    let base = decoded.resource.key.address;
-    decoded.futex.filter(|futex| is_glibc && futex.word == base + ROUND)?;
+/// What glibc's barrier says; those of musl, OpenMP and C++ have other words.
+fn counted(process: &Process<'_>, found: &ThreadWait) -> Option<Counted> {
+    let base = found.blocked_on.resource.key.address;
+    found.blocked_on.futex.filter(|futex| futex.word == base + ROUND)?;
     let word = |offset: u64| process.memory().u32(base + offset).ok();
     let (came, round, count) = (word(0)?, word(ROUND)?, word(COUNT)?);
     // `in` counts the threads of all rounds, `current_round` those of the rounds that are over.
@@ -79,16 +79,17 @@ fn counted(process: &Process<'_>, found: &Found) -> Option<Counted> {
 }
 
 /// Threads that join, over any number of steps, one that waits at the barrier.
-fn behind(look: &Look<'_>, waits: &[Found], found: &Found) -> BTreeSet<usize> {
-    let process = &look.processes[found.process];
-    let key = &found.decoded.resource.key;
-    let joins: Vec<(usize, usize)> = waits
+fn behind(blocked: &Blocked<'_>, found: &ThreadWait) -> BTreeSet<usize> {
+    let process = blocked.process(found);
+    let key = &found.blocked_on.resource.key;
+    let joins: Vec<(usize, usize)> = blocked
+        .waits_of(found.process)
         .iter()
-        .filter(|wait| wait.process == found.process && wait.decoded.resource.key.kind == kinds::THREAD)
-        .filter(|wait| !wait.decoded.timed)
-        .filter_map(|wait| Some((wait.thread, process.pthread(wait.decoded.resource.key.address)?)))
+        .filter(|wait| wait.blocked_on.resource.key.kind == kinds::THREAD)
+        .filter(|wait| !wait.blocked_on.timed)
+        .filter_map(|wait| Some((wait.thread, process.pthread(wait.blocked_on.resource.key.address)?)))
         .collect();
-    let here = waits.iter().filter(|wait| wait.process == found.process && wait.decoded.resource.key == *key);
+    let here = blocked.waits_of(found.process).iter().filter(|wait| wait.blocked_on.resource.key == *key);
     let mut stuck: BTreeSet<usize> = here.map(|wait| wait.thread).collect();
     let waiting = stuck.clone();
     loop {

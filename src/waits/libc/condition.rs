@@ -3,19 +3,19 @@
 //! In: a [`Case`]. Out: the condition's base and its mutex. The futex word's offset differs by version; the
 //! clean-up buffer {.., cond, mutex, ..} on the waiter's stack tells the base in every one (libc.md section 0.4).
 
-use super::super::family::Decoded;
 use super::Case;
 use super::layout::{condition as layout, mutex};
 use crate::image::{Addr, MemoryExt};
+use crate::waits::blocked_on::BlockedOn;
 use crate::waits::kinds;
 
 /// Calls that wait on a condition.
-pub const API: &[&str] = &["pthread_cond_", "cnd_"];
+pub(super) const ENTRY_POINTS: &[&str] = &["pthread_cond_", "cnd_"];
 /// Frames whose registers are asked where the clean-up buffer was not found.
 const FRAMES: usize = 5;
 
 /// Decode a condition wait.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     // Up to 2.34 the plain WAIT has value 0; a plain WAIT with another value is a mutex.
     if !(futex.command == 9 || futex.command == 0 && futex.value == 0) {
@@ -40,7 +40,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
             .then(|| (base, delta, Some(lock), format!("the clean-up buffer at {}", pair[0].0)))
     });
     let (base, delta, lock, known) = from_stack.or_else(|| {
-        if !case.inside(API) {
+        if !case.inside(ENTRY_POINTS) {
             return None;
         }
         let architecture = case.process.context.image.architecture;
@@ -70,5 +70,5 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         state.push(("mutex", lock.0 as i64));
         evidence.push(format!("its mutex is {lock}"));
     }
-    Some(case.below.refined(case.resource(kinds::PTHREAD_COND, "condition", base, state), API, evidence))
+    Some(case.below.refined(case.resource(kinds::PTHREAD_COND, "condition", base, state), ENTRY_POINTS, evidence))
 }

@@ -3,22 +3,22 @@
 //! In: a [`Case`]. Out: the resource "thread", which that thread itself holds until it ends. Both glibc forms: the
 //! futex word is `pd->tid` (up to 2.42) or `pd->joinstate` (2.43).
 
-use super::super::family::Decoded;
-use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
-use super::super::owner::Ownership;
-use super::super::{Resource, ResourceKey, Scope};
 use super::Case;
 use super::layout;
 use crate::image::{Addr, MemoryExt};
+use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
+use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
+use crate::waits::model::{Resource, ResourceKey, Scope};
 
 /// Calls that join.
-pub const API: &[&str] = &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
+pub(super) const ENTRY_POINTS: &[&str] =
+    &["pthread_join", "pthread_timedjoin", "pthread_clockjoin", "thrd_join", "futex"];
 /// joinstate of a thread that runs and can be joined (nptl/descr.h, commit 5da15b15ad).
 const JOINABLE: u32 = 2;
 
 /// Decode a glibc join.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     // All forms are without FUTEX_PRIVATE_FLAG, since the kernel wakes them when the thread ends.
     const PRIVATE: u32 = 0x80;
@@ -43,7 +43,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
 }
 
 /// The wait for the thread at `position`.
-pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> Decoded {
+pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> BlockedOn {
     let target = &case.process.threads[position];
     let tid = target.image.tid;
     let process = case.process.context.process;
@@ -52,6 +52,7 @@ pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> De
         process,
         label: format!("thread '{}' ({tid})", target.name()),
         state: vec![("tid", i64::from(tid))],
+        role: None,
     };
     let futex = case.futex;
     let known = format!(
@@ -60,5 +61,5 @@ pub fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str) -> De
         futex.word - pd,
         futex.value
     );
-    case.below.refined(resource, API, vec![known.clone()]).owned(Ownership::Thread(position, vec![known]))
+    case.below.refined(resource, ENTRY_POINTS, vec![known.clone()]).owned(Ownership::Thread(position, vec![known]))
 }

@@ -4,73 +4,96 @@
 //! its own words say of the holder. Words decide, never a version or a symbol; a name only chooses between two
 //! readings of equal words.
 
-pub mod barrier;
-pub mod call_sites;
-pub mod condition;
-pub mod initialisers;
-pub mod join;
-pub mod layout;
-pub mod musl;
-pub mod mutex;
-pub mod named;
-pub mod rwlock;
-pub mod semaphore;
-pub mod spinlock;
+mod barrier;
+mod by_function;
+mod condition;
+mod join;
+mod layout;
+mod lock_calls;
+mod musl;
+mod mutex;
+mod once;
+mod rwlock;
+mod semaphore;
+mod spinlock;
 
-use super::facts::{CLibrary, Process, ThreadFacts};
-use super::family::{Decoded, Family, Found, Look, exact_hold, key, label, waited};
-use super::kernel::Futex;
-use super::owner::{self, Ownership};
-use super::{Observations, Party, Resource};
-use crate::image::Addr;
-use crate::waits::{Kind, kinds};
+use crate::image::{Addr, MemoryExt};
+use crate::waits::blocked_call::Futex;
+use crate::waits::blocked_on::BlockedOn;
+use crate::waits::c_library::CLibrary;
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::Blocked;
+use crate::waits::identity::{key, label};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::Resource;
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
 
-/// Kinds whose holders this family tells.
-const KINDS: &[&Kind] = &[
-    kinds::PTHREAD_MUTEX,
-    kinds::PTHREAD_RWLOCK,
-    kinds::PTHREAD_SPINLOCK,
-    kinds::SEMAPHORE,
-    kinds::STDIO_FILE,
-    kinds::LOADER_LOCK,
-    kinds::THREAD,
-    kinds::FUTEX,
-];
-/// Kinds whose holders only frames tell.
-const UNRECORDED: &[&Kind] = &[kinds::STATIC_GUARD, kinds::PTHREAD_ONCE, kinds::MALLOC_ARENA];
+/// Who has what this family decoded, where no shared rule finds it.
+#[derive(Debug, Clone, Copy)]
+enum HolderRule {
+    /// Whoever has yet to come to the barrier.
+    Barrier {
+        /// It is one of glibc, which counts.
+        is_glibc: bool,
+    },
+    /// Whoever runs the initialiser of the once control here.
+    Once(Addr),
+    /// Whoever is inside the allocator.
+    Arena,
+    /// The writer that is in front of a reader in the queue of the rwlock here.
+    QueuedWriter(Addr),
+}
 
 /// The family.
 #[derive(Debug)]
-pub struct Libc;
+struct Libc;
+
+/// Its row in the list of families.
+pub const FAMILY: Registered = Registered {
+    kinds: &[
+        kinds::PTHREAD_MUTEX,
+        kinds::PTHREAD_RWLOCK,
+        kinds::PTHREAD_SPINLOCK,
+        kinds::LOADER_LOCK,
+        kinds::MALLOC_ARENA,
+        kinds::STDIO_FILE,
+        kinds::SEMAPHORE,
+        kinds::PTHREAD_ONCE,
+        kinds::STATIC_GUARD,
+        kinds::THREAD,
+        kinds::PTHREAD_COND,
+        kinds::PTHREAD_BARRIER,
+    ],
+    open,
+};
+
+/// Open the family: it keeps nothing.
+fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(Libc)
+}
 
 /// What a decoder works on.
 #[derive(Debug, Clone, Copy)]
-pub struct Case<'a, 'b> {
+struct Case<'a, 'b> {
     /// The process.
-    pub process: &'a Process<'b>,
+    process: &'a Process<'b>,
     /// The waiter.
-    pub thread: &'a ThreadFacts<'b>,
+    thread: &'a ThreadView<'b>,
     /// The kernel's account of the wait.
-    pub below: &'a Decoded,
+    below: &'a BlockedOn,
     /// Its futex.
-    pub futex: Futex,
+    futex: Futex,
 }
 
 impl Case<'_, '_> {
     /// The word `offset` bytes from `base`.
-    pub fn word(&self, base: Addr, offset: u64) -> Option<u32> {
-        use crate::image::MemoryExt;
+    fn word(&self, base: Addr, offset: u64) -> Option<u32> {
         self.process.memory().u32(base + offset).ok()
     }
 
     /// A resource of `kind` at `base`, called `noun`.
-    pub fn resource(
-        &self,
-        kind: &'static Kind,
-        noun: &str,
-        base: Addr,
-        mut state: Vec<(&'static str, i64)>,
-    ) -> Resource {
+    fn resource(&self, kind: &'static Kind, noun: &str, base: Addr, mut state: Vec<(&'static str, i64)>) -> Resource {
         let key = key(self.process, kind, base);
         if key.address.is_null() {
             // In shared memory the address is no part of the identity, but people look for it.
@@ -81,22 +104,23 @@ impl Case<'_, '_> {
             process: self.process.context.process,
             label: label(self.process, self.thread, noun, base),
             state,
+            role: None,
         }
     }
 
     /// "futex word 0x33b84088 = rwlock + 8 (__wrphase_futex)".
-    pub fn word_is(&self, noun: &str, base: Addr, field: &str) -> String {
+    fn word_is(&self, noun: &str, base: Addr, field: &str) -> String {
         format!("futex word {} = {noun} + {} ({field})", self.futex.word, self.futex.word - base)
     }
 
     /// Whether the waiter is inside a function whose name starts with one of `prefixes`.
-    pub fn inside(&self, prefixes: &[&str]) -> bool {
+    fn inside(&self, prefixes: &[&str]) -> bool {
         self.thread.inside(8, prefixes)
     }
 }
 
 /// A decoder: `None` if the words are not of its object.
-type Decoder = fn(&Case<'_, '_>) -> Option<Decoded>;
+type Decoder = fn(&Case<'_, '_>) -> Option<BlockedOn>;
 
 /// In the order of libc.md section 8: what is certain comes first.
 const GLIBC: [Decoder; 10] = [
@@ -104,40 +128,19 @@ const GLIBC: [Decoder; 10] = [
     join::decode,
     condition::decode,
     mutex::robust,
-    mutex::unread,
-    mutex::parked,
+    mutex::not_captured,
+    mutex::refused_and_parked,
     mutex::plain,
     rwlock::decode,
     semaphore::decode,
-    named::decode,
+    by_function::decode,
 ];
 
 impl Family for Libc {
-    fn name(&self) -> &'static str {
-        "libc"
-    }
-
-    fn kinds(&self) -> &'static [&'static Kind] {
-        &[
-            kinds::PTHREAD_MUTEX,
-            kinds::PTHREAD_RWLOCK,
-            kinds::PTHREAD_SPINLOCK,
-            kinds::LOADER_LOCK,
-            kinds::MALLOC_ARENA,
-            kinds::STDIO_FILE,
-            kinds::SEMAPHORE,
-            kinds::PTHREAD_ONCE,
-            kinds::STATIC_GUARD,
-            kinds::THREAD,
-            kinds::PTHREAD_COND,
-            kinds::PTHREAD_BARRIER,
-        ]
-    }
-
-    fn decode(&self, process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let Some(below) = below else { return spinlock::decode(process, thread) };
         let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
-            return mutex::paused(process, thread, below);
+            return mutex::refused_and_paused(process, thread, below);
         };
         let case = Case { process, thread, below, futex };
         if below.transient {
@@ -145,34 +148,17 @@ impl Family for Libc {
         }
         match process.library {
             CLibrary::Glibc => GLIBC.iter().find_map(|decoder| decoder(&case)),
-            CLibrary::Musl => musl::decode(&case).or_else(|| mutex::unread(&case)),
+            CLibrary::Musl => musl::decode(&case).or_else(|| mutex::not_captured(&case)),
         }
     }
 
-    fn holds(&self, look: &Look<'_>, waits: &[Found], out: &mut Observations) {
-        for found in waited(waits, UNRECORDED) {
-            initialisers::holders(look, waits, found, out);
-        }
-        for found in waited(waits, &[kinds::PTHREAD_BARRIER]) {
-            barrier::holders(look, waits, found, out);
-        }
-        for found in waited(waits, KINDS) {
-            let process = &look.processes[found.process];
-            match &found.decoded.ownership {
-                Ownership::Tid(owner) => owner::resolve(look, found, owner.clone(), out),
-                Ownership::Thread(position, evidence) => {
-                    if let Some(thread) = process.threads.get(*position) {
-                        let holder = Party::Thread(process.context.process, thread.image.tid);
-                        let key = &found.decoded.resource.key;
-                        out.holds.push(exact_hold(key, holder, None, evidence.clone()));
-                    }
-                }
-                Ownership::QueuedWriter(base) => rwlock::queued_writer(look, waits, found, *base, out),
-                Ownership::ByCalls(lock, calls) => call_sites::holders(look, waits, found, *lock, calls, out),
-                Ownership::AtHand(lock, size) => owner::at_hand(look, waits, found, *lock, *size, out),
-                Ownership::Readers(count, base) => rwlock::readers(look, waits, found, *count, *base, out),
-                // Nothing is known, or the kernel's family knows.
-                _ => {}
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for (found, rule) in blocked.by_rule::<HolderRule>() {
+            match *rule {
+                HolderRule::Barrier { is_glibc } => barrier::holders(blocked, found, is_glibc, out),
+                HolderRule::Once(control) => once::initialisers(blocked, found, control, out),
+                HolderRule::Arena => once::allocators(blocked, found, out),
+                HolderRule::QueuedWriter(base) => rwlock::queued_writer(blocked, found, base, out),
             }
         }
     }

@@ -3,13 +3,12 @@
 //! In: a [`Case`]. Out: as for glibc. Its semaphore and its write-held rwlock have equal words; only a name tells
 //! them apart, and without one the futex stays a futex.
 
-use super::super::facts::CLibrary;
-use super::super::family::Decoded;
-use super::super::owner::{Owner, Ownership};
 use super::Case;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, condition as layout};
-use super::{call_sites, condition, join, mutex, named, rwlock, semaphore};
+use super::{by_function, condition, join, lock_calls, mutex, rwlock, semaphore};
 use crate::image::{Addr, TaskState};
+use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
+use crate::waits::c_library::CLibrary;
 use crate::waits::kinds;
 
 /// The mutex's lock word.
@@ -32,7 +31,7 @@ const NODE_NEXT: u64 = 8;
 const NODE_BARRIER: u64 = 20;
 
 /// Decode a wait of a musl process.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     if futex.inherits_priority() {
         return lock(case, case.word(futex.word, 0)?);
@@ -44,24 +43,26 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         }
     }
     let value = futex.value;
-    if case.inside(condition::API) && value & WAITERS == 0 || value == 2 && case.thread.on_own_stack(futex.word) {
+    if case.inside(condition::ENTRY_POINTS) && value & WAITERS == 0
+        || value == 2 && case.thread.on_own_stack(futex.word)
+    {
         return Some(waits_for_signal(case));
     }
     if let Some(decoded) = file(case) {
         return Some(decoded);
     }
     if value & WAITERS == 0 {
-        return named::decode(case);
+        return by_function::decode(case);
     }
     let is = |names: &[&str]| case.inside(names);
-    if is(semaphore::API) {
+    if is(semaphore::ENTRY_POINTS) {
         let waiters = case.word(futex.word, 4)?;
         let resource = case.resource(kinds::SEMAPHORE, "semaphore", futex.word, vec![("waiters", i64::from(waiters))]);
         let evidence = vec![case.word_is("semaphore", futex.word, "value")];
-        let decoded = case.below.refined(resource, semaphore::API, evidence);
-        return Some(decoded.owned(Ownership::ByCalls(futex.word, &call_sites::SEMAPHORE)));
+        let decoded = case.below.refined(resource, semaphore::ENTRY_POINTS, evidence);
+        return Some(decoded.owned(Ownership::LockedInCode(futex.word, &lock_calls::SEMAPHORE)));
     }
-    if is(rwlock::API) {
+    if is(rwlock::ENTRY_POINTS) {
         return Some(readers_writer(case));
     }
     if value == ALL_BITS {
@@ -79,24 +80,24 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
 
 /// Conditions and barriers that processes share change their word for all waiters and wake one: the others sleep on
 /// with a value that the word no longer has. A thread that was woken would have run between the samples.
-pub fn left_asleep(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn left_asleep(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let image = case.thread.image;
     let is_left = case.process.library == CLibrary::Musl
         && image.state == TaskState::Sleeping
         && image.cpu_used.is_some_and(|(used, _)| used == 0)
-        && case.inside(&[condition::API[0], "pthread_barrier_wait"]);
-    let decoded = is_left.then(|| decode(case)).flatten()?;
-    Some(Decoded { transient: false, ..decoded })
+        && case.inside(&[condition::ENTRY_POINTS[0], "pthread_barrier_wait"]);
+    let blocked_on = is_left.then(|| decode(case)).flatten()?;
+    Some(BlockedOn { transient: false, ..blocked_on })
 }
 
 /// A condition. Its waiters are a list of nodes, each on its waiter's stack, whose oldest the condition names; one that
 /// processes share is waited for by its sequence number (src/thread/pthread_cond_timedwait.c).
-fn waits_for_signal(case: &Case<'_, '_>) -> Decoded {
+fn waits_for_signal(case: &Case<'_, '_>) -> BlockedOn {
     let word = case.futex.word;
     if !case.thread.on_own_stack(word) {
         let base = word - SEQUENCE;
         let resource = case.resource(kinds::PTHREAD_COND, "condition", base, Vec::new());
-        return case.below.refined(resource, condition::API, vec![case.word_is("condition", base, "_c_seq")]);
+        return case.below.refined(resource, condition::ENTRY_POINTS, vec![case.word_is("condition", base, "_c_seq")]);
     }
     let (resource, known) = match listed_in(case, word - NODE_BARRIER) {
         Some(base) => {
@@ -108,7 +109,7 @@ fn waits_for_signal(case: &Case<'_, '_>) -> Decoded {
             (case.resource(kinds::PTHREAD_COND, "condition (its waiter's node)", word, Vec::new()), known)
         }
     };
-    case.below.refined(resource, condition::API, vec![known])
+    case.below.refined(resource, condition::ENTRY_POINTS, vec![known])
 }
 
 /// The condition, by a register or stack word of the waiter, in whose list this node is.
@@ -125,18 +126,22 @@ fn listed_in(case: &Case<'_, '_>, node: Addr) -> Option<Addr> {
 }
 
 /// The lock in a FILE: the owner's id, and a bit for waiters (src/stdio/__lockfile.c).
-fn file(case: &Case<'_, '_>) -> Option<Decoded> {
+fn file(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let value = case.futex.value;
     let position = case.process.libc_tid((value & !FILE_WAITERS) as i32).filter(|_| value & FILE_WAITERS != 0)?;
     let base = case.futex.word - FILE_LOCK;
     let known = format!("lock = {value:#x} at {}: owner {}", case.futex.word, value & !FILE_WAITERS);
     let resource = case.resource(kinds::STDIO_FILE, "FILE lock", base, vec![("lock", i64::from(value))]);
     let evidence = vec![case.word_is("FILE", base, "lock"), known.clone()];
-    Some(case.below.refined(resource, mutex::FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
+    Some(
+        case.below
+            .refined(resource, mutex::FILE_ENTRY_POINTS, evidence)
+            .owned(Ownership::Thread(position, vec![known])),
+    )
 }
 
 /// A mutex: `_m_type` +0, `_m_lock` +4.
-fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
+fn lock(case: &Case<'_, '_>, word: u32) -> Option<BlockedOn> {
     let base = case.futex.word - LOCK;
     let kind = case.word(base, 0)?;
     let tid = (word & TID_MASK) as i32;
@@ -144,8 +149,8 @@ fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
     let evidence = vec![case.word_is("mutex", base, "_m_lock"), format!("_m_lock = {word:#x}, _m_type = {kind:#x}")];
     if kind & 15 == 0 || tid == 0 {
         let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state);
-        let decoded = case.below.refined(resource, mutex::API, evidence);
-        return Some(decoded.owned(Ownership::ByCalls(base, &call_sites::MUTEX)));
+        let decoded = case.below.refined(resource, mutex::ENTRY_POINTS, evidence);
+        return Some(decoded.owned(Ownership::LockedInCode(base, &lock_calls::MUTEX)));
     }
     state.push(("owner", i64::from(tid)));
     let owner = Owner {
@@ -157,11 +162,11 @@ fn lock(case: &Case<'_, '_>, word: u32) -> Option<Decoded> {
         evidence: vec![format!("_m_lock = {word:#x} at {}, owner bits {tid}", Addr(base.0 + LOCK))],
     };
     let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state);
-    Some(case.below.refined(resource, mutex::API, evidence).owned(Ownership::Tid(owner)))
+    Some(case.below.refined(resource, mutex::ENTRY_POINTS, evidence).owned(Ownership::Tid(owner)))
 }
 
 /// An rwlock: `_rw_lock` +0, waiters +4; no owner.
-fn readers_writer(case: &Case<'_, '_>) -> Decoded {
+fn readers_writer(case: &Case<'_, '_>) -> BlockedOn {
     let (base, value) = (case.futex.word, case.futex.value);
     let written = value == ALL_BITS;
     let count = if written { 0 } else { value & !WAITERS };
@@ -169,9 +174,9 @@ fn readers_writer(case: &Case<'_, '_>) -> Decoded {
     let resource = case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state);
     let evidence = vec![case.word_is("rwlock", base, "_rw_lock"), format!("_rw_lock = {value:#x}")];
     let mode = if case.inside(&["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock"]) { "read" } else { "write" };
-    let decoded = case.below.refined(resource, rwlock::API, evidence).with_mode(mode);
+    let decoded = case.below.refined(resource, rwlock::ENTRY_POINTS, evidence).with_mode(mode);
     decoded.owned(match count {
-        0 => Ownership::ByCalls(base, &call_sites::WRITERS),
-        count => Ownership::Readers(count, base),
+        0 => Ownership::LockedInCode(base, &lock_calls::WRITERS),
+        count => rwlock::counted_readers(count, base),
     })
 }

@@ -3,28 +3,30 @@
 //! In: a [`Case`]. Out: the mutex and its owner: from `__owner`, or for priority-inheriting and robust ones from the
 //! lock word, because their `__owner` lags and is special after an owner's death.
 
-use super::super::facts::{Process, ThreadFacts, is_c_library};
-use super::super::family::{Decoded, plain_name};
-use super::super::kernel::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
-use super::super::owner::{Owner, Ownership};
-use super::Case;
-use super::initialisers::ALLOCATION;
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
+use super::once::ALLOCATION;
+use super::{Case, HolderRule};
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
+use crate::symbols::plain_name;
+use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
+use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
+use crate::waits::c_library::is_c_library;
 use crate::waits::kinds;
+use crate::waits::thread::{Process, ThreadView};
 
 /// Calls that wait for a mutex.
-pub const API: &[&str] = &["pthread_mutex_", "lll_lock", "lll_timedlock", "lll_clocklock", "pthread_cond_"];
+pub(super) const ENTRY_POINTS: &[&str] =
+    &["pthread_mutex_", "lll_lock", "lll_timedlock", "lll_clocklock", "pthread_cond_"];
 /// Calls that wait for a FILE.
-pub const FILE_API: &[&str] =
+pub(super) const FILE_ENTRY_POINTS: &[&str] =
     &["f", "put", "get", "vf", "printf", "vprintf", "IO_", "lll_lock", "perror", "exit", "ungetc", "setv"];
 /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
 const PARKED_FRAMES: usize = 4;
 const PARKED_BYTES: u64 = 768;
 
 /// The kernel keeps the owner: LOCK_PI names the mutex itself.
-pub fn inheriting(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn inheriting(case: &Case<'_, '_>) -> Option<BlockedOn> {
     case.futex.inherits_priority().then(|| from_word(case, case.futex.word, "")).flatten()
 }
 
@@ -35,7 +37,7 @@ fn waits(futex: &Futex) -> bool {
 }
 
 /// Robust: the wait's value is the lock word with its waiters bit.
-pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn robust(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let kind = case.word(futex.word, layout::KIND)?;
     // A token of Rust's park is -1, and beside it there is anything.
@@ -48,7 +50,7 @@ pub fn robust(case: &Case<'_, '_>) -> Option<Decoded> {
 
 /// Robust, in memory that was not captured (a file that processes share is left out of cores): the value that the
 /// thread sleeps with is the lock word as it was when the kernel put it to sleep, and the thread was not woken since.
-pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn not_captured(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let owner = (futex.value & TID_MASK) as i32;
     let shaped = waits(&futex) && futex.value & WAITERS != 0 && futex.value & OWNER_DIED == 0;
@@ -61,7 +63,7 @@ pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
         "it sleeps with the value {:#x}, the word of a robust mutex: owner {owner}; the word itself was not captured",
         futex.value
     );
-    Some(case.below.refined(resource, API, vec![known.clone()]).owned(Ownership::Tid(Owner {
+    Some(case.below.refined(resource, ENTRY_POINTS, vec![known.clone()]).owned(Ownership::Tid(Owner {
         tid: owner,
         died: false,
         mode: None,
@@ -73,7 +75,7 @@ pub fn unread(case: &Case<'_, '_>) -> Option<Decoded> {
 
 /// A priority-inheriting mutex that the kernel refused (locked by the caller itself, or its owner exited): glibc 2.31
 /// and later sleep for ever on a zero word of the waiter's own stack.
-pub fn parked(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn refused_and_parked(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let sp = case.thread.sp()?;
     let near = futex.word.within(sp - 256, 256 + PARKED_BYTES);
@@ -84,8 +86,13 @@ pub fn parked(case: &Case<'_, '_>) -> Option<Decoded> {
 }
 
 /// The same in glibc 2.27, which sleeps in pause().
-pub fn paused(process: &Process<'_>, thread: &ThreadFacts<'_>, below: &Decoded) -> Option<Decoded> {
-    let in_pause = below.call.and_then(|call| call.row(process)).is_some_and(|row| row.waits == Waits::AnySignal);
+pub(super) fn refused_and_paused(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    below: &BlockedOn,
+) -> Option<BlockedOn> {
+    let in_pause =
+        below.call.and_then(|call| call.row(process.context.image)).is_some_and(|row| row.waits == Waits::AnySignal);
     if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
         return None;
     }
@@ -100,7 +107,7 @@ const MOST_TASKS: i32 = 1 << 22;
 const MOST_USERS: u32 = 1 << 16;
 
 /// Find the mutex that the kernel refused among registers and stack words.
-fn refused(case: &Case<'_, '_>) -> Option<Decoded> {
+fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let registers = case.thread.registers(PARKED_FRAMES).into_iter().map(|(_, _, value)| value);
     let words = case.thread.top(case.process, PARKED_BYTES);
     let own = case.thread.libc_tid;
@@ -135,7 +142,7 @@ fn refused(case: &Case<'_, '_>) -> Option<Decoded> {
 }
 
 /// A mutex whose lock word has its owner.
-fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
+fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<BlockedOn> {
     let word = case.word(base, 0)?;
     let kind = case.word(base, layout::KIND).unwrap_or(0);
     let tid = (word & TID_MASK) as i32;
@@ -146,7 +153,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
         format!("mutex {base} (__kind {kind:#x}): {note}")
     }];
     evidence.push(format!("__lock = {word:#x} at {base}: owner {tid}"));
-    let decoded = case.below.refined(resource, API, evidence.clone());
+    let decoded = case.below.refined(resource, ENTRY_POINTS, evidence.clone());
     if tid == 0 {
         return Some(decoded.with_gap(hand_over(base)));
     }
@@ -162,7 +169,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<Decoded> {
 }
 
 /// Value 2: a mutex of an ordinary kind, a FILE's lock, or a bare lock inside the C library.
-pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let base = futex.word;
     if futex.value != 2 || !waits(&futex) || case.word(base, 0)? != 2 {
@@ -185,9 +192,9 @@ pub fn plain(case: &Case<'_, '_>) -> Option<Decoded> {
     if shaped && case.inside(&["pthread_mutex_", "pthread_cond_"]) {
         let resource = case.resource(kinds::PTHREAD_MUTEX, "mutex", base, state(case, base, 2, 0));
         let evidence = vec![case.word_is("mutex", base, "__lock"), format!("__owner = 0 at {}", base + layout::OWNER)];
-        return Some(case.below.refined(resource, API, evidence).with_gap(hand_over(base)));
+        return Some(case.below.refined(resource, ENTRY_POINTS, evidence).with_gap(hand_over(base)));
     }
-    Some(bare(case, base))
+    Some(unowned_word(case, base))
 }
 
 /// Whether the C library itself made the call. Other runtimes have locks of one word with the value 2 for "somebody
@@ -205,7 +212,7 @@ fn by_libc(case: &Case<'_, '_>) -> bool {
 }
 
 /// A mutex with `__owner`.
-fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
+fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> BlockedOn {
     let field = base + layout::OWNER;
     // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
     let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
@@ -215,7 +222,7 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> Decoded {
     };
     let resource = case.resource(kind, &noun, base, state(case, base, 2, i64::from(owner)));
     let evidence = vec![case.word_is("mutex", base, "__lock = 2"), format!("__owner = {owner} at {field}")];
-    let decoded = case.below.refined(resource, API, evidence);
+    let decoded = case.below.refined(resource, ENTRY_POINTS, evidence);
     if layout::SPECIAL_OWNERS.contains(&owner) {
         let why = format!("__owner = {owner:#x} at {field} marks a robust mutex after its owner's death");
         return decoded.with_gap(Gap::new(format!("owner of mutex {base}"), why));
@@ -243,7 +250,7 @@ fn loader_lock(case: &Case<'_, '_>, base: Addr) -> &'static str {
 
 /// `_IO_lock_t`: {int lock; int count; void *owner}, the owner being a `pthread_self()`. The lock of exit() has the
 /// same form (glibc 2.41, commit f6ba993e0c).
-fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
+fn file(case: &Case<'_, '_>, base: Addr) -> Option<BlockedOn> {
     use crate::image::MemoryExt;
     let field = base + layout::OWNER;
     let pointer = case.process.memory().pointer(field).ok()?;
@@ -254,11 +261,11 @@ fn file(case: &Case<'_, '_>, base: Addr) -> Option<Decoded> {
     let state = vec![("lock", 2), ("owner", i64::from(tid))];
     let resource = case.resource(kinds::STDIO_FILE, noun, base, state);
     let evidence = vec![case.word_is(noun, base, "lock = 2"), known.clone()];
-    Some(case.below.refined(resource, FILE_API, evidence).owned(Ownership::Thread(position, vec![known])))
+    Some(case.below.refined(resource, FILE_ENTRY_POINTS, evidence).owned(Ownership::Thread(position, vec![known])))
 }
 
 /// A lock of one word, without owner: named after the function that takes it.
-fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
+fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
     let entry = || case.thread.nameless_entries(case.process).next();
     let in_allocator =
         case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&plain_name(&name)));
@@ -270,10 +277,11 @@ fn bare(case: &Case<'_, '_>, base: Addr) -> Decoded {
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
     let evidence = vec![case.word_is(noun, base, "lock = 2")];
     if kind == kinds::MALLOC_ARENA {
-        return case.below.refined(resource, ALLOCATION, evidence);
+        let refined = case.below.refined(resource, ALLOCATION, evidence);
+        return refined.owned(Ownership::private(HolderRule::Arena));
     }
     let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");
-    case.below.refined(resource, API, evidence).with_gap(gap)
+    case.below.refined(resource, ENTRY_POINTS, evidence).with_gap(gap)
 }
 
 /// The words of a mutex for the report.

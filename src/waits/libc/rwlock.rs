@@ -3,22 +3,24 @@
 //! In: a [`Case`]. Out: the lock, the mode asked for, and the holder: a writer exactly; readers as a number, since
 //! glibc records no names, with the threads that have the lock's address at hand as candidates.
 
-use super::super::facts::Process;
-use super::super::family::{Decoded, Found, Look, exact_hold, waits_for};
-use super::super::owner::{Owner, Ownership};
-use super::super::{Certainty, Hold, Observations, Party, Resource};
 use super::layout::rwlock as layout;
-use super::{Case, call_sites};
+use super::lock_calls::READERS;
+use super::{Case, HolderRule};
 use crate::image::{Addr, Gap};
+use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::model::{Certainty, Party};
+use crate::waits::observations::Observations;
 
 /// Calls that wait for an rwlock.
-pub const API: &[&str] = &["pthread_rwlock_"];
+pub(super) const ENTRY_POINTS: &[&str] = &["pthread_rwlock_"];
 /// More readers than any process has threads mean that it is no rwlock.
 const MOST_READERS: u32 = 1 << 20;
 
 /// Decode an rwlock wait.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let (base, field, mode) = base(case)?;
     let word = case.word(base, 0)?;
     let writer = case.word(base, layout::CURRENT_WRITER)?;
@@ -60,7 +62,7 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
         if field == "__writers_futex" {
             evidence.push("another writer is in front of it and waits for the readers too".into());
         }
-        Ownership::Readers(reading, base)
+        counted_readers(reading, base)
     } else {
         evidence.push(format!("__readers = {word:#x} at {base}, __cur_writer = {writer}"));
         Ownership::Unknown
@@ -69,13 +71,18 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
     if field == "__readers" {
         let mut queue = case.resource(kinds::PTHREAD_RWLOCK, "queued writer of rwlock", base, state);
-        queue.key = super::super::family::key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
-        return Some(case.below.refined(queue, API, evidence).with_mode(mode).owned(Ownership::QueuedWriter(base)));
+        queue.key = key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
+        return Some(
+            case.below
+                .refined(queue, ENTRY_POINTS, evidence)
+                .with_mode(mode)
+                .owned(Ownership::private(HolderRule::QueuedWriter(base))),
+        );
     }
     let changing = matches!(ownership, Ownership::Unknown);
     let decoded = case
         .below
-        .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), API, evidence)
+        .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), ENTRY_POINTS, evidence)
         .with_mode(mode)
         .owned(ownership);
     Some(if changing {
@@ -83,6 +90,11 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     } else {
         decoded
     })
+}
+
+/// So many readers of the lock at `lock`, whom nobody names.
+pub(super) fn counted_readers(count: u32, lock: Addr) -> Ownership {
+    Ownership::Readers(Readers { count, lock, size: layout::SIZE, calls: &READERS })
 }
 
 /// The lock's base, the field that the futex word is, and the mode asked for (table in libc.md section 1):
@@ -131,19 +143,20 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
 }
 
 /// The writer that a reader waits behind: the one that waits for the readers of the same lock to leave.
-pub fn queued_writer(look: &Look<'_>, waits: &[Found], found: &Found, base: Addr, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let lock = super::super::family::key(process, kinds::PTHREAD_RWLOCK, base);
-    let writers: Vec<&Found> = waits
+pub(super) fn queued_writer(blocked: &Blocked<'_>, found: &ThreadWait, base: Addr, out: &mut Observations) {
+    let process = blocked.process(found);
+    let lock = key(process, kinds::PTHREAD_RWLOCK, base);
+    let writers: Vec<&ThreadWait> = blocked
+        .waits()
         .iter()
-        .filter(|w| w.decoded.resource.key == lock && w.decoded.mode == Some("write"))
-        .filter(|w| w.decoded.futex.is_some_and(|f| f.word == base + layout::PHASE_FUTEX))
+        .filter(|w| w.blocked_on.resource.key == lock && w.blocked_on.mode == Some("write"))
+        .filter(|w| w.blocked_on.futex.is_some_and(|f| f.word == base + layout::PHASE_FUTEX))
         .collect();
     for writer in &writers {
-        let thread = &look.processes[writer.process].threads[writer.thread];
-        let holder = Party::Thread(look.processes[writer.process].context.process, thread.image.tid);
+        let thread = &blocked.processes()[writer.process].threads[writer.thread];
+        let holder = Party::Thread(blocked.processes()[writer.process].context.process, thread.image.tid);
         let mut hold = exact_hold(
-            &found.decoded.resource.key,
+            &found.blocked_on.resource.key,
             holder,
             Some("write"),
             vec![format!(
@@ -154,70 +167,4 @@ pub fn queued_writer(look: &Look<'_>, waits: &[Found], found: &Found, base: Addr
         hold.certainty = Certainty::Inferred;
         out.holds.push(hold);
     }
-}
-
-/// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
-/// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.
-pub fn readers(look: &Look<'_>, waits: &[Found], found: &Found, count: u32, base: Addr, out: &mut Observations) {
-    let process = &look.processes[found.process];
-    let resource = &found.decoded.resource;
-    let mut candidates = by_code(process, resource, base);
-    // Readers found in the code account for all: then each is inferred. Otherwise they are candidates among others.
-    if candidates.iter().map(|(_, depth)| *depth).sum::<u32>() == count {
-        out.holds.extend(candidates.into_iter().map(|(hold, _)| hold));
-        return;
-    }
-    candidates.iter_mut().for_each(|(hold, _)| hold.certainty = Certainty::Candidate);
-    let mut candidates: Vec<_> = candidates.into_iter().map(|(hold, _)| hold).collect();
-    for waiting in [false, true] {
-        if waiting && !candidates.is_empty() {
-            break;
-        }
-        for (position, thread) in process.threads.iter().enumerate() {
-            if waits_for(waits, &resource.key, found.process, position) != waiting {
-                continue;
-            }
-            let from = if waiting {
-                thread.names(8).filter(|(_, name)| name.starts_with(API[0])).map(|(n, _)| n + 1).max()
-            } else {
-                Some(0)
-            };
-            let holder = Party::Thread(process.context.process, thread.image.tid);
-            if candidates.iter().any(|known| known.holder == holder) {
-                continue;
-            }
-            let Some(mention) = thread.mention(process, base, layout::SIZE, from.unwrap_or(1)) else { continue };
-            let evidence = vec![
-                format!("read-held by {count}; {} has its address: {}", thread.describe(), mention.place),
-                "glibc records no reader ids: a candidate".into(),
-            ];
-            let mut hold = exact_hold(&resource.key, holder, Some("read"), evidence);
-            hold.certainty = Certainty::Candidate;
-            hold.frame = thread.merged(mention.native);
-            candidates.push(hold);
-        }
-    }
-    out.gaps.push(Gap::new(
-        format!("readers of {}", resource.label),
-        format!(
-            "glibc records no reader ids; {count} hold it for reading, {} possible",
-            match candidates.len() {
-                0 => "no captured thread is".to_owned(),
-                1 => "1 thread is".to_owned(),
-                n => format!("{n} threads are"),
-            }
-        ),
-    ));
-    out.holds.extend(candidates);
-}
-
-/// Threads whose code is between a read lock and the unlock of this lock, with the number of their read locks.
-fn by_code(process: &Process<'_>, resource: &Resource, base: Addr) -> Vec<(Hold, u32)> {
-    let between = call_sites::between(process, base, &call_sites::READERS).into_iter();
-    between
-        .map(|between| {
-            let depth = between.depth;
-            (between.hold(process, &resource.key, &call_sites::READERS), depth)
-        })
-        .collect()
 }

@@ -3,19 +3,18 @@
 //! In: a [`Case`]. Out: the semaphore, and that code which uses it as a lock tells the holder. Its words say little (value 0, some waiters), so this comes after everything
 //! with a stronger shape.
 
-use super::super::family::Decoded;
-use super::super::owner::Ownership;
 use super::Case;
-use super::call_sites::SEMAPHORE;
+use super::lock_calls::SEMAPHORE;
+use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
 
 /// Calls that wait for a semaphore.
-pub const API: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
+pub(super) const ENTRY_POINTS: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
 /// More waiters than any process has threads mean that it is no semaphore.
 const MOST_WAITERS: u32 = 10_000;
 
 /// Decode a semaphore wait: 64 bits, value below and number of waiters above (nptl/sem_waitcommon.c).
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let base = futex.word;
     let waiters = case.word(base, 4)?;
@@ -25,6 +24,6 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let shared = case.word(base, 8).unwrap_or(0);
     let state = vec![("value", 0), ("waiters", i64::from(waiters)), ("shared", i64::from(shared != 0))];
     let evidence = vec![case.word_is("semaphore", base, "value = 0"), format!("nwaiters = {waiters} at {}", base + 4)];
-    let decoded = case.below.refined(case.resource(kinds::SEMAPHORE, "semaphore", base, state), API, evidence);
-    Some(decoded.owned(Ownership::ByCalls(base, &SEMAPHORE)))
+    let decoded = case.below.refined(case.resource(kinds::SEMAPHORE, "semaphore", base, state), ENTRY_POINTS, evidence);
+    Some(decoded.owned(Ownership::LockedInCode(base, &SEMAPHORE)))
 }

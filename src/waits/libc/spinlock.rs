@@ -1,24 +1,26 @@
 //! `pthread_spinlock_t`: a waiter that burns CPU, and no recorded holder.
 //!
 //! In: a thread that runs in `pthread_spin_lock`. Out: the lock from its first argument register, which that function
-//! leaves alone; the holder by the code between lock and unlock calls ([`call_sites`]), inferred.
+//! leaves alone; the holder by the code between lock and unlock calls ([`by_critical_section`](crate::waits::holders::by_critical_section)), inferred.
 
-use super::super::Resource;
-use super::super::facts::{CLibrary, Process, ThreadFacts};
-use super::super::family::{Decoded, key, label, plain_name};
-use super::super::owner::Ownership;
-use super::call_sites;
+use super::lock_calls::SPINLOCK;
 use crate::image::{Addr, MemoryExt};
+use crate::symbols::plain_name;
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::c_library::CLibrary;
+use crate::waits::identity::{key, label};
 use crate::waits::kinds;
+use crate::waits::model::Resource;
+use crate::waits::thread::{Process, ThreadView};
 
-const API: &[&str] = &["pthread_spin_lock"];
+const ENTRY_POINTS: &[&str] = &["pthread_spin_lock"];
 
 /// Decode a spinning thread: one that is in no system call, in `pthread_spin_lock`, at a word that says locked.
-pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded> {
+pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<BlockedOn> {
     let registers = thread.image.registers.filter(|registers| registers.is_in_user_code())?;
     let frame = thread.thread?.native.frames.first()?;
     let function = process.context.symbols.function(frame.lookup)?;
-    if plain_name(&function.name) != API[0] {
+    if plain_name(&function.name) != ENTRY_POINTS[0] {
         return None;
     }
     let architecture = process.context.image.architecture;
@@ -36,15 +38,16 @@ pub fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>) -> Option<Decoded
         process: process.context.process,
         label: label(process, thread, "spinlock", lock),
         state: vec![("lock", i64::from(word))],
+        role: None,
     };
     let evidence = vec![format!(
         "it runs in pthread_spin_lock with {} = {lock}; the word there is {word}: held",
         architecture.register_name(register)
     )];
-    Some(Decoded {
-        api: API,
+    Some(BlockedOn {
+        entry_points: ENTRY_POINTS,
         spinning: true,
-        ownership: Ownership::ByCalls(lock, &call_sites::SPINLOCK),
-        ..Decoded::of(resource, None, evidence)
+        ownership: Ownership::LockedInCode(lock, &SPINLOCK),
+        ..BlockedOn::of(resource, None, evidence)
     })
 }

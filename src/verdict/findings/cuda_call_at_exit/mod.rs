@@ -6,7 +6,8 @@ use super::{Context, Draft, Example, Requirement, Rule, is_libc};
 use crate::report::Severity;
 use crate::symbols::plain_name;
 use crate::threads::{Frame, FrameKind};
-use crate::waits::{Party, Wait, cuda};
+use crate::waits::model::Role;
+use crate::waits::{Party, Wait};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -79,7 +80,7 @@ fn is_idle(context: &Context<'_>, party: &Party) -> bool {
     let waits = &context.look.observations.waits;
     let is_idle = |wait: &Wait| {
         let resource = context.look.observations.resource(&wait.resource);
-        resource.is_some_and(|resource| resource.word(cuda::IDLE).is_some())
+        resource.is_some_and(|resource| resource.role == Some(Role::IdleWork))
     };
     waits.iter().any(|wait| wait.waiter == *party && is_idle(wait))
 }

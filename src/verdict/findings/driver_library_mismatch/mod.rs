@@ -4,7 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::cuda::driver::{CudaLibrary, branch};
+use crate::waits::circumstances::{CudaLibrary, branch};
 use crate::waits::{Party, cuda};
 
 /// The finding's texts and its rule.

@@ -4,7 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::cpython::EVENT_LOOP;
+use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let seen = context.look.observations;
     let loops = seen.resources.iter().filter_map(|resource| {
-        let tasks = resource.word(EVENT_LOOP)?;
+        let Some(Role::EventLoop { tasks }) = resource.role else { return None };
         let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;
         let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
         let names = context.names;

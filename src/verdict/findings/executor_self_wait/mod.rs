@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::graph::Cycle;
 use crate::report::Severity;
-use crate::waits::cpython::QUEUED;
+use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -25,7 +25,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let is_queued = |cycle: &Cycle| {
         cycle.edges.iter().any(|edge| {
             let resource = context.look.observations.resource(&edge.resource);
-            resource.is_some_and(|resource| resource.word(QUEUED).is_some())
+            resource.is_some_and(|resource| resource.role == Some(Role::QueuedFuture))
         })
     };
     context.cycle_drafts(is_queued)

@@ -4,8 +4,8 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::cpython::EXTENSION;
 use crate::waits::kinds::{Giver, Topic, World};
+use crate::waits::model::Role;
 use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
@@ -26,7 +26,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
     let seen = context.look.observations;
     for end in context.dead_ends {
-        let wanted = &seen.hopeless[end.hopeless].resource;
+        let wanted = &seen.unsatisfiable[end.hopeless].resource;
         let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
         // What the thread keeps others from: the GIL, while it waits for a native lock whose holder nothing names; or a
         // native lock, under which Python was called and waits.
@@ -61,5 +61,5 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
     let resource = || context.look.observations.resource(key);
     key.kind.world == World::Native && key.kind.is_lock() && key.kind.giver == Giver::Holder
-        || resource().is_some_and(|resource| resource.word(EXTENSION).is_some())
+        || resource().is_some_and(|resource| resource.role == Some(Role::ExtensionLock))
 }

@@ -2,14 +2,15 @@
 //! and the waits that C++ and Rust bring along.
 //!
 //! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
-//! [`super::initialisers`] looks for it.
+//! [`super::once`] and [`super::barrier`] look for it.
 
-use super::super::facts::CLibrary;
-use super::super::family::{Decoded, plain_name};
-use super::super::owner::Ownership;
-use super::Case;
+use super::lock_calls::GUARD;
+use super::{Case, HolderRule};
 use crate::image::Addr;
-use crate::waits::{Kind, kinds};
+use crate::symbols::plain_name;
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::c_library::CLibrary;
+use crate::waits::kinds::{self, Kind};
 
 /// A function that waits, and what for.
 #[derive(Debug)]
@@ -20,13 +21,33 @@ struct Row {
     noun: &'static str,
     /// Offset of the futex word in the object, by C library; `None`: the word is not part of it.
     offsets: [Option<u64>; 2],
+    holder: Holder,
+}
+
+/// How the holder of an object is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Nobody holds it: it is signalled or posted.
+    Nobody,
+    /// Who is between the calls for a static variable's guard.
+    Guard,
+    /// Who runs the initialiser.
+    Once,
+    /// Who has yet to come.
+    Barrier,
+    /// Who has its address: a guard is a pointer to its lock, and whoever has it on the stack may hold the lock.
+    ByReference,
 }
 
 const fn row(names: &'static [&'static str], kind: &'static Kind, noun: &'static str, offset: u64) -> Row {
-    Row { names, kind, noun, offsets: [Some(offset); 2] }
+    Row { names, kind, noun, offsets: [Some(offset); 2], holder: Holder::Nobody }
 }
 
 impl Row {
+    const fn held_by(self, holder: Holder) -> Row {
+        Row { holder, ..self }
+    }
+
     fn fits(&self, name: &str) -> bool {
         self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
             // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`.
@@ -39,10 +60,16 @@ impl Row {
 /// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, <latch>).
 /// Rust: library/std/src/sys/sync and its earlier places, parking_lot 0.11 and 0.12.
 const TABLE: &[Row] = &[
-    row(&["cxa_guard_acquire"], kinds::STATIC_GUARD, "guard of a static variable", 0),
+    row(&["cxa_guard_acquire"], kinds::STATIC_GUARD, "guard of a static variable", 0).held_by(Holder::Guard),
     // musl waits on a node of the barrier's last round.
-    Row { names: &["pthread_barrier_wait"], kind: kinds::PTHREAD_BARRIER, noun: "barrier", offsets: [Some(4), None] },
-    row(&["pthread_once", "call_once"], kinds::PTHREAD_ONCE, "once control", 0),
+    Row {
+        names: &["pthread_barrier_wait"],
+        kind: kinds::PTHREAD_BARRIER,
+        noun: "barrier",
+        offsets: [Some(4), None],
+        holder: Holder::Barrier,
+    },
+    row(&["pthread_once", "call_once"], kinds::PTHREAD_ONCE, "once control", 0).held_by(Holder::Once),
     row(&["sem_wait", "sem_timedwait", "sem_clockwait", "new_sem_wait"], kinds::SEMAPHORE, "semaphore", 0),
     row(&["std::__atomic_futex_unsigned_base::_M_futex_wait"], kinds::FUTEX, "state of a std::future", 16),
     row(&["std::latch::"], kinds::FUTEX, "std::latch", 0),
@@ -52,24 +79,27 @@ const TABLE: &[Row] = &[
         kind: kinds::PTHREAD_BARRIER,
         noun: "std::barrier",
         offsets: [None; 2],
+        holder: Holder::Barrier,
     },
     // The word may be one that many atomics share.
     row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
-    row(&["::Mutex::lock_contended"], kinds::FUTEX, RUST_MUTEX, 0),
-    row(&["::RwLock::read_contended", "::RwLock::write_contended"], kinds::FUTEX, RUST_RWLOCK, 0),
+    row(&["::Mutex::lock_contended"], kinds::FUTEX, "Rust Mutex", 0).held_by(Holder::ByReference),
+    row(&["::RwLock::read_contended", "::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", 0)
+        .held_by(Holder::ByReference),
     row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
-    row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0),
+    row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
     row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0),
     row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], kinds::FUTEX, "parker of a parking_lot RwLock", 0),
     row(&["parking_lot_core::"], kinds::FUTEX, "parker of parking_lot", 0),
     row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
-    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4),
+    row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4)
+        .held_by(Holder::Barrier),
     row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], kinds::FUTEX, "OpenMP lock", 0),
     row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
 ];
 
 /// Calls of Rust's standard library and of parking_lot, down to the futex.
-const RUST_API: &[&str] = &[
+const RUST_ENTRY_POINTS: &[&str] = &[
     "std::sync::",
     "<std::sync::",
     "std::sys::sync::",
@@ -84,8 +114,6 @@ const RUST_API: &[&str] = &[
     "<lock_api::",
 ];
 const ATOMIC: &str = "word of a std::atomic";
-const RUST_MUTEX: &str = "Rust Mutex";
-const RUST_RWLOCK: &str = "Rust RwLock";
 /// The futex word, and of an RwLock the word for writers.
 const RUST_LOCK_SIZE: u64 = 8;
 
@@ -93,7 +121,7 @@ const RUST_LOCK_SIZE: u64 = 8;
 const FRAMES: usize = 10;
 
 /// Decode by the name of one of the innermost frames.
-pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
+pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let (row, name) = by_frames(case).or_else(|| by_call(case))?;
     let library = match case.process.library {
         CLibrary::Glibc => 0,
@@ -102,18 +130,22 @@ pub fn decode(case: &Case<'_, '_>) -> Option<Decoded> {
     let word = case.futex.word;
     let base = row.offsets[library].map_or(word, |offset| word - offset);
     let mut state = vec![("word", i64::from(case.futex.value))];
-    if let Some(words) = barrier(case, row, base) {
+    let barrier = barrier(case, row, base);
+    let is_glibc = barrier.is_some();
+    if let Some(words) = barrier {
         state = words;
     }
     let resource = case.resource(row.kind, row.noun, base, state);
     let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
-    let api = if row.names.iter().any(|name| name.starts_with("::")) { RUST_API } else { row.names };
-    let decoded = case.below.refined(resource, api, evidence);
-    // A guard is a pointer to its lock: whoever has it on the stack may hold the lock.
-    Some(match row.noun {
-        RUST_MUTEX | RUST_RWLOCK => decoded.owned(Ownership::AtHand(base, RUST_LOCK_SIZE)),
-        _ => decoded,
-    })
+    let entry_points = if row.names.iter().any(|name| name.starts_with("::")) { RUST_ENTRY_POINTS } else { row.names };
+    let decoded = case.below.refined(resource, entry_points, evidence);
+    Some(decoded.owned(match row.holder {
+        Holder::Nobody => Ownership::Unknown,
+        Holder::Guard => Ownership::LockedInCode(word, &GUARD),
+        Holder::Once => Ownership::private(HolderRule::Once(word)),
+        Holder::Barrier => Ownership::private(HolderRule::Barrier { is_glibc }),
+        Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
+    }))
 }
 
 fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {

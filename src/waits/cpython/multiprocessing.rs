@@ -7,12 +7,14 @@
 
 use std::collections::HashSet;
 
-use super::super::family::{Found, Look, exact_hold, key};
-use super::super::{Observations, Party};
-use super::Facts;
-use super::holders::with_ident;
+use super::{Cpython, Facts};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::python::inspect::frames_of;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::identity::key;
+use crate::waits::model::Party;
+use crate::waits::observations::Observations;
 
 /// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count [live on 3.8 to 3.14].
 const HANDLE: u64 = 0;
@@ -22,11 +24,11 @@ const COUNT: u64 = 16;
 const MOST_OBJECTS: usize = 4096;
 
 /// Add who has the lock that `found` waits for.
-pub(super) fn find(look: &Look<'_>, found: &Found, out: &mut Observations) {
-    let resource = &found.decoded.resource;
+pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Observations) {
+    let resource = &found.blocked_on.resource;
     let before = out.holds.len();
-    for process in &look.processes {
-        let Some(facts) = &process.python else { continue };
+    for process in blocked.processes() {
+        let Some(facts) = family.facts(process) else { continue };
         let objects = facts.inspector.objects();
         for object in facts.shared() {
             let Some(handle) = objects.field(*object, HANDLE) else { continue };
@@ -40,7 +42,7 @@ pub(super) fn find(look: &Look<'_>, found: &Found, out: &mut Observations) {
                 "the SemLock at {object} in process {} says count = {count}, last_tid = {ident:#x}",
                 process.context.image.pid
             );
-            let holder = match with_ident(process, facts, ident) {
+            let holder = match facts.thread_with_ident(process, ident) {
                 Some(position) => Party::Thread(process.context.process, process.threads[position].image.tid),
                 None => Party::Process(process.context.process),
             };

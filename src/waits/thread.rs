@@ -1,17 +1,17 @@
 //! What the families share about a thread: its system call, its libc thread id, the words of its stack.
 //!
-//! In: a [`Context`]. Out: [`Process`] with one [`ThreadFacts`] a captured thread. It decodes no lock.
+//! In: a [`Context`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::family::{Context, plain_name};
-use super::kernel::Call;
-use super::libc::call_sites::Memo;
-use super::libc::layout;
-use crate::arch::Architecture;
+use super::blocked_call::{self, Call};
+use super::c_library::{self, CLibrary};
 use crate::code::Code;
-use crate::image::{Addr, MemoryExt, Register, ThreadImage};
+use crate::image::gpu::GpuUse;
+use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
+use crate::python::Python;
+use crate::symbols::{Symbols, plain_name};
 use crate::threads::Thread;
 
 /// Most bytes of one stack that are searched for a lock's address.
@@ -20,23 +20,26 @@ const STACK_LIMIT: u64 = 1 << 20;
 const FRAME_LIMIT: u64 = 256 << 10;
 /// Most frames of one stack that are searched.
 const FRAMES_LIMIT: usize = 512;
-/// How the names of the C library's modules begin.
-const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
-/// Whether a module of this name is the C library's.
-pub fn is_c_library(module: &str) -> bool {
-    C_LIBRARY.iter().any(|prefix| module.starts_with(prefix))
-}
-
 /// Bytes above the stack pointer that are searched where no frames are known.
 const TOP_OF_STACK: u64 = 1024;
 
-/// Which C library a process runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CLibrary {
-    /// GNU libc, or unknown: its rules check every structure themselves.
-    Glibc,
-    /// musl.
-    Musl,
+/// What the families may look at in one process.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Position of the process in the image.
+    pub process: usize,
+    /// The process.
+    pub image: &'a ProcessImage,
+    /// The whole sample.
+    pub all: &'a Image,
+    /// Names of addresses.
+    pub symbols: &'a Symbols<'a>,
+    /// Threads with merged stacks.
+    pub threads: &'a [Thread],
+    /// Its Python runtime, if it has one.
+    pub python: Option<&'a Python>,
+    /// How busy the GPUs are, where that was asked.
+    pub gpu: Option<&'a GpuUse>,
 }
 
 /// One process, prepared.
@@ -45,22 +48,16 @@ pub struct Process<'a> {
     /// What the caller gave.
     pub context: Context<'a>,
     /// One a captured thread, in the same order.
-    pub threads: Vec<ThreadFacts<'a>>,
+    pub threads: Vec<ThreadView<'a>>,
     /// Its C library.
     pub library: CLibrary,
-    /// Its Python, if that can be read.
-    pub python: Option<super::cpython::Facts<'a>>,
-    /// What it does with CUDA.
-    pub cuda: super::cuda::Facts,
-    /// What was read of its code.
-    pub call_sites: Memo,
     by_libc_tid: HashMap<i32, usize>,
     by_pthread: HashMap<Addr, usize>,
 }
 
 /// One thread, prepared.
 #[derive(Debug)]
-pub struct ThreadFacts<'a> {
+pub struct ThreadView<'a> {
     /// Its place among the threads of its process.
     pub position: usize,
     /// Its image.
@@ -79,7 +76,7 @@ pub struct ThreadFacts<'a> {
 
 /// A place where a thread has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mention {
+pub struct Reference {
     /// "the register so and so in frame 3", "the stack word at 0x7f.. in frame 5".
     pub place: String,
     /// Position of the native frame.
@@ -90,7 +87,7 @@ impl<'a> Process<'a> {
     /// Prepare a process.
     pub fn new(context: Context<'a>) -> Process<'a> {
         let (architecture, memory) = (context.image.architecture, &*context.image.memory);
-        let library = library(&context);
+        let library = c_library::of_process(context.image);
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let mut threads = Vec::with_capacity(context.image.threads.len());
         let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
@@ -98,13 +95,13 @@ impl<'a> Process<'a> {
             let pthread = image
                 .registers
                 .map(|registers| architecture.thread_descriptor(registers.thread_pointer))
-                .filter(|&pd| is_pthread(architecture, memory, pd, library));
+                .filter(|&pd| c_library::is_pthread(architecture, memory, pd, library));
             let libc_tid = pthread
-                .and_then(|pd| memory.i32(pd + layout::tid_offset(architecture, library)).ok())
+                .and_then(|pd| memory.i32(pd + c_library::tid_offset(architecture, library)).ok())
                 .filter(|&tid| tid > 0)
                 .unwrap_or(image.ns_tid);
             let thread = merged.get(&image.tid).copied();
-            let call = super::kernel::call(architecture, image, memory);
+            let call = blocked_call::call(architecture, image, memory);
             if !matches!(image.state, crate::image::TaskState::Zombie) {
                 by_libc_tid.insert(libc_tid, threads.len());
                 if let Some(pd) = pthread {
@@ -113,7 +110,7 @@ impl<'a> Process<'a> {
             }
             let segments = segments(image, thread);
             let position = threads.len();
-            threads.push(ThreadFacts {
+            threads.push(ThreadView {
                 position,
                 image,
                 thread,
@@ -124,9 +121,7 @@ impl<'a> Process<'a> {
                 words: OnceCell::new(),
             });
         }
-        let python = context.python.and_then(|python| super::cpython::Facts::new(memory, python));
-        let cuda = super::cuda::Facts::default();
-        Process { context, threads, library, python, cuda, call_sites: Memo::default(), by_libc_tid, by_pthread }
+        Process { context, threads, library, by_libc_tid, by_pthread }
     }
 
     /// Position of the thread that libc calls `tid`.
@@ -145,7 +140,7 @@ impl<'a> Process<'a> {
     }
 
     /// `memory` of the process.
-    pub fn memory(&self) -> &'a dyn crate::image::Memory {
+    pub fn memory(&self) -> &'a dyn Memory {
         &*self.context.image.memory
     }
 
@@ -155,7 +150,7 @@ impl<'a> Process<'a> {
     }
 }
 
-impl ThreadFacts<'_> {
+impl ThreadView<'_> {
     /// "533 'MainThread'".
     pub fn describe(&self) -> String {
         let name = self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str());
@@ -233,7 +228,7 @@ impl ThreadFacts<'_> {
     }
 
     /// Where in frames `from..` this thread has an address in `[start, start + size)`.
-    pub fn mention(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Mention> {
+    pub fn find_reference(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Reference> {
         let hit = |value: u64| Addr(value).within(start, size);
         let registers = self.registers(FRAMES_LIMIT);
         if let Some(&(first, register, value)) = registers.iter().find(|&&(n, _, v)| n >= from && hit(v)) {
@@ -245,12 +240,12 @@ impl ThreadFacts<'_> {
                 process.context.image.architecture.register_name(register),
                 value
             );
-            return Some(Mention { place, native });
+            return Some(Reference { place, native });
         }
         self.words(process).iter().filter(|(_, value)| hit(*value)).find_map(|&(at, value)| {
             let native = self.native_frame(at);
             (native >= from)
-                .then(|| Mention { place: format!("the stack word at {at} in frame {native} is {value:#x}"), native })
+                .then(|| Reference { place: format!("the stack word at {at} in frame {native} is {value:#x}"), native })
         })
     }
 
@@ -288,12 +283,13 @@ impl ThreadFacts<'_> {
     pub fn first_library(&self, process: &Process<'_>) -> Option<String> {
         let modules = process.context.symbols.modules();
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        let of_libc = [C_LIBRARY, &["libstdc++", "libc++", "[vdso]"]].concat();
-        let first = frames
-            .iter()
-            .take(FRAMES_LIMIT)
-            .filter_map(|frame| modules.list.get(modules.at(frame.pc)?))
-            .find(|module| !of_libc.iter().any(|prefix| module.name.starts_with(prefix)))?;
+        let of_language = ["libstdc++", "libc++", "[vdso]"];
+        let first = frames.iter().take(FRAMES_LIMIT).filter_map(|frame| modules.list.get(modules.at(frame.pc)?)).find(
+            |module| {
+                !c_library::is_c_library(&module.name)
+                    && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
+            },
+        )?;
         first.name.contains(".so").then(|| first.name.clone())
     }
 
@@ -321,38 +317,6 @@ impl ThreadFacts<'_> {
     fn name_of(&self, native: usize) -> Option<&str> {
         self.thread?.frames.iter().find(|frame| frame.native == Some(native))?.function.as_deref()
     }
-}
-
-/// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3).
-fn is_pthread(architecture: Architecture, memory: &dyn crate::image::Memory, pd: Addr, library: CLibrary) -> bool {
-    let layout = architecture.descriptor_layout();
-    let at = match library {
-        CLibrary::Glibc => layout.glibc_self,
-        CLibrary::Musl => layout.musl_self,
-    };
-    !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
-}
-
-/// musl is known by its loader, or in a static program by where the thread id stands.
-fn library(context: &Context<'_>) -> CLibrary {
-    let musl_name = |path: &str| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        name.starts_with("ld-musl") || name.starts_with("libc.musl")
-    };
-    if context.image.mappings.iter().any(|m| m.path.as_deref().is_some_and(musl_name)) {
-        return CLibrary::Musl;
-    }
-    let (architecture, memory) = (context.image.architecture, &*context.image.memory);
-    let word_is_tid = |library: CLibrary| {
-        context.image.threads.iter().any(|t| {
-            t.registers.is_some_and(|r| {
-                let pd = architecture.thread_descriptor(r.thread_pointer);
-                is_pthread(architecture, memory, pd, library)
-                    && memory.i32(pd + layout::tid_offset(architecture, library)).is_ok_and(|tid| tid == t.ns_tid)
-            })
-        })
-    };
-    if !word_is_tid(CLibrary::Glibc) && word_is_tid(CLibrary::Musl) { CLibrary::Musl } else { CLibrary::Glibc }
 }
 
 /// The parts of the stack that its frames cover, adjoining ones joined.

@@ -4,14 +4,15 @@
 //! and the frame of the call that a person knows. Classes of the standard library are known by their name and by the file
 //! of the method that runs; anything else is a plain lock.
 
-use super::super::facts::ThreadFacts;
-use super::behind::{Behind, What, noun};
-use super::{EXTENSION, Facts, QUEUED};
+use super::lock_object::{LockObject, What, noun};
+use super::{Facts, HolderRule};
 use crate::image::Addr;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
-use crate::waits::{Kind, kinds};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::Role;
+use crate::waits::thread::ThreadView;
 
 /// Classes of the standard library that are waited for as a whole.
 const THINGS: &[&str] = &[
@@ -39,8 +40,12 @@ pub(super) struct Purpose {
     pub(super) kind: &'static Kind,
     pub(super) address: Addr,
     pub(super) label: String,
-    /// Words that the search for holders needs, and people.
+    /// Words read from it, for people.
     pub(super) state: Vec<(&'static str, i64)>,
+    /// What it is to whoever judges.
+    pub(super) role: Option<Role>,
+    /// How its holder is found.
+    pub(super) rule: Option<HolderRule>,
     /// The frame of the call.
     pub(super) frame: Option<Addr>,
     pub(super) evidence: Vec<String>,
@@ -54,7 +59,7 @@ pub(super) fn method(frame: &PythonFrame) -> &str {
 }
 
 /// What `thread` waits for, given the object that it sleeps on, if that is known.
-pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadFacts<'_>, behind: Option<&Behind>) -> Option<Purpose> {
+pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option<&LockObject>) -> Option<Purpose> {
     let inspector = &facts.inspector;
     let tid = thread.image.tid;
     let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * MOST_FRAMES).collect();
@@ -80,23 +85,19 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadFacts<'_>, behind: Optio
 }
 
 /// A lock or another object that is itself what is waited for.
-fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind) -> Option<Purpose> {
-    let mut state = Vec::new();
-    let kind = match &behind.what {
-        What::Lock | What::File(_) => kinds::PY_LOCK,
-        What::RecursiveLock | What::Recursive(_) => kinds::PY_RLOCK,
-        What::SimpleQueue => kinds::PY_CONDITION,
-        What::SharedLock => kinds::MP_LOCK,
-        What::Other(_) => kinds::PY_MUTEX,
+fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObject) -> Option<Purpose> {
+    let (kind, rule) = match &behind.what {
+        What::Lock => (kinds::PY_LOCK, Some(HolderRule::Lock)),
+        What::File(ident) => (kinds::PY_LOCK, Some(HolderRule::FileOwner(*ident))),
+        What::RecursiveLock | What::Recursive(_) => (kinds::PY_RLOCK, Some(HolderRule::OwnerField)),
+        What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None })),
+        What::SharedLock => (kinds::MP_LOCK, Some(HolderRule::Multiprocessing)),
+        What::Other(_) => (kinds::PY_MUTEX, None),
         What::End(ident) => {
             return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
     };
-    match &behind.what {
-        What::File(ident) => state.push(("owner", *ident as i64)),
-        What::Recursive(_) => state.push((EXTENSION, 1)),
-        _ => {}
-    }
+    let role = matches!(behind.what, What::Recursive(_)).then_some(Role::ExtensionLock);
     // The program has the wrapper of `multiprocessing.synchronize`.
     let name = called(inspector, stack, behind.object);
     let name = name.as_deref().map(|name| name.strip_suffix("._semlock").unwrap_or(name));
@@ -105,7 +106,9 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &Behind)
         kind,
         address: behind.object,
         label: name.map_or_else(|| noun.to_owned(), |name| format!("{noun} `{name}`")),
-        state,
+        state: Vec::new(),
+        role,
+        rule,
         frame: stack.first().map(|frame| frame.address),
         evidence: Vec::new(),
         needs_any: false,
@@ -143,7 +146,9 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         kind: kinds::PY_CONDITION,
         address: condition,
         label: String::new(),
-        state: vec![("object", object.0 as i64)],
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::Wakers { object: Some(object) }),
         frame: Some(frame.address),
         evidence: vec![match object == condition {
             true => format!("it is in {} of the {class} at {object}", frame.function),
@@ -172,10 +177,10 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
             format!(" ({here} of {parties} parties here)")
         }),
         "Future" => {
-            purpose.state.push(("future", object.0 as i64));
+            purpose.rule = Some(HolderRule::Future(object));
             facts.work().of(object).map(|pending| {
                 purpose.needs_any = pending.is_queued;
-                purpose.state.extend(pending.is_queued.then_some((QUEUED, 1)));
+                purpose.role = pending.is_queued.then_some(Role::QueuedFuture);
                 purpose.evidence.push(pending.evidence.clone());
                 let function = pending.function.as_deref().unwrap_or("a task");
                 format!(" of {function} ({})", if pending.is_queued { "queued" } else { "running" })
@@ -200,7 +205,9 @@ fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose
         kind: kinds::PY_IMPORT_LOCK,
         address: lock,
         label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
-        state: owner.map(|owner| ("owner", owner as i64)).into_iter().collect(),
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::NotedOwner(owner)),
         frame: Some(inner.address),
         evidence: vec![format!("it is in {} of the _ModuleLock at {lock}", inner.function)],
         needs_any: false,
@@ -221,7 +228,9 @@ fn join(
         kind: kinds::PY_THREAD,
         address,
         label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
-        state: vec![("ident", ident as i64)],
+        state: Vec::new(),
+        role: None,
+        rule: Some(HolderRule::End(ident)),
         frame: library.last().or(stack.first()).map(|frame| frame.address),
         evidence,
         needs_any: false,

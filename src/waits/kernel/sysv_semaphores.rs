@@ -3,18 +3,19 @@
 //! In: a semop call with its operations, and what the kernel says of the semaphore. Out: the semaphore, and the process
 //! that changed it last. That is no owner: it counts as one only where it fits a semaphore that is used as a lock.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold};
-use super::super::owner::Ownership;
-use super::super::{Certainty, Hold, Observations, Party, Resource, ResourceKey, Scope};
-use super::ends::Waited;
-use super::{Call, raw};
+use super::{HolderRule, raw};
 use crate::image::descriptors::{SetOperation, SetSemaphore, semaphores_asked};
 use crate::image::{Addr, Gap};
+use crate::waits::blocked_call::Call;
+use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
+use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// The semaphore that `call` waits for.
-pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<Waited> {
+pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<AlsoWaited> {
     let operations = semaphores_asked(process.context.image.architecture, &raw(call), process.memory());
     let known = |operation: &SetOperation| known(process, operation.set, operation.number);
     let blocks = |operation: &&SetOperation| {
@@ -38,10 +39,10 @@ pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<Waited> {
         ]);
     }
     let key = ResourceKey { kind: kinds::SYSV_SEMAPHORE, scope, address: Addr(0) };
-    Some(Waited {
-        resource: Resource { key, process: process.context.process, label, state },
+    Some(AlsoWaited {
+        resource: Resource { key, process: process.context.process, label, state, role: None },
         evidence,
-        ownership: Ownership::LastChange { set, number, takes: change < 0 },
+        ownership: Ownership::private(HolderRule::LastChange { set, number, takes: change < 0 }),
     })
 }
 
@@ -51,16 +52,15 @@ fn known<'p>(process: &Process<'p>, set: i32, number: u16) -> Option<&'p SetSema
 
 /// Add the process that took the last unit.
 pub(super) fn holders(
-    look: &Look<'_>,
-    waits: &[Found],
-    found: &Found,
+    blocked: &Blocked<'_>,
+    found: &ThreadWait,
     (set, number): (i32, u16),
     takes: bool,
     out: &mut Observations,
 ) {
-    let key = &found.decoded.resource.key;
-    let label = &found.decoded.resource.label;
-    let Some(semaphore) = known(&look.processes[found.process], set, number) else {
+    let key = &found.blocked_on.resource.key;
+    let label = &found.blocked_on.resource.label;
+    let Some(semaphore) = known(blocked.process(found), set, number) else {
         let why = "the kernel tells nothing of this set: it is in another IPC namespace, or may not be read";
         return out.gaps.push(Gap::new(format!("holder of {label}"), why));
     };
@@ -73,13 +73,13 @@ pub(super) fn holders(
          owner",
         semaphore.last
     )];
-    let Some(last) = look.processes.iter().position(|other| other.context.image.pid == semaphore.last) else {
+    let Some(last) = blocked.processes().iter().position(|other| other.context.image.pid == semaphore.last) else {
         let why = format!("process {} changed it last, which was not captured or has ended", semaphore.last);
         return out.gaps.push(Gap::new(format!("holder of {label}"), why));
     };
     // Who takes units again and again (a consumer) has none of them while it waits for the next.
-    let waits_itself = waits.iter().any(|wait| wait.process == last && wait.decoded.resource.key == *key);
+    let waits_itself = blocked.waits().iter().any(|wait| wait.process == last && wait.blocked_on.resource.key == *key);
     let certainty = if waits_itself { Certainty::Candidate } else { Certainty::Inferred };
-    let holder = Party::Process(look.processes[last].context.process);
+    let holder = Party::Process(blocked.processes()[last].context.process);
     out.holds.push(Hold { certainty, ..exact_hold(key, holder, None, evidence) });
 }

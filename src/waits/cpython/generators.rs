@@ -61,7 +61,7 @@ fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut Hash
     let objects = inspector.objects();
     let Some(class) = objects.class_name(object) else { return };
     match class.as_str() {
-        "generator" | "coroutine" | "async_generator" => out.extend(look(inspector, object, &class)),
+        "generator" | "coroutine" | "async_generator" => out.extend(generator_with_locks(inspector, object, &class)),
         "str" | "int" | "float" | "bool" | "bytes" | "function" | "type" | "module" | "code" | "NoneType" => {}
         _ => {
             let Some(levels) = levels.checked_sub(1) else { return };
@@ -76,7 +76,7 @@ fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut Hash
 }
 
 /// The locks of one generator, if it has some.
-pub(super) fn look(inspector: &Inspector<'_>, generator: Addr, class: &str) -> Option<Suspended> {
+pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, class: &str) -> Option<Suspended> {
     let mut locks = Vec::new();
     for entered in of_generator(inspector, generator) {
         locks_of(inspector, entered, 2, &mut locks);

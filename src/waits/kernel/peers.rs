@@ -2,36 +2,27 @@
 //!
 //! In: a call on descriptors, and what the kernel tells of descriptors and sockets. Out: the resources, and their
 //! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
-//! as a [`Hopeless`] wait. It opens nothing and asks the kernel nothing.
+//! as a [`Unsatisfiable`] wait. It opens nothing and asks the kernel nothing.
 
-use super::super::facts::Process;
-use super::super::family::{Found, Look, exact_hold, waits_for};
-use super::super::owner::Ownership;
-use super::super::{Certainty, Hopeless, Observations, Party, Resource, ResourceKey, Scope};
+use super::HolderRule;
 use crate::image::descriptors::{
     Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
 };
 use crate::image::{Addr, Descriptor, Gap, TaskState};
-use crate::waits::{Kind, kinds};
-
-/// One of the things that a call waits for.
-#[derive(Debug, Clone)]
-pub struct Waited {
-    /// What.
-    pub resource: Resource,
-    /// What was read.
-    pub evidence: String,
-    /// Who has it.
-    pub ownership: Ownership,
-}
+use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Certainty, Party, Resource, ResourceKey, Scope, Unsatisfiable};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
 /// What ends a wait for a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OtherEnd {
+pub(super) struct OtherEnd {
     /// The waiter's descriptor.
-    pub number: i32,
+    pub(super) number: i32,
     /// Somebody who writes, or else somebody who reads.
-    pub needs_writer: bool,
+    pub(super) needs_writer: bool,
 }
 
 /// The descriptor of a process with this number.
@@ -48,7 +39,7 @@ pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Wan
 }
 
 /// What waiting for a descriptor means: for data, for room, or either.
-pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<Waited> {
+pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<AlsoWaited> {
     let Some(descriptor) = descriptor(process, want.number) else { return vec![unknown(process, want, None)] };
     let is_known = descriptor.is_pipe
         || descriptor.target.starts_with("socket:")
@@ -62,14 +53,14 @@ pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<Waited> {
 }
 
 /// A program with handlers for signals of its children or timers waits for these as well: its loop goes on after one.
-pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Waited> {
+pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<AlsoWaited>) -> Vec<AlsoWaited> {
     let handles = process.context.all.kernel.handles(process.context.image.pid, NEWS_SIGNALS);
     if !all.is_empty() && handles != Some(false) {
         let scope = Scope::System(format!("signal:{}", process.context.process));
         let key = ResourceKey { kind: kinds::SIGNAL, scope, address: Addr(0) };
         let label = "a signal that it handles".into();
-        all.push(Waited {
-            resource: Resource { key, process: process.context.process, label, state: Vec::new() },
+        all.push(AlsoWaited {
+            resource: Resource { key, process: process.context.process, label, state: Vec::new(), role: None },
             evidence: "it has handlers for signals of children or timers".into(),
             ownership: Ownership::Unknown,
         });
@@ -77,7 +68,7 @@ pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<Waited>) -> Vec<Wa
     all
 }
 
-fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -> Waited {
+fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -> AlsoWaited {
     let kernel = &process.context.all.kernel;
     let side = if needs_writer { "data" } else { "room" };
     let mut state = Vec::new();
@@ -110,15 +101,15 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
     };
     let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
     let end = OtherEnd { number: descriptor.number, needs_writer };
-    Waited {
-        resource: Resource { key, process: process.context.process, label, state },
+    AlsoWaited {
+        resource: Resource { key, process: process.context.process, label, state, role: None },
         evidence,
-        ownership: Ownership::OtherEnd(end),
+        ownership: Ownership::private(HolderRule::OtherEnd(end)),
     }
 }
 
 /// A descriptor whose other end, if it has one, is not known.
-fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -> Waited {
+fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -> AlsoWaited {
     let position = process.context.process;
     let number = want.number;
     let (kind, label) = match descriptor.map(|descriptor| (&descriptor.detail, descriptor.target.as_str())) {
@@ -130,7 +121,7 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
         None => (kinds::DESCRIPTOR, format!("descriptor {number}")),
     };
     let (scope, ownership) = match descriptor.map(|descriptor| &descriptor.detail) {
-        Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::End(*pid)),
+        Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::private(HolderRule::ProcessEnd(*pid))),
         _ => (format!("descriptor:{position}:{number}"), Ownership::Unknown),
     };
     let key = ResourceKey { kind, scope: Scope::System(scope), address: Addr(0) };
@@ -138,7 +129,11 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
         || format!("its descriptor {number}, of which nothing is known"),
         |descriptor| format!("its descriptor {number} is {}", descriptor.target),
     );
-    Waited { resource: Resource { key, process: position, label, state: Vec::new() }, evidence, ownership }
+    AlsoWaited {
+        resource: Resource { key, process: position, label, state: Vec::new(), role: None },
+        evidence,
+        ownership,
+    }
 }
 
 /// Ends of something in one process.
@@ -149,11 +144,11 @@ struct Ends {
 }
 
 /// Add who can end the wait `found`: processes with the end that the waiter needs.
-pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: OtherEnd, out: &mut Observations) {
-    let process = &look.processes[found.process];
+pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, out: &mut Observations) {
+    let process = blocked.process(found);
     let Some(descriptor) = descriptor(process, end.number) else { return };
     let kernel = &process.context.all.kernel;
-    let key = &found.decoded.resource.key;
+    let key = &found.blocked_on.resource.key;
     let is_event = matches!(descriptor.detail, Detail::Event { .. });
     let Some(target) = other_end(process, descriptor) else {
         return no_other_end(found, descriptor, process, out);
@@ -165,13 +160,13 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
     };
     let fits = |reads: bool, writes: bool| key.kind != kinds::PIPE || if end.needs_writer { writes } else { reads };
     let mut holders: Vec<Ends> = Vec::new();
-    for (position, other) in look.processes.iter().enumerate() {
+    for (position, other) in blocked.processes().iter().enumerate() {
         let list = other.context.image.descriptors.iter();
         let ends = list.filter(|one| one.end_name() == target && fits(one.reads, one.writes));
         let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
         if !numbers.is_empty() {
             let pid = other.context.image.pid;
-            let name = &found.decoded.resource.label;
+            let name = &found.blocked_on.resource.label;
             let name = name.strip_prefix("data in ").or(name.strip_prefix("room in ")).unwrap_or(name);
             let name = name.strip_prefix("data on ").unwrap_or(name);
             let text = format!("process {pid} {verb} {name} (its descriptor {})", numbers.join(", "));
@@ -180,10 +175,10 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
     }
     let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
-    if outside.is_empty() && kernel.unread == 0 && only_waiters(look, waits, found, &holders) {
+    if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, found, &holders) {
         // An eventfd is written to by the kernel too (asynchronous I/O, devices).
         if !is_event && nobody_else_wakes(process, found) {
-            out.hopeless.push(Hopeless {
+            out.unsatisfiable.push(Unsatisfiable {
                 resource: key.clone(),
                 why: without_end(key.kind, end.needs_writer).into(),
                 // Who waits for a set of things waits for whatever the program may start: a cycle says more.
@@ -193,7 +188,7 @@ pub(super) fn holders(look: &Look<'_>, waits: &[Found], found: &Found, end: Othe
         return;
     }
     // The waiter's own process can't end the wait while all of its threads wait for this very thing.
-    if all_wait(look, waits, found) {
+    if all_wait(blocked, found) {
         holders.retain(|ends| ends.process != found.process);
     }
     let unseen = match kernel.unread {
@@ -240,7 +235,7 @@ fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
 }
 
 /// A socket whose other end is on another machine, in another network namespace, or nowhere yet.
-fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
+fn no_other_end(found: &ThreadWait, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
     let known = socket_inode(&descriptor.target).and_then(|inode| process.context.all.kernel.socket(inode));
     if known.is_some_and(|socket| socket.listens) {
         return;
@@ -251,37 +246,37 @@ fn no_other_end(found: &Found, descriptor: &Descriptor, process: &Process<'_>, o
             "the kernel tells nothing of this socket to lockscope: it is of another family, or of another namespace"
         }
     };
-    out.gaps.push(Gap::new(format!("the other end of {}", found.decoded.resource.label), why));
+    out.gaps.push(Gap::new(format!("the other end of {}", found.blocked_on.resource.label), why));
 }
 
 /// A handler may write to the very pipe that a loop watches (the self-pipe trick, asyncio's wake-up socket): of
 /// programs with handlers, only a plain read is taken at its word.
-fn nobody_else_wakes(process: &Process<'_>, found: &Found) -> bool {
+fn nobody_else_wakes(process: &Process<'_>, found: &ThreadWait) -> bool {
     let pid = process.context.image.pid;
     is_plain(process, found) || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
 }
 
 /// Whether a thread waits in a call for one thing only.
-fn is_plain(process: &Process<'_>, found: &Found) -> bool {
-    found.decoded.one_of == 1 && found.decoded.call.is_some_and(|call| !super::waits_for_several(process, call))
+fn is_plain(process: &Process<'_>, found: &ThreadWait) -> bool {
+    found.blocked_on.one_of == 1 && found.blocked_on.call.is_some_and(|call| !super::waits_for_several(process, call))
 }
 
 /// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.
-fn only_waiters(look: &Look<'_>, waits: &[Found], found: &Found, holders: &[Ends]) -> bool {
-    holders.iter().all(|ends| ends.process == found.process) && all_wait(look, waits, found)
+fn only_waiters(blocked: &Blocked<'_>, found: &ThreadWait, holders: &[Ends]) -> bool {
+    holders.iter().all(|ends| ends.process == found.process) && all_wait(blocked, found)
 }
 
 /// Whether all threads of the waiter's process wait for this very thing.
-fn all_wait(look: &Look<'_>, waits: &[Found], found: &Found) -> bool {
-    let process = &look.processes[found.process];
-    let waits_too = |position: usize| waits_for(waits, &found.decoded.resource.key, found.process, position);
+fn all_wait(blocked: &Blocked<'_>, found: &ThreadWait) -> bool {
+    let process = blocked.process(found);
+    let waits_too = |position: usize| blocked.waits_for(&found.blocked_on.resource.key, found.process, position);
     (0..process.threads.len())
         .all(|position| process.threads[position].image.state == TaskState::Zombie || waits_too(position))
 }
 
 /// The process whose end is waited for by a pidfd.
-pub(super) fn process_end(look: &Look<'_>, found: &Found, pid: i32, out: &mut Observations) {
-    let Some(process) = look.processes.iter().find(|process| process.context.image.pid == pid) else { return };
+pub(super) fn process_end(blocked: &Blocked<'_>, found: &ThreadWait, pid: i32, out: &mut Observations) {
+    let Some(process) = blocked.processes().iter().find(|process| process.context.image.pid == pid) else { return };
     let evidence = vec![format!("process {pid} lives")];
-    out.holds.push(exact_hold(&found.decoded.resource.key, Party::Process(process.context.process), None, evidence));
+    out.holds.push(exact_hold(&found.blocked_on.resource.key, Party::Process(process.context.process), None, evidence));
 }

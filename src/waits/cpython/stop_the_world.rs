@@ -4,22 +4,21 @@
 //! run attached to the interpreter, and the waits of those that have paused for the one who asked. It asks again every
 //! millisecond for ever, so that its time-out is no end.
 
-use super::super::facts::{Process, ThreadFacts};
-use super::super::family::{Decoded, Found, exact_hold, key};
-use super::super::{Observations, Party, Resource};
-use super::behind;
+use super::{HolderRule, lock_object};
 use crate::image::MemoryExt;
 use crate::python::{Python, PythonThread, StopTheWorld};
+use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
+use crate::waits::holders::exact_hold;
+use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::model::{Party, Resource};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
 
 /// `PyThreadState.state`: attached to the interpreter, running or about to.
 const ATTACHED: i32 = 1;
-/// What waits for the pause, and what waits for its end, in the resource's state.
-const PAUSE: &str = "countdown";
-const END: &str = "paused";
-
 /// Whether a thread waits for a pause of all or in one.
-pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Option<&Decoded>) -> Option<Decoded> {
+pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
     let python = process.context.python.filter(|python| !python.stops.is_empty())?;
     let own = || python.threads.iter().filter(|state| state.tid == Some(thread.image.tid));
     let asked = python.stops.iter().find(|stop| !stop.is_stopped && own().any(|state| state.tstate == stop.requester));
@@ -32,12 +31,15 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
             key: key(process, kinds::PY_STOP_THE_WORLD, stop.event),
             process: process.context.process,
             label: "the pause of all Python threads".into(),
-            state: vec![(PAUSE, stop.countdown)],
+            state: vec![("countdown", stop.countdown)],
+            role: None,
         };
-        return Some(Decoded { timed: false, transient: false, ..Decoded::of(resource, below, vec![evidence]) });
+        let ownership = Ownership::private(HolderRule::Pause);
+        let decoded = BlockedOn::of(resource, below, vec![evidence]).owned(ownership);
+        return Some(BlockedOn { timed: false, transient: false, ..decoded });
     }
     let word = below?.futex?.word;
-    let entry = behind::entry(process, thread, word)?;
+    let entry = lock_object::entry(process, thread, word)?;
     let offset = python.layout.as_ref()?.free_threaded?.thread_state;
     let paused = own().find(|state| state.tstate + offset == entry.address)?;
     let stop = python.stops.iter().find(|stop| concerns(stop, paused))?;
@@ -45,32 +47,43 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadFacts<'_>, below: Opt
         key: key(process, kinds::PY_STOP_THE_WORLD, stop.event + 1),
         process: process.context.process,
         label: "the end of the pause of all Python threads".into(),
-        state: vec![(END, 1)],
+        state: Vec::new(),
+        role: None,
     };
     let evidence = format!("it is parked at its own thread state {}, as it is to pause", paused.tstate);
-    Some(Decoded { timed: false, ..Decoded::of(resource, below, vec![evidence]) })
+    let ownership = Ownership::private(HolderRule::PauseEnd);
+    Some(BlockedOn { timed: false, ..BlockedOn::of(resource, below, vec![evidence]).owned(ownership) })
 }
 
-/// Who keeps a thread waiting.
-pub(super) fn holders(process: &Process<'_>, found: &Found, out: &mut Observations) {
+/// Who keeps the thread waiting that asked for the pause: all that have not come to it.
+pub(super) fn attached(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
+    add(process, found, out, |python, stop, state| {
+        let runs = state.tstate != stop.requester && concerns(stop, state) && is_attached(process, python, state);
+        runs.then(|| format!("its thread state {} is attached: it has not paused, and is to", state.tstate))
+    });
+}
+
+/// Who keeps a thread waiting that has paused: the one that asked.
+pub(super) fn requester(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
+    add(process, found, out, |_, stop, state| {
+        let asked = state.tstate == stop.requester;
+        asked.then(|| format!("its thread state {} is the one that asked for the pause", state.tstate))
+    });
+}
+
+/// Add as holders the thread states for which there is evidence.
+fn add(
+    process: &Process<'_>,
+    found: &ThreadWait,
+    out: &mut Observations,
+    evidence: impl Fn(&Python, &StopTheWorld, &PythonThread) -> Option<String>,
+) {
     let Some(python) = process.context.python else { return };
-    let key = &found.decoded.resource.key;
-    let is_pause = found.decoded.resource.word(PAUSE).is_some();
+    let key = &found.blocked_on.resource.key;
     let own = |stop: &&StopTheWorld| stop.event == key.address || stop.event + 1 == key.address;
     let Some(stop) = python.stops.iter().find(own) else { return };
     for state in python.threads.iter() {
-        let evidence = match is_pause {
-            true if state.tstate == stop.requester
-                || !concerns(stop, state)
-                || !is_attached(process, python, state) =>
-            {
-                continue;
-            }
-            true => format!("its thread state {} is attached: it has not paused, and is to", state.tstate),
-            false if state.tstate != stop.requester => continue,
-            false => format!("its thread state {} is the one that asked for the pause", state.tstate),
-        };
-        if let Some(tid) = state.tid {
+        if let (Some(evidence), Some(tid)) = (evidence(python, stop, state), state.tid) {
             out.holds.push(exact_hold(key, Party::Thread(process.context.process, tid), None, vec![evidence]));
         }
     }

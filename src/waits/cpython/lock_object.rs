@@ -1,14 +1,14 @@
 //! The object of CPython behind a futex: a lock, a recursive lock, a queue, the handle of a thread.
 //!
-//! In: the futex of a thread that runs Python, its innermost frame. Out: [`Behind`]. Two forms, told apart by structure and
+//! In: the futex of a thread that runs Python, its innermost frame. Out: [`LockObject`]. Two forms, told apart by structure and
 //! never by version (threading.Lock changed from one to the other between 3.13.0 and 3.13.1): a semaphore that the object
 //! points to, found among the objects that the frame has at hand; or a byte in the object, which the waiter's entry in the
 //! parking lot names. It says nothing of holders.
 
-use super::super::facts::{Process, ThreadFacts};
-use super::super::family::Decoded;
 use crate::image::{Addr, MemoryExt};
 use crate::python::inspect::Inspector;
+use crate::waits::blocked_on::BlockedOn;
+use crate::waits::thread::{Process, ThreadView};
 
 /// Native frames between the eval loop and the system call that are searched for the object.
 const NATIVE_FRAMES: usize = 24;
@@ -52,7 +52,7 @@ pub(super) enum What {
 
 /// An object and how it was found.
 #[derive(Debug, Clone)]
-pub(super) struct Behind {
+pub(super) struct LockObject {
     pub(super) what: What,
     pub(super) object: Addr,
     pub(super) evidence: Vec<String>,
@@ -64,14 +64,14 @@ pub(super) struct Behind {
 pub(super) fn find(
     process: &Process<'_>,
     inspector: &Inspector<'_>,
-    thread: &ThreadFacts<'_>,
-    below: &Decoded,
-) -> Option<Behind> {
+    thread: &ThreadView<'_>,
+    below: &BlockedOn,
+) -> Option<LockObject> {
     let word = below.futex?.word;
     parked(process, inspector, thread, word).or_else(|| {
         let (what, object, place) = with_semaphore(process, inspector, thread, word)?;
         let evidence = vec![format!("the semaphore {word} belongs to the {} at {object} ({place})", noun(&what))];
-        Some(Behind { what, object, evidence, is_on_its_way: false })
+        Some(LockObject { what, object, evidence, is_on_its_way: false })
     })
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Entry {
 }
 
 /// The entry in the parking lot of a thread that sleeps on `word`.
-pub(super) fn entry(process: &Process<'_>, thread: &ThreadFacts<'_>, word: Addr) -> Option<Entry> {
+pub(super) fn entry(process: &Process<'_>, thread: &ThreadView<'_>, word: Addr) -> Option<Entry> {
     if process.context.python?.version < (3, 13, 0) || !thread.on_own_stack(word) {
         return None;
     }
@@ -116,7 +116,7 @@ pub(super) fn entry(process: &Process<'_>, thread: &ThreadFacts<'_>, word: Addr)
 }
 
 /// By the parking lot.
-fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadFacts<'_>, word: Addr) -> Option<Behind> {
+fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadView<'_>, word: Addr) -> Option<LockObject> {
     let Entry { address, is_on_its_way } = entry(process, thread, word)?;
     let (what, object) = at_address(process, inspector, address)?;
     let evidence = vec![format!(
@@ -124,7 +124,7 @@ fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadFacts
         word - ENTRY_ARGUMENT,
         noun(&what)
     )];
-    Some(Behind { what, object, evidence, is_on_its_way })
+    Some(LockObject { what, object, evidence, is_on_its_way })
 }
 
 /// What has its byte at `address`.
@@ -162,7 +162,7 @@ fn by_class(class: &str) -> Option<What> {
 fn with_semaphore(
     process: &Process<'_>,
     inspector: &Inspector<'_>,
-    thread: &ThreadFacts<'_>,
+    thread: &ThreadView<'_>,
     word: Addr,
 ) -> Option<(What, Addr, String)> {
     let objects = inspector.objects();

@@ -1,0 +1,84 @@
+//! Readers that a lock counts and does not name.
+//!
+//! In: how many there are, and the calls that take the lock for reading. Out: holds, inferred where the code of threads
+//! accounts for all of them; else candidates, and a gap.
+
+use super::by_critical_section;
+use crate::image::Gap;
+use crate::waits::blocked_on::{Readers, ThreadWait};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::model::{Certainty, Hold, Party, Resource};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+
+/// Frames of the C library in which a wait for a lock lies.
+const CALL_FRAMES: usize = 8;
+
+/// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
+/// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.
+pub fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out: &mut Observations) {
+    let Readers { count, lock, size, calls } = *readers;
+    let process = blocked.process(found);
+    let resource = &found.blocked_on.resource;
+    let mut candidates = by_code(blocked, process, resource, readers);
+    // Readers found in the code account for all: then each is inferred. Otherwise they are candidates among others.
+    if candidates.iter().map(|(_, depth)| *depth).sum::<u32>() == count {
+        out.holds.extend(candidates.into_iter().map(|(hold, _)| hold));
+        return;
+    }
+    candidates.iter_mut().for_each(|(hold, _)| hold.certainty = Certainty::Candidate);
+    let mut candidates: Vec<_> = candidates.into_iter().map(|(hold, _)| hold).collect();
+    for waiting in [false, true] {
+        if waiting && !candidates.is_empty() {
+            break;
+        }
+        for (position, thread) in process.threads.iter().enumerate() {
+            if blocked.waits_for(&resource.key, found.process, position) != waiting {
+                continue;
+            }
+            let from = if waiting { outside_of_the_call(thread, found.blocked_on.entry_points) } else { Some(0) };
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            if candidates.iter().any(|known| known.holder == holder) {
+                continue;
+            }
+            let Some(reference) = thread.find_reference(process, lock, size, from.unwrap_or(1)) else { continue };
+            let evidence = vec![
+                format!("read-held by {count}; {} has its address: {}", thread.describe(), reference.place),
+                "glibc records no reader ids: a candidate".into(),
+            ];
+            let mut hold = exact_hold(&resource.key, holder, calls.mode, evidence);
+            hold.certainty = Certainty::Candidate;
+            hold.frame = thread.merged(reference.native);
+            candidates.push(hold);
+        }
+    }
+    out.gaps.push(Gap::new(
+        format!("readers of {}", resource.label),
+        format!(
+            "glibc records no reader ids; {count} hold it for reading, {} possible",
+            match candidates.len() {
+                0 => "no captured thread is".to_owned(),
+                1 => "1 thread is".to_owned(),
+                n => format!("{n} threads are"),
+            }
+        ),
+    ));
+    out.holds.extend(candidates);
+}
+
+/// The first frame outside of the call that waits: what it was given is at hand inside of it.
+fn outside_of_the_call(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
+    let is_entry = |name: &str| entry_points.iter().any(|prefix| name.starts_with(prefix));
+    thread.names(CALL_FRAMES).filter(|(_, name)| is_entry(name)).map(|(native, _)| native + 1).max()
+}
+
+/// Threads whose code is between a read lock and the unlock of this lock, with the number of their read locks.
+fn by_code(blocked: &Blocked<'_>, process: &Process<'_>, resource: &Resource, readers: &Readers) -> Vec<(Hold, u32)> {
+    let sections = by_critical_section::sections(blocked, process, readers.lock, readers.calls).into_iter();
+    sections
+        .map(|section| {
+            let depth = section.depth;
+            (section.hold(process, &resource.key, readers.calls), depth)
+        })
+        .collect()
+}

@@ -1,0 +1,120 @@
+//! Who has what somebody waits for: the rules that more than one family needs.
+//!
+//! In: [`Blocked`], all processes of a sample with what their threads are blocked on. Out: holds and gaps. [`resolve`] follows
+//! what a wait says of its holder ([`Ownership`]); a family calls a rule itself where it knows more than the wait tells.
+
+pub mod by_critical_section;
+pub mod by_owner_id;
+pub mod by_reference;
+pub mod counted_readers;
+pub mod left_by_fork;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+
+use super::blocked_on::{Ownership, ThreadWait};
+use super::model::{Certainty, Hold, Party, Resource, ResourceKey};
+use super::observations::Observations;
+use super::thread::Process;
+
+/// All processes of a sample with what their threads are blocked on, and what the rules here keep of them.
+#[derive(Debug)]
+pub struct Blocked<'s> {
+    processes: &'s [Process<'s>],
+    waits: Vec<ThreadWait>,
+    code: Vec<by_critical_section::Memo>,
+}
+
+impl<'s> Blocked<'s> {
+    /// `waits` in the order of processes and threads.
+    pub fn new(processes: &'s [Process<'s>], waits: Vec<ThreadWait>) -> Self {
+        let code = processes.iter().map(|_| by_critical_section::Memo::default()).collect();
+        Blocked { processes, waits, code }
+    }
+
+    /// All processes, in the order of the image.
+    pub fn processes(&self) -> &'s [Process<'s>] {
+        self.processes
+    }
+
+    /// The process of a waiter.
+    pub fn process(&self, wait: &ThreadWait) -> &'s Process<'s> {
+        &self.processes[wait.process]
+    }
+
+    /// All waits, in the order of processes and threads.
+    pub fn waits(&self) -> &[ThreadWait] {
+        &self.waits
+    }
+
+    /// Whether a thread waits for `key`.
+    pub fn waits_for(&self, key: &ResourceKey, process: usize, thread: usize) -> bool {
+        let first = self.waits.partition_point(|one| (one.process, one.thread) < (process, thread));
+        let own = self.waits[first..].iter().take_while(|one| (one.process, one.thread) == (process, thread));
+        own.into_iter().any(|one| one.blocked_on.resource.key == *key)
+    }
+
+    /// The waits of one process.
+    pub fn waits_of(&self, process: usize) -> &[ThreadWait] {
+        let first = self.waits.partition_point(|one| one.process < process);
+        let end = self.waits.partition_point(|one| one.process <= process);
+        &self.waits[first..end]
+    }
+
+    /// The first wait for each resource whose holder is found by a rule of this type: it is looked for once.
+    pub fn by_rule<Rule: Any>(&self) -> Vec<(&ThreadWait, &Rule)> {
+        let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
+        let own = self.waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
+            Ownership::Private(rule) => Some((wait, rule.get::<Rule>()?)),
+            _ => None,
+        });
+        own.filter(|(wait, _)| seen.insert(&wait.blocked_on.resource.key)).collect()
+    }
+}
+
+/// Add the holders that the shared rules find, for each resource once.
+pub fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
+    let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
+    for wait in blocked.waits() {
+        let (ownership, key) = (&wait.blocked_on.ownership, &wait.blocked_on.resource.key);
+        if matches!(ownership, Ownership::Unknown | Ownership::Private(_)) || !seen.insert(key) {
+            continue;
+        }
+        match ownership {
+            Ownership::Unknown | Ownership::Private(_) => {}
+            Ownership::Tid(owner) => by_owner_id::resolve(blocked, wait, owner, out),
+            Ownership::Thread(position, evidence) => {
+                let process = blocked.process(wait);
+                if let Some(thread) = process.threads.get(*position) {
+                    let holder = Party::Thread(process.context.process, thread.image.tid);
+                    out.holds.push(exact_hold(key, holder, None, evidence.clone()));
+                }
+            }
+            Ownership::LockedInCode(lock, calls) => by_critical_section::holders(blocked, wait, *lock, calls, out),
+            Ownership::ByReference(lock, size) => by_reference::candidates(blocked, wait, *lock, *size, out),
+            Ownership::Readers(readers) => counted_readers::holders(blocked, wait, readers, out),
+        }
+    }
+}
+
+/// Add a resource unless its key is there.
+pub fn add_resource(out: &mut Observations, resource: &Resource) {
+    if out.resource(&resource.key).is_none() {
+        out.resources.push(resource.clone());
+    }
+}
+
+/// An exact hold by `holder`.
+pub fn exact_hold(resource: &ResourceKey, holder: Party, mode: Option<&'static str>, evidence: Vec<String>) -> Hold {
+    Hold {
+        holder,
+        gone: None,
+        resource: resource.clone(),
+        mode,
+        frame: None,
+        certainty: Certainty::Exact,
+        is_end: false,
+        is_sole_holder: false,
+        evidence,
+    }
+}

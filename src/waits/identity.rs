@@ -1,0 +1,55 @@
+//! What an address is: the identity of the object there, and its name for people.
+//!
+//! In: a process and an address. Out: a [`ResourceKey`] that is equal in every process that maps the same word, and a label.
+
+use super::kinds::Kind;
+use super::model::{ResourceKey, Scope};
+use super::thread::{Process, ThreadView};
+use crate::image::Addr;
+
+/// Where a word at `address` lives: shared mappings of the same file offset are the same place in every process.
+pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
+    match process.context.image.mapping(address) {
+        Some(m) if m.shared && m.inode != 0 => {
+            Scope::Shared(m.device, m.inode, m.offset.wrapping_add(address - m.start))
+        }
+        _ => Scope::Process(process.context.process),
+    }
+}
+
+/// The identity of an object at `address`; in shared memory the address differs from process to process and
+/// is left out.
+pub fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> ResourceKey {
+    let scope = scope(process, address);
+    let address = if matches!(scope, Scope::Shared(..)) { Addr(0) } else { address };
+    ResourceKey { kind, scope, address }
+}
+
+/// "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "semaphore 0x7f.. in the heap".
+pub fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> String {
+    let symbols = process.context.symbols;
+    let list = &symbols.modules().list;
+    let module = symbols.modules().at(address).and_then(|at| list.get(at));
+    if let Some(symbol) = symbols.object(address) {
+        let delta = address - symbol.address;
+        let within = if delta == 0 { String::new() } else { format!("+{delta:#x}") };
+        let place = module.map(|m| format!(" in {}", m.name)).unwrap_or_default();
+        return format!("{noun} `{}`{within}{place}", symbol.name);
+    }
+    if let Some(module) = module {
+        return format!("{noun} {address} in {}", module.name);
+    }
+    let mapping = process.context.image.mapping(address);
+    if let Some(path) = mapping.filter(|m| m.is_file() || m.shared).and_then(|m| m.path.as_deref()) {
+        return format!("{noun} {address} in {path}");
+    }
+    if thread.on_own_stack(address) || mapping.is_some_and(|m| m.path.as_deref() == Some("[stack]")) {
+        return format!("{noun} {address} on a stack");
+    }
+    // The heap says nothing of whose lock it is; the library that asks for it usually does.
+    match thread.first_library(process) {
+        Some(name) => format!("{noun} {address} inside {name}"),
+        None if mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")) => format!("{noun} {address} in the heap"),
+        None => format!("{noun} {address}"),
+    }
+}

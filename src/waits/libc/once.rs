@@ -1,0 +1,119 @@
+//! Holders of what only its user's frames tell: once controls, locks of malloc.
+//!
+//! In: a wait for such an object and all threads. Out: holds that are inferred, with the frame as evidence: the one
+//! thread inside the initialiser, the one thread inside the allocator; or, where no thread of the process can be the
+//! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
+
+use crate::image::{Addr, Gap};
+use crate::symbols::plain_name;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
+use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+
+/// Frames searched for a call that has not come back.
+const FRAMES: usize = 64;
+
+/// Functions that take the lock of an arena (malloc/malloc.c), by their plain names.
+pub(super) const ALLOCATION: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "cfree",
+    "memalign",
+    "posix_memalign",
+    "aligned_alloc",
+    "libc_malloc",
+    "int_free",
+    "arena_get",
+];
+
+/// Add who runs the initialiser of the once control that `found` waits for.
+pub(super) fn initialisers(blocked: &Blocked<'_>, found: &ThreadWait, control: Addr, out: &mut Observations) {
+    let process = blocked.process(found);
+    let key = &found.blocked_on.resource.key;
+    let others = process.threads.iter().filter(|thread| !blocked.waits_for(key, found.process, thread.position));
+    let inside = others.filter_map(|thread| Some((thread, in_once(process, thread, control)?)));
+    let holders = holds(process, key, inside);
+    if holders.is_empty() {
+        let what = format!("holder of {}", found.blocked_on.resource.label);
+        out.gaps.push(Gap::new(what, "the object records no thread"));
+    }
+    out.holds.extend(holders);
+}
+
+/// Add who is inside the allocator, one of whose arenas `found` waits for.
+pub(super) fn allocators(blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Observations) {
+    let process = blocked.process(found);
+    let key = &found.blocked_on.resource.key;
+    let inside = process.threads.iter().filter_map(|thread| {
+        let waits = blocked.waits_for(key, found.process, thread.position);
+        Some((thread, in_allocator(process, thread, waits)?))
+    });
+    let mut holders = holds(process, key, inside);
+    if holders.is_empty() {
+        holders.extend(left_behind(blocked, process, found));
+    }
+    if holders.is_empty() {
+        let what = format!("owner of {}", found.blocked_on.resource.label);
+        out.gaps.push(Gap::new(what, "this lock records no owner"));
+    }
+    out.holds.extend(holders);
+}
+
+/// One thread alone is inferred to hold it; of several, each may.
+fn holds<'p>(
+    process: &Process<'_>,
+    key: &ResourceKey,
+    inside: impl Iterator<Item = (&'p ThreadView<'p>, (usize, String))>,
+) -> Vec<Hold> {
+    let hold = |(thread, (native, evidence)): (&ThreadView<'_>, (usize, String))| {
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        let hold = exact_hold(key, holder, None, vec![evidence]);
+        Hold { frame: thread.merged(native), certainty: Certainty::Inferred, ..hold }
+    };
+    let mut holds: Vec<Hold> = inside.map(hold).collect();
+    if holds.len() > 1 {
+        holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
+    }
+    holds
+}
+
+/// Inside a `pthread_once` that has this control in its registers or on its stack.
+fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Option<(usize, String)> {
+    let (native, name) = thread.names(FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
+    let reference = thread.find_reference(process, control, 4, 0).filter(|reference| reference.native >= native)?;
+    let who = thread.describe();
+    Some((
+        native,
+        format!("{who} is inside {name} (frame {native}) and has the control's address: {}", reference.place),
+    ))
+}
+
+/// Inside the allocator: every holder of an arena's lock is. Of a thread that waits for the lock itself, that is the
+/// code which a signal handler interrupted.
+fn in_allocator(process: &Process<'_>, thread: &ThreadView<'_>, waits: bool) -> Option<(usize, String)> {
+    let is_allocation = |name: &str| ALLOCATION.contains(&plain_name(name));
+    let interrupted = if waits { thread.interrupted()? } else { 0 };
+    let named = thread.names(FRAMES).map(|(native, name)| (native, name.to_owned()));
+    let calls = named.chain(thread.nameless_entries(process));
+    let inside = calls.filter(|(native, name)| *native >= interrupted && is_allocation(name));
+    let (native, name) = inside.max_by_key(|(native, _)| *native)?;
+    Some((native, format!("{} is inside {name} (frame {native}), where arena locks are held", thread.describe())))
+}
+
+/// No thread of the process is inside the allocator but those that wait: the lock came held from the parent.
+fn left_behind(blocked: &Blocked<'_>, process: &Process<'_>, found: &ThreadWait) -> Option<Hold> {
+    // A handler that interrupted the allocator waits for its own thread.
+    let frames = process.threads[found.thread].thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let is_unknown = |thread: &ThreadView<'_>| thread.image.registers.is_none();
+    if frames.iter().any(|frame| frame.signal) || process.threads.iter().any(is_unknown) {
+        return None;
+    }
+    let (holder, gone, why) = left_by_fork::left_by_fork(blocked, process)?;
+    let evidence = format!("no thread of the process is inside the allocator but those that wait, and {why}");
+    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, vec![evidence]);
+    Some(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold })
+}

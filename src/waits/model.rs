@@ -1,0 +1,175 @@
+//! The words of this stage: waits, holds, the resources between them, who waits and holds, how sure that is.
+//!
+//! In: nothing. Out: plain, owned types. Nothing here reads memory or knows a family.
+
+use super::kinds::Kind;
+use crate::image::Addr;
+
+/// How sure a wait or a hold is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Certainty {
+    /// One of several possible holders. Candidates alone never make a cycle.
+    Candidate,
+    /// One possible holder, by a rule with a stated premise.
+    Inferred,
+    /// Memory, registers or the kernel record it.
+    Exact,
+}
+
+/// Whether every holder must let go, or one of several is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Needs {
+    /// Every holder must let go.
+    All,
+    /// One of several is enough.
+    Any,
+}
+
+/// Where a resource lives: equal keys are the same node of the graph, also across processes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Private memory of the process with this position in the image.
+    Process(usize),
+    /// Shared memory: (device, inode, offset).
+    Shared((i32, i32), u64, u64),
+    /// A kernel object of the whole system, named by a family ("pipe:1234").
+    System(String),
+}
+
+/// A node of the graph that is not a thread.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey {
+    /// What it is.
+    pub kind: &'static Kind,
+    /// Where it lives.
+    pub scope: Scope,
+    /// Its address, or 0 for one that has none.
+    pub address: Addr,
+}
+
+/// What is known of a resource.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    /// Its identity.
+    pub key: ResourceKey,
+    /// The process in whose memory `address` was seen (position in the image).
+    pub process: usize,
+    /// For people: "rwlock `g_ctx_rwlock` in libfakecuda.so", "GIL".
+    pub label: String,
+    /// Words read from it, by field name, for the JSON `state`.
+    pub state: Vec<(&'static str, i64)>,
+    /// What it is beside its kind.
+    pub role: Option<Role>,
+}
+
+/// What a resource is to whoever judges a wait for it, beyond its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What a library's own threads wait for when they have nothing to do.
+    IdleWork,
+    /// An event loop.
+    EventLoop {
+        /// How many tasks it has.
+        tasks: usize,
+    },
+    /// A future whose work stands in the queue of a pool.
+    QueuedFuture,
+    /// A lock that is an extension's own.
+    ExtensionLock,
+}
+
+impl Resource {
+    /// A word of its state.
+    pub fn word(&self, name: &str) -> Option<i64> {
+        self.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+}
+
+/// Who waits or holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Party {
+    /// A captured thread: (process position, tid in lockscope's namespace).
+    Thread(usize, i32),
+    /// A captured process as a whole: any of its threads may let go.
+    Process(usize),
+    /// A resource that itself waits (a CUDA stream, an asyncio task).
+    Resource(ResourceKey),
+    /// A holder that is gone for good or outside the capture: (process position, former tid as the lock names it).
+    Absent(usize, i32),
+}
+
+/// Why a holder can never let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gone {
+    /// The thread exited with the lock held.
+    Exited,
+    /// The owner is a thread of the parent; fork copied the lock but not the thread.
+    LeftInParent,
+    /// The owner's process is dead.
+    ProcessDead,
+}
+
+/// One wait.
+#[derive(Debug, Clone)]
+pub struct Wait {
+    /// Who waits: a thread or a resource.
+    pub waiter: Party,
+    /// For what.
+    pub resource: ResourceKey,
+    /// "read", "write", ... where the resource knows modes.
+    pub mode: Option<&'static str>,
+    /// All holders, or any of them.
+    pub needs: Needs,
+    /// Ends by itself: has a time-out and is not retried for ever.
+    pub timed: bool,
+    /// Sleeping since, in milliseconds.
+    pub since_ms: Option<u64>,
+    /// Index into the waiter's merged frames of the call that waits.
+    pub frame: Option<usize>,
+    /// How sure.
+    pub certainty: Certainty,
+    /// What was read, where, its value.
+    pub evidence: Vec<String>,
+    /// Burns CPU instead of sleeping.
+    pub spinning: bool,
+}
+
+/// One hold.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    /// Who holds.
+    pub holder: Party,
+    /// Set when the holder can never let go.
+    pub gone: Option<Gone>,
+    /// What.
+    pub resource: ResourceKey,
+    /// "read", "write".
+    pub mode: Option<&'static str>,
+    /// Index into the holder's merged frames of the call that took it, where known.
+    pub frame: Option<usize>,
+    /// How sure.
+    pub certainty: Certainty,
+    /// The holder is a process that has one end of a pipe or socket. The data must come from another of its threads; a
+    /// thread never counts as waiting for itself.
+    pub is_end: bool,
+    /// The rule that inferred it leaves no other holder but by misuse of the lock.
+    pub is_sole_holder: bool,
+    /// What was read, where, its value.
+    pub evidence: Vec<String>,
+}
+
+/// A resource that no remaining thread can release or signal.
+#[derive(Debug, Clone)]
+pub struct Unsatisfiable {
+    /// What is waited for.
+    pub resource: ResourceKey,
+    /// How that is known, without the resource's name.
+    pub why: String,
+    /// It follows from the standstill of the whole process: a cycle or a lost owner there explains it better.
+    pub whole_process: bool,
+}

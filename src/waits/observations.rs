@@ -1,0 +1,33 @@
+//! What the whole stage gives.
+//!
+//! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
+
+use super::circumstances::{CudaLibrary, Handled};
+use super::model::{Hold, Resource, ResourceKey, Unsatisfiable, Wait};
+use crate::image::Gap;
+
+/// All that the families found in one sample.
+#[derive(Debug, Clone, Default)]
+pub struct Observations {
+    /// Every resource named by a wait or hold, once.
+    pub resources: Vec<Resource>,
+    /// Waits.
+    pub waits: Vec<Wait>,
+    /// Holds.
+    pub holds: Vec<Hold>,
+    /// What nobody is left to release or signal.
+    pub unsatisfiable: Vec<Unsatisfiable>,
+    /// Libraries of CUDA.
+    pub cuda: Vec<CudaLibrary>,
+    /// Exceptions of Python that threads handle now.
+    pub handled: Vec<Handled>,
+    /// What could not be decided.
+    pub gaps: Vec<Gap>,
+}
+
+impl Observations {
+    /// What is known of a resource.
+    pub fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.key == *key)
+    }
+}

@@ -1,0 +1,113 @@
+//! The list of lock families and the loop that asks them.
+//!
+//! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Each family sees what the one below decoded
+//! and may say it better. Nothing here knows a lock's layout.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::blocked_on::{BlockedOn, ThreadWait};
+use super::family::{Family, Registered};
+use super::holders::{self, Blocked};
+use super::kinds::Kind;
+use super::model::{Party, Wait};
+use super::observations::Observations;
+use super::thread::{Context, Process, ThreadView};
+use super::{cpython, cuda, kernel, libc, quiescent};
+use crate::symbols::plain_name;
+
+/// The families, lowest first. A new one is a folder and a line here.
+const FAMILIES: [Registered; 4] = [kernel::FAMILY, libc::FAMILY, cuda::FAMILY, cpython::FAMILY];
+
+/// The row of a kind by its name in the JSON contract.
+pub fn kind_named(name: &str) -> Option<&'static Kind> {
+    FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
+}
+
+/// Frames searched for the call that waits: the wait is at the innermost end.
+const ENTRY_FRAMES: usize = 16;
+
+/// Decode the waits and holds of all processes of one sample.
+pub fn observe(contexts: &[Context<'_>]) -> Observations {
+    let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
+    let families = FAMILIES.map(|family| (family.open)(&processes));
+    let blocked = Blocked::new(&processes, decode(&processes, &families));
+    let mut out = Observations::default();
+    let mut named = HashSet::new();
+    for one in blocked.waits() {
+        let process = blocked.process(one);
+        out.waits.push(wait(process, &process.threads[one.thread], &one.blocked_on));
+        out.gaps.extend(one.blocked_on.gaps.iter().cloned());
+        if named.insert(&one.blocked_on.resource.key) {
+            out.resources.push(one.blocked_on.resource.clone());
+        }
+    }
+    holders::resolve(&blocked, &mut out);
+    for family in &families {
+        family.holds(&blocked, &mut out);
+    }
+    quiescent::find(&blocked, &mut out);
+    for resource in &out.resources {
+        debug_assert!(kind_named(resource.key.kind.name).is_some(), "no family lists the kind {}", resource.key.kind);
+    }
+    let mut seen = BTreeSet::new();
+    out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
+    out
+}
+
+/// What each thread is blocked on, in the order of processes and threads.
+fn decode(processes: &[Process<'_>], families: &[Box<dyn Family + '_>]) -> Vec<ThreadWait> {
+    let mut waits = Vec::new();
+    for (position, process) in processes.iter().enumerate() {
+        for (index, thread) in process.threads.iter().enumerate() {
+            let mut best: Option<BlockedOn> = None;
+            for family in families {
+                best = family.decode(process, thread, best.as_ref()).or(best);
+            }
+            if let Some(mut first) = best.filter(|best| !best.transient) {
+                let others = std::mem::take(&mut first.also);
+                let others: Vec<BlockedOn> = others.into_iter().map(|other| first.instead(other)).collect();
+                let all = std::iter::once(first).chain(others);
+                waits.extend(all.map(|blocked_on| ThreadWait { process: position, thread: index, blocked_on }));
+            }
+        }
+    }
+    waits
+}
+
+/// Build the public wait.
+fn wait(process: &Process<'_>, thread: &ThreadView<'_>, blocked_on: &BlockedOn) -> Wait {
+    Wait {
+        waiter: Party::Thread(process.context.process, thread.image.tid),
+        resource: blocked_on.resource.key.clone(),
+        mode: blocked_on.mode,
+        needs: blocked_on.needs,
+        timed: blocked_on.timed,
+        since_ms: thread.image.asleep_ms,
+        frame: blocked_on.at.or_else(|| frame(thread, blocked_on.entry_points)),
+        certainty: blocked_on.certainty,
+        evidence: blocked_on.evidence.clone(),
+        spinning: blocked_on.spinning,
+    }
+}
+
+/// The merged frame of the waiting call: the outermost of the innermost frames that is named as one of the entry points, else
+/// the innermost one.
+fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
+    let frames = &thread.thread?.frames;
+    if frames.is_empty() {
+        return None;
+    }
+    let named = |index: &usize| {
+        let frame = &frames[*index];
+        frame.native.is_some_and(|n| n < ENTRY_FRAMES)
+            && frame.function.as_deref().is_some_and(|name| {
+                let name = plain_name(name);
+                entry_points.iter().any(|prefix| name.starts_with(prefix))
+            })
+    };
+    // What a signal interrupted is another call.
+    let interrupted = thread.interrupted().unwrap_or(usize::MAX);
+    let inner = frames.iter().take_while(|frame| frame.native.is_none_or(|native| native < interrupted)).count();
+    let end = inner.min(4 * ENTRY_FRAMES);
+    Some((0..end).rev().find(named).unwrap_or(0))
+}
