@@ -18,6 +18,83 @@
 //! ends them and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
 //! ([`run::suite`]).
 //!
+//! # What imports what
+//!
+//! Each room of the crate and the rooms that it imports, lowest first; of [`waits`], each layer. A test reads the `use` lines
+//! and paths of the source and compares; it also knows the few circles that are yet to be cut.
+//!
+//! ```text
+//! sys                  ->
+//! memory               ->
+//! arch                 -> memory
+//! image                -> sys memory arch
+//! unwind               -> arch image symbols
+//! symbols              -> image unwind
+//! code                 -> arch image unwind symbols
+//! python               -> image symbols
+//! threads              -> image unwind symbols code python
+//! waits::kinds         ->
+//! waits::model         -> image waits::kinds
+//! waits::circumstances -> waits::model
+//! waits::observations  -> image waits::model waits::circumstances
+//! waits::blocked_call  -> arch image
+//! waits::c_library     -> arch image
+//! waits::thread        -> arch image symbols code python threads waits::blocked_call waits::c_library
+//! waits::references    -> arch image waits::blocked_call waits::thread
+//! waits::identity      -> image waits::kinds waits::model waits::thread
+//! waits::blocked_on    -> image waits::model waits::blocked_call
+//! waits::holders       -> image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
+//! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
+//! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
+//! graph                -> waits
+//! report               -> image threads waits
+//! verdict              -> image unwind symbols python threads graph waits report
+//! render               -> waits report
+//! snapshot             -> arch image unwind symbols python threads
+//! analysis             -> arch image unwind symbols python threads waits report verdict snapshot
+//! run                  -> sys image report render analysis
+//! cli                  -> sys image report verdict render snapshot analysis run
+//! fuzzing              -> arch image unwind symbols code python waits render snapshot analysis
+//! ```
+//!
+//! # The tree
+//!
+//! ```text
+//! analysis/            the stages in their order; what a second look confirms
+//! arch/                the machine: registers, system calls, instructions
+//! arch/x86_64/         the one that there is
+//! cli/                 commands, their arguments, what is printed where
+//! code/                reading machine code: which calls came before, with which values
+//! graph/               who waits for whom: what is stuck, cycles
+//! image/               what was captured, wherever it came from
+//! image/core/          core files
+//! image/live/          running processes
+//! memory/              bytes at an address: the one seam to the memory of a target
+//! python/              CPython's structures
+//! render/              the report for people and tools
+//! render/layout/       places of boxes and lines
+//! render/text/         the report in a terminal
+//! report/              the report as plain data
+//! run/                 watching commands and test suites
+//! snapshot/            captured facts in a file
+//! symbols/             names of addresses
+//! threads/             stacks with Python's frames merged in
+//! unwind/              native stacks
+//! verdict/             what the graph means
+//! verdict/findings/    known mistakes, a folder each
+//! waits/               who sleeps on what, and who has it
+//! waits/cpython/       the family of CPython
+//! waits/cuda/          the family of CUDA
+//! waits/holders/       who has it, by rules that more than one family needs
+//! waits/kernel/        the family of the kernel
+//! waits/libc/          the family of the C library
+//! ```
+//!
 //! # Invariants
 //!
 //! * After capture nobody asks where the facts came from: a live process ([`image::live`]), a core file
@@ -26,6 +103,8 @@
 //! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
 //!   look asked for are copied ([`image::live`]). What a first look had to read later, the second look copies
 //!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
+//! * The tracer reads no memory: that is done by a process of its own ([`image::live`], `copier`), which a page that never comes
+//!   leaves behind. So neither the stop nor the look depends on whoever serves the target's memory.
 //! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
 //! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.

@@ -170,7 +170,7 @@ impl Watch {
     }
 
     /// Sample; the look that is called for.
-    pub fn next(&mut self) -> Option<Wanted> {
+    pub fn sample(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);

@@ -5,7 +5,7 @@
 
 use crate::arch::Architecture;
 use crate::arch::system_calls::{self as calls, SystemCall, Waits};
-use crate::image::{Addr, Memory, MemoryExt, ProcessImage, Syscall, ThreadImage};
+use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
 
 /// A system call that a thread sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub struct Futex {
 
 impl Call {
     /// What is known of such calls.
-    pub fn row(&self, process: &ProcessImage) -> Option<&'static SystemCall> {
-        process.architecture.system_call(self.number)
+    pub fn row(&self, architecture: Architecture) -> Option<&'static SystemCall> {
+        architecture.system_call(self.number)
     }
 }
 
@@ -49,6 +49,8 @@ impl Futex {
     }
 }
 
+/// How many arguments a futex call that waits takes: word, operation, value, time-out. The last two are for others.
+pub(super) const FUTEX_ARGUMENTS: usize = 4;
 /// FUTEX_WAIT (linux/futex.h).
 pub const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;

@@ -25,6 +25,11 @@ pub fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> Resourc
     ResourceKey { kind, scope, address }
 }
 
+/// Whether the program has a name for the object at `address`.
+pub fn is_named(process: &Process<'_>, address: Addr) -> bool {
+    process.context.symbols.object(address).is_some()
+}
+
 /// "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "semaphore 0x7f.. in the heap".
 pub fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> String {
     let symbols = process.context.symbols;

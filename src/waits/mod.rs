@@ -6,7 +6,7 @@
 //! Each layer imports only those above it in this list:
 //!
 //! 1. [`kinds`], [`model`], [`circumstances`], [`observations`]: the words of the result.
-//! 2. [`blocked_call`], [`c_library`], [`thread`], [`identity`]: one thread, its call, what its stack has, what an address is.
+//! 2. [`blocked_call`], [`c_library`], [`thread`], [`references`], [`identity`]: one thread, its call, what its stack has, what an address is.
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
 //! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`observe`].
@@ -29,6 +29,7 @@ pub mod model;
 pub mod observations;
 pub mod observe;
 mod quiescent;
+pub mod references;
 pub mod thread;
 
 pub use circumstances::{CudaLibrary, Fits, Handled};

@@ -1,6 +1,6 @@
 //! Every row of the tables in libc.md as a made-up process, and what must be said of it.
 
-use super::testing::{LOCK, Made, PD, STACK, number, observe_made};
+use super::testing::{ARCHITECTURE, LOCK, Made, PD, STACK, number, observe_made};
 use super::{Certainty, Gone, Observations, Party, Scope};
 use crate::arch::system_calls::{self as calls, SystemCall};
 use crate::image::{Addr, Mapping};
@@ -437,6 +437,78 @@ fn other_system_calls() {
     let mut child = Made::new(&[55]);
     child.parent = Some(10);
     assert_eq!(observe_made(vec![parent, child]).holds[0].holder, Party::Process(1));
+}
+
+/// How a thread waits for Rust's own mutex at `lock`, with another lock's address in its caller's frame.
+fn rust_waiter(made: &mut Made, index: usize, lock: u64, other: u64) {
+    made.u32(lock, 2);
+    made.futex(index, lock, 0x89, 2);
+    made.frames(index, &["syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "work"]);
+    made.u64(Made::sp(index) + 0x88, other);
+}
+
+#[test]
+fn candidates_by_reference_are_found_among_any_number_of_threads() {
+    let tids: Vec<i32> = (10..612).collect();
+    let mut made = Made::new(&tids);
+    let (first, second) = (600, 601);
+    rust_waiter(&mut made, first, LOCK, LOCK + 0x40);
+    rust_waiter(&mut made, second, LOCK + 0x40, LOCK);
+    let seen = observe_made(vec![made]);
+    let holds: Vec<_> = seen.holds.iter().map(|hold| (hold.resource.address.0, hold.holder.clone())).collect();
+    let thread = |index: usize| Party::Thread(0, tids[index]);
+    assert_eq!(holds, [(LOCK, thread(second)), (LOCK + 0x40, thread(first))], "{:#?}", seen.gaps);
+    assert!(seen.holds.iter().all(|hold| hold.certainty == Certainty::Candidate && hold.frame == Some(2)));
+    assert!(!gap(&seen, "too deep"));
+    // Of threads that have nothing at hand, none is one.
+    let mut made = Made::new(&tids[..3]);
+    rust_waiter(&mut made, 2, LOCK, 0);
+    assert!(observe_made(vec![made]).holds.is_empty());
+}
+
+#[test]
+fn what_a_call_that_is_over_left_behind_is_no_reference() {
+    let (kept, arguments) = (ARCHITECTURE.callee_saved(), ARCHITECTURE.arguments());
+    // Kept by the callee, a word of a frame, and the rest.
+    let live = kept.iter().map(|register| (register, true));
+    let left_over = [arguments.last(), ARCHITECTURE.caller_saved().last()].into_iter().flatten();
+    for (register, holds) in live.chain(left_over.map(|register| (register, false))) {
+        let mut made = process();
+        rust_waiter(&mut made, 0, LOCK, 0);
+        made.set(1, number(&calls::CLOCK_NANOSLEEP), -516, [0; 6]);
+        if let Some(registers) = &mut made.threads[1].registers {
+            registers.general.set(*register, LOCK);
+        }
+        made.frames(1, &["clock_nanosleep", "work"]);
+        let seen = observe_made(vec![made]);
+        let held: Vec<_> = seen.holds.iter().map(|hold| hold.holder.clone()).collect();
+        assert_eq!(
+            held,
+            if holds { vec![Party::Thread(0, OTHER)] } else { Vec::new() },
+            "{}",
+            ARCHITECTURE.register_name(*register)
+        );
+        // Nor does it say where an owner took a lock that records him.
+        let mut made = owned_by(11);
+        made.set(1, number(&calls::CLOCK_NANOSLEEP), -516, [0; 6]);
+        if let Some(registers) = &mut made.threads[1].registers {
+            registers.general.set(*register, LOCK);
+        }
+        made.frames(1, &["clock_nanosleep", "work"]);
+        let seen = observe_made(vec![made]);
+        assert_eq!(seen.holds[0].frame.is_some(), holds, "{}", ARCHITECTURE.register_name(*register));
+    }
+}
+
+#[test]
+fn a_stack_that_is_too_deep_to_be_searched_is_a_gap() {
+    let mut made = process();
+    rust_waiter(&mut made, 0, LOCK, 0);
+    made.frames(1, &["deep"]);
+    if let Some(frame) = made.stacks.last_mut().and_then(|stack| stack.native.frames.first_mut()) {
+        frame.cfa = Some(frame.sp + (1 << 19));
+    }
+    assert!(gap(&observe_made(vec![made]), "too deep"));
 }
 
 const GIL: u64 = 0x5100_0000;

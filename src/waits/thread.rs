@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
+use crate::arch::Architecture;
 use crate::code::Code;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
@@ -14,12 +15,13 @@ use crate::python::Python;
 use crate::symbols::{Symbols, plain_name};
 use crate::threads::Thread;
 
-/// Most bytes of one stack that are searched for a lock's address.
+/// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a hang are
+/// small (measured: 2 KiB to 40 KiB).
 const STACK_LIMIT: u64 = 1 << 20;
-/// Most bytes of one frame.
+/// Most bytes of one frame: a greater one is an array, or the unwinding went astray.
 const FRAME_LIMIT: u64 = 256 << 10;
-/// Most frames of one stack that are searched.
-const FRAMES_LIMIT: usize = 512;
+/// Most frames of one stack that are searched: whoever recurses deeper has its locks near either end.
+pub(super) const FRAMES_LIMIT: usize = 512;
 /// Bytes above the stack pointer that are searched where no frames are known.
 const TOP_OF_STACK: u64 = 1024;
 
@@ -70,17 +72,10 @@ pub struct ThreadView<'a> {
     pub libc_tid: i32,
     /// `pthread_self()`, where the thread pointer is known and looks like one.
     pub pthread: Option<Addr>,
+    /// Parts of its stack are beyond the limits of the search.
+    pub is_searched_in_part: bool,
     segments: Vec<(Addr, Addr)>,
     words: OnceCell<Vec<(Addr, u64)>>,
-}
-
-/// A place where a thread has an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
-    /// "the register so and so in frame 3", "the stack word at 0x7f.. in frame 5".
-    pub place: String,
-    /// Position of the native frame.
-    pub native: usize,
 }
 
 impl<'a> Process<'a> {
@@ -108,7 +103,7 @@ impl<'a> Process<'a> {
                     by_pthread.insert(pd, threads.len());
                 }
             }
-            let segments = segments(image, thread);
+            let (segments, is_searched_in_part) = segments(image, thread);
             let position = threads.len();
             threads.push(ThreadView {
                 position,
@@ -117,11 +112,17 @@ impl<'a> Process<'a> {
                 call,
                 libc_tid,
                 pthread,
+                is_searched_in_part,
                 segments,
                 words: OnceCell::new(),
             });
         }
         Process { context, threads, library, by_libc_tid, by_pthread }
+    }
+
+    /// The machine that it runs on.
+    pub fn architecture(&self) -> Architecture {
+        self.context.image.architecture
     }
 
     /// Position of the thread that libc calls `tid`.
@@ -174,26 +175,36 @@ impl ThreadView<'_> {
 
     /// The words of its frames, `[sp, cfa)` of each; where no frames are known, those at the top of the stack.
     pub fn words(&self, process: &Process<'_>) -> &[(Addr, u64)] {
-        self.words.get_or_init(|| {
-            let memory = process.memory();
-            let mut words = Vec::new();
-            for &(start, end) in &self.segments {
-                let mut at = start;
-                // In small pieces: a page that was not captured must not hide the others.
-                while at < end {
-                    let size = (end - at).min(4096 - (at.0 & 4095)) as usize & !7;
-                    if size == 0 {
-                        break;
-                    }
-                    if let Ok(bytes) = memory.bytes(at, size) {
-                        let word = |c: &[u8]| c.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                        words.extend(bytes.chunks_exact(8).enumerate().map(|(i, c)| (at + 8 * i as u64, word(c))));
-                    }
-                    at = at + size as u64;
+        self.words.get_or_init(|| self.read_words(process))
+    }
+
+    /// The same for one use: those of thousands of threads are not kept.
+    pub(super) fn with_words<T>(&self, process: &Process<'_>, with: impl FnOnce(&[(Addr, u64)]) -> T) -> T {
+        match self.words.get() {
+            Some(words) => with(words),
+            None => with(&self.read_words(process)),
+        }
+    }
+
+    fn read_words(&self, process: &Process<'_>) -> Vec<(Addr, u64)> {
+        let memory = process.memory();
+        let mut words = Vec::new();
+        for &(start, end) in &self.segments {
+            let mut at = start;
+            // In small pieces: a page that was not captured must not hide the others.
+            while at < end {
+                let size = (end - at).min(4096 - (at.0 & 4095)) as usize & !7;
+                if size == 0 {
+                    break;
                 }
+                if let Ok(bytes) = memory.bytes(at, size) {
+                    let word = |c: &[u8]| c.try_into().map(u64::from_le_bytes).unwrap_or(0);
+                    words.extend(bytes.chunks_exact(8).enumerate().map(|(i, c)| (at + 8 * i as u64, word(c))));
+                }
+                at = at + size as u64;
             }
-            words
-        })
+        }
+        words
     }
 
     /// The words of the first `bytes` bytes above the stack pointer.
@@ -227,32 +238,10 @@ impl ThreadView<'_> {
         all
     }
 
-    /// Where in frames `from..` this thread has an address in `[start, start + size)`.
-    pub fn find_reference(&self, process: &Process<'_>, start: Addr, size: u64, from: usize) -> Option<Reference> {
-        let hit = |value: u64| Addr(value).within(start, size);
-        let registers = self.registers(FRAMES_LIMIT);
-        if let Some(&(first, register, value)) = registers.iter().find(|&&(n, _, v)| n >= from && hit(v)) {
-            // A callee-saved register keeps its value through the calls below the function that set it.
-            let kept = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
-            let native = (first..FRAMES_LIMIT).take_while(|&frame| kept(frame)).last().unwrap_or(first);
-            let place = format!(
-                "{} = {:#x} in frame {native}",
-                process.context.image.architecture.register_name(register),
-                value
-            );
-            return Some(Reference { place, native });
-        }
-        self.words(process).iter().filter(|(_, value)| hit(*value)).find_map(|&(at, value)| {
-            let native = self.native_frame(at);
-            (native >= from)
-                .then(|| Reference { place: format!("the stack word at {at} in frame {native} is {value:#x}"), native })
-        })
-    }
-
     /// Position of the native frame that `slot` of the stack belongs to.
-    fn native_frame(&self, slot: Addr) -> usize {
+    pub(super) fn native_frame(&self, slot: Addr) -> Option<usize> {
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        frames.iter().take(FRAMES_LIMIT).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa)).unwrap_or(0)
+        frames.iter().take(FRAMES_LIMIT).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa))
     }
 
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
@@ -319,16 +308,22 @@ impl ThreadView<'_> {
     }
 }
 
-/// The parts of the stack that its frames cover, adjoining ones joined.
-fn segments(image: &ThreadImage, thread: Option<&Thread>) -> Vec<(Addr, Addr)> {
+/// The parts of the stack that its frames cover, adjoining ones joined; and whether some are left out, since they are
+/// beyond a limit.
+fn segments(image: &ThreadImage, thread: Option<&Thread>) -> (Vec<(Addr, Addr)>, bool) {
     let frames = thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
     let mut parts: Vec<(Addr, Addr)> = Vec::new();
     let mut total = 0;
+    let mut is_cut = frames.len() > FRAMES_LIMIT;
     for frame in frames.iter().take(FRAMES_LIMIT) {
         let Some(cfa) = frame.cfa else { continue };
         let start = Addr(frame.sp.0 & !7);
         let size = cfa - start;
-        if size == 0 || size > FRAME_LIMIT || total + size > STACK_LIMIT || cfa < start {
+        if size == 0 || cfa < start {
+            continue;
+        }
+        if size > FRAME_LIMIT || total + size > STACK_LIMIT {
+            is_cut = true;
             continue;
         }
         total += size;
@@ -346,5 +341,5 @@ fn segments(image: &ThreadImage, thread: Option<&Thread>) -> Vec<(Addr, Addr)> {
     }
     // A wrapped end would make the loops over the words run for ever.
     parts.retain(|(start, end)| start < end);
-    parts
+    (parts, is_cut)
 }

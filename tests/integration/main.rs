@@ -17,6 +17,7 @@ mod inside_gdb;
 mod installed;
 mod kernel_waits;
 mod launchers;
+mod layers;
 mod libcs;
 mod mutations;
 mod native;

@@ -6,6 +6,7 @@
 use super::tasks::{Task, is_task};
 use super::threading_objects::method;
 use super::{Cpython, Facts};
+use crate::image::Gap;
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::python::library::is_library;
@@ -17,7 +18,7 @@ use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
-/// Tasks of one process that waits are told of.
+/// Tasks of one process that waits are told of: each is compared with each other.
 const MOST_TASKS: usize = 256;
 /// Futures that one task gathers.
 const MOST_CHILDREN: u64 = 256;
@@ -42,6 +43,11 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
     let inspector = &facts.inspector;
     let objects = inspector.objects();
     let frames = inspector.frames();
+    let count = facts.tasks().len();
+    if count > MOST_TASKS {
+        let what = format!("asyncio tasks of process {}", process.context.image.pid);
+        out.gaps.push(Gap::new(what, format!("what {MOST_TASKS} of its {count} tasks wait for was looked at")));
+    }
     for task in facts.tasks().iter().take(MOST_TASKS) {
         let inner = task.coroutines.last().and_then(|inner| frames.of_generator(*inner));
         let in_lock = inner.and_then(|(frame, code)| {

@@ -21,6 +21,7 @@ use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::CudaLibrary;
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::identity::is_named;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Scope};
 use crate::waits::observations::Observations;
@@ -82,7 +83,7 @@ impl Family for Cuda {
         let idle = stack.is_drivers_own && stack.host_function.is_none();
         match (&stack.entry, below) {
             (_, Some(below)) if idle => own_work(process, thread, below),
-            (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(entry, below)),
+            (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(process, entry, below)),
             (Some(entry), _) => for_gpu(process, stacks, thread, entry, below),
             _ => None,
         }
@@ -129,9 +130,10 @@ fn own_work(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -
 }
 
 /// A lock of the driver's own has no name: the call that takes it says most.
-fn named_lock(entry: &Entry, below: &BlockedOn) -> BlockedOn {
+fn named_lock(process: &Process<'_>, entry: &Entry, below: &BlockedOn) -> BlockedOn {
     let mut better = below.clone();
-    let named = better.resource.label.contains('`') || better.resource.key.kind == kinds::GIL;
+    let key = &below.resource.key;
+    let named = is_named(process, key.address) || key.kind == kinds::GIL;
     if let Some((noun, rest)) = below.resource.label.split_once(' ').filter(|_| !named) {
         better.resource.label = format!("{noun} of {} {rest}", entry.name);
     }
@@ -152,7 +154,7 @@ fn for_gpu(
         return None;
     }
     let asleep =
-        below.filter(|below| below.call.is_none_or(|call| call.row(process.context.image) != Some(&SCHED_YIELD)));
+        below.filter(|below| below.call.is_none_or(|call| call.row(process.architecture()) != Some(&SCHED_YIELD)));
     let spins = asleep.is_none();
     let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
     if spins && below.is_none() && !runs {

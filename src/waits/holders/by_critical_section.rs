@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
 use crate::symbols::plain_name;
-use crate::unwind::Trust;
+use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Hold, Party, ResourceKey, Scope};
@@ -52,7 +52,8 @@ pub struct Memo {
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
 }
 
-/// The most frames that are read, from the innermost on.
+/// The most frames that are read, from the innermost on: whoever took a lock for longer is seldom further out, and an
+/// interpreter's recursion would cost more than all the rest.
 const MOST_FRAMES: usize = 64;
 /// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured: 20 ms).
 const NEAR_FRAMES: usize = 8;
@@ -97,10 +98,21 @@ pub fn holders(
         }
     }
     if holders.is_empty() && !calls.is_ambiguous {
+        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > MOST_FRAMES).count();
         let why = "the lock records no owner, and no thread's code shows that it has it";
+        let why = match deep {
+            0 => why.to_owned(),
+            _ => {
+                format!("{why}; of {deep} threads only the innermost {MOST_FRAMES} frames were read")
+            }
+        };
         out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
     }
     out.holds.extend(holders);
+}
+
+fn frames<'t>(thread: &'t ThreadView<'_>) -> &'t [NativeFrame] {
+    thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default()
 }
 
 /// Where a process has a word of shared memory.
@@ -138,7 +150,7 @@ fn taken(
     thread: &ThreadView<'_>,
     calls: &LockCalls,
 ) -> HashMap<Addr, Vec<(usize, CallSite)>> {
-    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let frames = frames(thread);
     let code = Code::new(process.context.image, process.context.symbols);
     let is = |site: &CallSite, names: &[&str]| {
         site.function.as_deref().is_some_and(|function| names.contains(&plain_name(function)))

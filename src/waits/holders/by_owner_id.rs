@@ -70,8 +70,8 @@ fn held_by_thread(process: &Process<'_>, position: usize, found: &ThreadWait, ow
     let mut frame = None;
     if position == found.thread {
         evidence.push("the owner is the waiting thread itself".into());
-    } else if let Some(reference) = thread.find_reference(process, owner.lock, owner.size, 0) {
-        frame = thread.merged(reference.native);
+    } else if let Some(reference) = thread.find_reference(process, owner.lock, owner.size) {
+        frame = reference.native.and_then(|native| thread.merged(native));
         evidence.push(format!("{} has the lock's address: {}", thread.image.tid, reference.place));
     } else {
         // Without a trace of the lock on the owner, a thread younger than the waiter may have got the id of an

@@ -1,30 +1,81 @@
 //! Threads that have the address of a lock at hand: candidates, where nobody records the holder and no call takes it.
 //!
-//! In: a lock's address and size. Out: holds that are candidates. Waiters are none.
+//! In: a lock's address and size. Out: holds that are candidates; waiters are none. The stacks of a process are read once for
+//! all its locks that are looked for so, however many threads and locks there are.
 
-use crate::image::Addr;
-use crate::waits::blocked_on::ThreadWait;
+use std::collections::HashMap;
+
+use crate::image::{Addr, Gap};
+use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
+use crate::waits::references::{Objects, Reference};
+use crate::waits::thread::Process;
+
+/// From a lock, by its address and size, to the threads that refer to it.
+#[derive(Debug, Default)]
+pub struct Index {
+    by_lock: HashMap<(Addr, u64), Vec<(usize, Reference)>>,
+    /// Threads of whose stacks parts are beyond the limits of the search.
+    in_part: usize,
+}
+
+impl Index {
+    /// Of all locks of a process whose holder is found by reference.
+    fn new(process: &Process<'_>, waits: &[ThreadWait]) -> Index {
+        let wanted = Objects::new(waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
+            Ownership::ByReference(lock, size) => Some((*lock, *size)),
+            Ownership::Readers(readers) => Some((readers.lock, readers.size)),
+            _ => None,
+        }));
+        let mut index = Index::default();
+        for (position, thread) in process.threads.iter().enumerate() {
+            for (lock, reference) in thread.first_references(process, &wanted) {
+                index.by_lock.entry(lock).or_default().push((position, reference));
+            }
+            index.in_part += usize::from(thread.is_searched_in_part);
+        }
+        index
+    }
+}
+
+/// The threads of a process with a live reference to one of the locks that are looked for so, in their order.
+pub fn referring<'b>(blocked: &'b Blocked<'_>, process: usize, lock: Addr, size: u64) -> &'b [(usize, Reference)] {
+    let index = index(blocked, process);
+    index.and_then(|index| index.by_lock.get(&(lock, size))).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The gap of stacks that were searched in part, if there are such.
+pub fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &str) -> Option<Gap> {
+    let count = index(blocked, process)?.in_part;
+    let threads = if count == 1 { "1 thread is" } else { "some threads are" };
+    let why = format!("the stacks of {threads} too deep to be searched whole for its address ({count} in all)");
+    (count > 0).then(|| Gap::new(format!("candidates for {label}"), why))
+}
+
+fn index<'b>(blocked: &'b Blocked<'_>, process: usize) -> Option<&'b Index> {
+    let (known, of) = (blocked.references.get(process)?, blocked.processes.get(process)?);
+    Some(known.get_or_init(|| Index::new(of, blocked.waits_of(process))))
+}
 
 /// Threads that do not wait for the lock and have its address in a register or on their stack: candidates.
 pub fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
-    /// Looking through every stack for every lock would cost the square of their number.
-    const MOST_THREADS: usize = 512;
     let process = blocked.process(found);
     let key = &found.blocked_on.resource.key;
-    for (position, thread) in process.threads.iter().enumerate().take(MOST_THREADS) {
-        if blocked.waits_for(key, found.process, position) {
+    for (position, reference) in referring(blocked, found.process, lock, size) {
+        let Some(thread) = process.threads.get(*position) else { continue };
+        if blocked.waits_for(key, found.process, *position) {
             continue;
         }
-        let Some(reference) = thread.find_reference(process, lock, size, 0) else { continue };
         let evidence = vec![
             format!("{} has its address: {}", thread.describe(), reference.place),
             "the lock records no owner: a candidate".into(),
         ];
         let holder = Party::Thread(process.context.process, thread.image.tid);
+        let frame = reference.native.and_then(|native| thread.merged(native));
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged(reference.native), ..hold });
+        out.holds.push(Hold { certainty: Certainty::Candidate, frame, ..hold });
     }
+    out.gaps.extend(searched_in_part(blocked, found.process, &found.blocked_on.resource.label));
 }

@@ -3,12 +3,13 @@
 //! In: how many there are, and the calls that take the lock for reading. Out: holds, inferred where the code of threads
 //! accounts for all of them; else candidates, and a gap.
 
-use super::by_critical_section;
+use super::{by_critical_section, by_reference};
 use crate::image::Gap;
 use crate::waits::blocked_on::{Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Hold, Party, Resource};
 use crate::waits::observations::Observations;
+use crate::waits::references::Reference;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Frames of the C library in which a wait for a lock lies.
@@ -28,30 +29,35 @@ pub fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out
     }
     candidates.iter_mut().for_each(|(hold, _)| hold.certainty = Certainty::Candidate);
     let mut candidates: Vec<_> = candidates.into_iter().map(|(hold, _)| hold).collect();
-    for waiting in [false, true] {
-        if waiting && !candidates.is_empty() {
-            break;
+    let add = |candidates: &mut Vec<Hold>, position: usize, reference: &Reference| {
+        let Some(thread) = process.threads.get(position) else { return };
+        let holder = Party::Thread(process.context.process, thread.image.tid);
+        if candidates.iter().any(|known: &Hold| known.holder == holder) {
+            return;
         }
-        for (position, thread) in process.threads.iter().enumerate() {
-            if blocked.waits_for(&resource.key, found.process, position) != waiting {
-                continue;
+        let evidence = vec![
+            format!("read-held by {count}; {} has its address: {}", thread.describe(), reference.place),
+            "glibc records no reader ids: a candidate".into(),
+        ];
+        let frame = reference.native.and_then(|native| thread.merged(native));
+        let hold = exact_hold(&resource.key, holder, calls.mode, evidence);
+        candidates.push(Hold { certainty: Certainty::Candidate, frame, ..hold });
+    };
+    let waits = |position: usize| blocked.waits_for(&resource.key, found.process, position);
+    let referring = by_reference::referring(blocked, found.process, lock, size);
+    for (position, reference) in referring.iter().filter(|(position, _)| !waits(*position)) {
+        add(&mut candidates, *position, reference);
+    }
+    if candidates.is_empty() {
+        for (position, thread) in process.threads.iter().enumerate().filter(|(position, _)| waits(*position)) {
+            let from = outside_of_the_call(thread, found.blocked_on.entry_points).unwrap_or(1);
+            let outside = |reference: &Reference| reference.is_live() && reference.is_from(from);
+            if let Some(reference) = thread.references(process, lock, size).find(outside) {
+                add(&mut candidates, position, &reference);
             }
-            let from = if waiting { outside_of_the_call(thread, found.blocked_on.entry_points) } else { Some(0) };
-            let holder = Party::Thread(process.context.process, thread.image.tid);
-            if candidates.iter().any(|known| known.holder == holder) {
-                continue;
-            }
-            let Some(reference) = thread.find_reference(process, lock, size, from.unwrap_or(1)) else { continue };
-            let evidence = vec![
-                format!("read-held by {count}; {} has its address: {}", thread.describe(), reference.place),
-                "glibc records no reader ids: a candidate".into(),
-            ];
-            let mut hold = exact_hold(&resource.key, holder, calls.mode, evidence);
-            hold.certainty = Certainty::Candidate;
-            hold.frame = thread.merged(reference.native);
-            candidates.push(hold);
         }
     }
+    out.gaps.extend(by_reference::searched_in_part(blocked, found.process, &resource.label));
     out.gaps.push(Gap::new(
         format!("readers of {}", resource.label),
         format!(

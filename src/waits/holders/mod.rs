@@ -10,6 +10,7 @@ pub mod counted_readers;
 pub mod left_by_fork;
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use super::blocked_on::{Ownership, ThreadWait};
@@ -23,13 +24,15 @@ pub struct Blocked<'s> {
     processes: &'s [Process<'s>],
     waits: Vec<ThreadWait>,
     code: Vec<by_critical_section::Memo>,
+    references: Vec<OnceCell<by_reference::Index>>,
 }
 
 impl<'s> Blocked<'s> {
     /// `waits` in the order of processes and threads.
     pub fn new(processes: &'s [Process<'s>], waits: Vec<ThreadWait>) -> Self {
         let code = processes.iter().map(|_| by_critical_section::Memo::default()).collect();
-        Blocked { processes, waits, code }
+        let references = processes.iter().map(|_| OnceCell::new()).collect();
+        Blocked { processes, waits, code, references }
     }
 
     /// All processes, in the order of the image.

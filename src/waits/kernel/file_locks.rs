@@ -18,7 +18,7 @@ use crate::waits::thread::Process;
 /// Whether `call` asks for a lock of flock, not of fcntl.
 fn is_flock(process: &Process<'_>, call: &Call) -> bool {
     let locks_all = |row: &SystemCall| matches!(row.waits, Waits::Descriptor { role: Role::WholeFileLock, .. });
-    call.row(process.context.image).is_some_and(locks_all)
+    call.row(process.architecture()).is_some_and(locks_all)
 }
 
 /// The lock that `call` waits for.

@@ -75,7 +75,7 @@ fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
 impl Family for Kernel {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, _below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let call = thread.call?;
-        let row = call.row(process.context.image);
+        let row = call.row(process.architecture());
         match futex(row, &call, process.memory()) {
             Some(futex) => Some(sleeps_on(process, thread, call, futex)),
             // What may be a futex is handed on: its address may say more to a higher family.
@@ -118,7 +118,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
     if call.restarted {
         evidence.push("the call is being restarted after an earlier stop (restart_syscall)".into());
     }
-    let several = call.row(process.context.image) == Some(&calls::FUTEX_WAITV) && call.arguments[1] > 1;
+    let several = call.row(process.architecture()) == Some(&calls::FUTEX_WAITV) && call.arguments[1] > 1;
     if several {
         evidence.push(format!("the first of {} futexes of a futex_waitv call", call.arguments[1]));
     }
@@ -165,7 +165,7 @@ fn not_captured(process: &Process<'_>, thread: &ThreadView<'_>, fault: Fault) ->
 
 /// Any other call.
 fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedOn {
-    let row = call.row(process.context.image);
+    let row = call.row(process.architecture());
     let name = row.map_or_else(|| format!("system call {}", call.number), |row| row.name.to_owned());
     let waits = row.map_or(Waits::Other, |row| row.waits);
     let a0 = call.arguments[0];
@@ -211,11 +211,11 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
             let key = ResourceKey { kind, scope, address: Addr(0) };
             let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
             let resource = Resource { key, process: position, label: text, state: Vec::new(), role: None };
-            let child = if let Waits::Child(named) = waits { named_child(call, named) } else { None };
-            let ownership = match child {
-                Some(pid) => Ownership::private(HolderRule::ChildEnd(pid)),
-                None => Ownership::Unknown,
+            let child = match waits {
+                Waits::Child(named) => named_child(call, named),
+                _ => None,
             };
+            let ownership = child.map_or(Ownership::Unknown, |pid| Ownership::private(HolderRule::ChildEnd(pid)));
             (AlsoWaited { resource, evidence: String::new(), ownership }, Vec::new(), needs)
         }
     };
@@ -256,7 +256,7 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
     let knows = !process.context.image.descriptors.is_empty();
     let all_of =
         |wants: &[Want]| -> Vec<AlsoWaited> { wants.iter().flat_map(|want| peers::decode(process, *want)).collect() };
-    match asked(process.context.image.architecture, &raw(call), process.memory()).filter(|_| knows)? {
+    match asked(process.architecture(), &raw(call), process.memory()).filter(|_| knows)? {
         Asked::One(want) => Some((peers::decode(process, want), Needs::Any)),
         Asked::Several(wants) => Some((peers::or_a_signal(process, all_of(&wants)), Needs::Any)),
         Asked::Set(number) => Some((peers::or_a_signal(process, all_of(peers::watched(process, number)?)), Needs::Any)),
@@ -275,7 +275,7 @@ fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>,
 
 /// Whether a call waits for whichever of several descriptors comes first.
 fn waits_for_several(process: &Process<'_>, call: Call) -> bool {
-    call.row(process.context.image).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
+    call.row(process.architecture()).is_some_and(|row| matches!(row.waits, Waits::Several(_)))
 }
 
 /// The call as it was captured.

@@ -81,7 +81,7 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
         }
         (_, Some(inode)) => {
             let known = kernel.socket(inode);
-            let label = known.map_or_else(|| descriptor.target.clone(), |socket| socket.label.clone());
+            let label = name_of(process, descriptor);
             if let Some(peer) = known.and_then(|socket| socket.peer) {
                 evidence += &format!(", whose other end is {}", socket_name(peer));
             }
@@ -159,6 +159,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
         _ => "can read from",
     };
     let fits = |reads: bool, writes: bool| key.kind != kinds::PIPE || if end.needs_writer { writes } else { reads };
+    let name = name_of(process, descriptor);
     let mut holders: Vec<Ends> = Vec::new();
     for (position, other) in blocked.processes().iter().enumerate() {
         let list = other.context.image.descriptors.iter();
@@ -166,9 +167,6 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
         let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
         if !numbers.is_empty() {
             let pid = other.context.image.pid;
-            let name = &found.blocked_on.resource.label;
-            let name = name.strip_prefix("data in ").or(name.strip_prefix("room in ")).unwrap_or(name);
-            let name = name.strip_prefix("data on ").unwrap_or(name);
             let text = format!("process {pid} {verb} {name} (its descriptor {})", numbers.join(", "));
             holders.push(Ends { process: position, text });
         }
@@ -223,6 +221,18 @@ fn without_end(kind: &Kind, needs_writer: bool) -> &'static str {
         }
         (false, true) => "its only write ends are the waiting process's own: neither data nor its end can ever come",
         (false, false) => "its only read ends are the waiting process's own: nobody can ever make room",
+    }
+}
+
+/// What people call the thing that a descriptor is an end of.
+fn name_of(process: &Process<'_>, descriptor: &Descriptor) -> String {
+    match (&descriptor.detail, socket_inode(&descriptor.target)) {
+        (Detail::Event { id, .. }, _) => format!("eventfd {id}"),
+        (_, Some(inode)) => {
+            let known = process.context.all.kernel.socket(inode);
+            known.map_or_else(|| descriptor.target.clone(), |socket| socket.label.clone())
+        }
+        _ => descriptor.target.clone(),
     }
 }
 

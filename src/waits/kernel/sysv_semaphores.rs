@@ -16,7 +16,7 @@ use crate::waits::thread::Process;
 
 /// The semaphore that `call` waits for.
 pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<AlsoWaited> {
-    let operations = semaphores_asked(process.context.image.architecture, &raw(call), process.memory());
+    let operations = semaphores_asked(process.architecture(), &raw(call), process.memory());
     let known = |operation: &SetOperation| known(process, operation.set, operation.number);
     let blocks = |operation: &&SetOperation| {
         known(operation).is_some_and(|semaphore| match operation.change {

@@ -25,7 +25,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if futex.operation & PRIVATE != 0 || !matches!(futex.command, FUTEX_WAIT | FUTEX_WAIT_BITSET) {
         return None;
     }
-    let descriptor = case.process.context.image.architecture.descriptor_layout();
+    let descriptor = case.process.architecture().descriptor_layout();
     let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
     for (pd, position) in case.process.pthreads() {
         if futex.word == pd + descriptor.glibc_tid && futex.value == case.process.threads[position].libc_tid as u32 {

@@ -91,8 +91,8 @@ pub(super) fn refused_and_paused(
     thread: &ThreadView<'_>,
     below: &BlockedOn,
 ) -> Option<BlockedOn> {
-    let in_pause =
-        below.call.and_then(|call| call.row(process.context.image)).is_some_and(|row| row.waits == Waits::AnySignal);
+    let row = below.call.and_then(|call| call.row(process.architecture()));
+    let in_pause = row.is_some_and(|row| row.waits == Waits::AnySignal);
     if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
         return None;
     }

@@ -10,6 +10,7 @@ use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
 use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
 use crate::waits::observations::Observations;
+use crate::waits::references::Reference;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Frames searched for a call that has not come back.
@@ -84,7 +85,8 @@ fn holds<'p>(
 /// Inside a `pthread_once` that has this control in its registers or on its stack.
 fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Option<(usize, String)> {
     let (native, name) = thread.names(FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
-    let reference = thread.find_reference(process, control, 4, 0).filter(|reference| reference.native >= native)?;
+    let outside = |reference: &Reference| reference.is_live() && reference.is_from(native);
+    let reference = thread.references(process, control, 4).find(outside)?;
     let who = thread.describe();
     Some((
         native,

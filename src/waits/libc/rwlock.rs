@@ -19,6 +19,43 @@ pub(super) const ENTRY_POINTS: &[&str] = &["pthread_rwlock_"];
 /// More readers than any process has threads mean that it is no rwlock.
 const MOST_READERS: u32 = 1 << 20;
 
+/// What a waiter wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Read,
+    Write,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Read => "read",
+            Mode::Write => "write",
+        }
+    }
+}
+
+/// The word of the lock that a waiter sleeps on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// Of readers and writers, for the other side to leave.
+    Phase,
+    /// Of writers, for the writer before.
+    Writers,
+    /// Of readers, behind a writer that is preferred.
+    Queue,
+}
+
+impl Word {
+    fn name(self) -> &'static str {
+        match self {
+            Word::Phase => "__wrphase_futex",
+            Word::Writers => "__writers_futex",
+            Word::Queue => "__readers",
+        }
+    }
+}
+
 /// Decode an rwlock wait.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let (base, field, mode) = base(case)?;
@@ -45,7 +82,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         ("kind", layout::FLAGS),
     ];
     state.extend(fields.iter().filter_map(|&(name, at)| Some((name, i64::from(case.word(base, at)?)))));
-    let mut evidence = vec![case.word_is("rwlock", base, field)];
+    let mut evidence = vec![case.word_is("rwlock", base, field.name())];
     let at = base + layout::CURRENT_WRITER;
     let ownership = if writer != 0 && write_phase {
         evidence.push(format!("__cur_writer = {writer} at {at} (rwlock + 24)"));
@@ -59,7 +96,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         })
     } else if reading > 0 {
         evidence.push(format!("__readers = {word:#x} at {base}: read-held by {reading}, __cur_writer = 0"));
-        if field == "__writers_futex" {
+        if field == Word::Writers {
             evidence.push("another writer is in front of it and waits for the readers too".into());
         }
         counted_readers(reading, base)
@@ -69,13 +106,13 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     };
     // Behind a preferred writer, a reader waits for that writer and not for the readers, whom it could join: the place
     // in the queue is a thing of its own, or each thread that reads twice would seem to wait for itself alone.
-    if field == "__readers" {
+    if field == Word::Queue {
         let mut queue = case.resource(kinds::PTHREAD_RWLOCK, "queued writer of rwlock", base, state);
         queue.key = key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
         return Some(
             case.below
                 .refined(queue, ENTRY_POINTS, evidence)
-                .with_mode(mode)
+                .with_mode(mode.name())
                 .owned(Ownership::private(HolderRule::QueuedWriter(base))),
         );
     }
@@ -83,7 +120,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let decoded = case
         .below
         .refined(case.resource(kinds::PTHREAD_RWLOCK, "rwlock", base, state), ENTRY_POINTS, evidence)
-        .with_mode(mode)
+        .with_mode(mode.name())
         .owned(ownership);
     Some(if changing {
         decoded.with_gap(Gap::new(format!("owner of rwlock {base}"), "it is changing hands, look again"))
@@ -100,7 +137,7 @@ pub(super) fn counted_readers(count: u32, lock: Addr) -> Ownership {
 /// The lock's base, the field that the futex word is, and the mode asked for (table in libc.md section 1):
 /// a writer waits with value 3 on +12 for other writers and with value 2 on +8 for the readers; a reader waits with
 /// value 3 on +8 for a writer, and on +0 behind a writer that is preferred.
-fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
+fn base(case: &Case<'_, '_>) -> Option<(Addr, Word, Mode)> {
     let futex = case.futex;
     if futex.command != 9 {
         return None;
@@ -122,7 +159,7 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
     let reader = case.inside(&["pthread_rwlock_rdlock", "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock"]);
     let writer = case.inside(&["pthread_rwlock_wrlock", "pthread_rwlock_timedwrlock", "pthread_rwlock_clockwrlock"]);
     match futex.value {
-        2 if phase(at_phase)? => Some((at_phase, "__wrphase_futex", "write")),
+        2 if phase(at_phase)? => Some((at_phase, Word::Phase, Mode::Write)),
         3 => {
             let phase = phase(at_phase).unwrap_or(false);
             let writers = writers(at_writers).unwrap_or(false);
@@ -130,13 +167,13 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, &'static str, &'static str)> {
             // reader waits on +8 only in a locked write phase.
             let strong = || case.word(at_phase, 0).is_some_and(|word| word & 3 == 3);
             if phase && !writer && (reader || !writers || strong()) {
-                Some((at_phase, "__wrphase_futex", "read"))
+                Some((at_phase, Word::Phase, Mode::Read))
             } else {
-                (writers && !reader).then_some((at_writers, "__writers_futex", "write"))
+                (writers && !reader).then_some((at_writers, Word::Writers, Mode::Write))
             }
         }
         value if value & (layout::WRITE_LOCKED | layout::READERS_WAIT) == 6 && value & 1 == 0 => {
-            (case.word(futex.word, layout::FLAGS)? == 2).then_some((futex.word, "__readers", "read"))
+            (case.word(futex.word, layout::FLAGS)? == 2).then_some((futex.word, Word::Queue, Mode::Read))
         }
         _ => None,
     }

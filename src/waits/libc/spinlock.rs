@@ -23,7 +23,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<B
     if plain_name(&function.name) != ENTRY_POINTS[0] {
         return None;
     }
-    let architecture = process.context.image.architecture;
+    let architecture = process.architecture();
     let register = architecture.spinlock_register();
     let lock = Addr(registers.general.get(register)?);
     // musl: 0 is free, EBUSY is held.
