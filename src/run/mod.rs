@@ -208,7 +208,7 @@ impl Watch {
 
     /// Sample, and look in this process where that is called for.
     pub fn step(&mut self) -> Event {
-        let Some(mut wanted) = self.next() else { return Event::Nothing };
+        let Some(mut wanted) = self.sample() else { return Event::Nothing };
         loop {
             let spent = cpu_time();
             let look = wanted.carry_out();
