@@ -28,7 +28,6 @@ use crate::sys::{self, RegisterBytes};
 
 /// How one thread fared.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::large_enum_variant, reason = "nearly all threads are of the large variant")]
 pub(super) enum Outcome {
     /// It stood still, with these registers; restartable calls show the restart that they were given.
     Stopped(RegisterBytes),
