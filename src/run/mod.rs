@@ -252,6 +252,7 @@ fn proven_look(pids: &[i32]) -> LastLook {
 }
 
 fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause, locals: false, working: false };
+    let options =
+        AttachOptions { pids: pids.to_vec(), tree: false, max_pause, no_stop: false, locals: false, working: false };
     analysis::attach(&options, keep)
 }
