@@ -61,6 +61,8 @@ impl Files for LiveFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::image::live::proc_fs;
 
