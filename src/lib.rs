@@ -103,6 +103,8 @@
 //! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
 //!   look asked for are copied ([`image::live`]). What a first look had to read later, the second look copies
 //!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
+//! * The tracer reads no memory: that is done by a process of its own ([`image::live`], `copier`), which a page that never comes
+//!   leaves behind. So neither the stop nor the look depends on whoever serves the target's memory.
 //! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
 //! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.

@@ -349,7 +349,7 @@ impl SharedArea {
 
     /// The word at `offset`, a multiple of 8.
     pub(crate) fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        let fits = offset % 8 == 0 && offset.checked_add(8)? <= self.length;
+        let fits = offset.is_multiple_of(8) && offset.checked_add(8)? <= self.length;
         // SAFETY: within the mapping and aligned, as was just checked; it is only ever used as an atomic word.
         fits.then(|| unsafe { std::sync::atomic::AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) })
     }

@@ -170,7 +170,7 @@ impl Watch {
     }
 
     /// Sample; the look that is called for.
-    pub fn next(&mut self) -> Option<Wanted> {
+    pub fn sample(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
@@ -208,7 +208,7 @@ impl Watch {
 
     /// Sample, and look in this process where that is called for.
     pub fn step(&mut self) -> Event {
-        let Some(mut wanted) = self.next() else { return Event::Nothing };
+        let Some(mut wanted) = self.sample() else { return Event::Nothing };
         loop {
             let spent = cpu_time();
             let look = wanted.carry_out();

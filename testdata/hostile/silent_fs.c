@@ -55,6 +55,7 @@ int main(int count, char **arguments) {
         execv(arguments[2], arguments + 2);
         return 1;
     }
+    close(1); /* whoever reads what the program says sees its end */
     for (;;) {
         ssize_t length = read(device, in, sizeof in);
         if (length < 0 && (errno == EINTR || errno == ENOENT)) continue;

@@ -1,4 +1,4 @@
-//! Numbers of all system calls, as the kernel's headers name them. Written by scripts/system-calls.py: edit it there.
+//! Numbers of all system calls, as the kernel's headers name them. Written by scripts/check/system-calls.py: edit it there.
 
 use crate::arch::system_calls::{self as calls, SystemCall, plain};
 

@@ -76,6 +76,8 @@ pub(super) struct Copier {
     child: i32,
     /// An order was not answered yet.
     is_busy: bool,
+    /// Somebody ended it.
+    is_dead: bool,
 }
 
 impl Copier {
@@ -103,7 +105,8 @@ impl Copier {
         Copier::spawn(proc_fs, pages, &files)
     }
 
-    fn spawn(proc_fs: &ProcFs, pages: usize, files: &[Option<OwnedFd>]) -> io::Result<Copier> {
+    /// Start one that reads a process by the memory file at its number, where there is one.
+    pub(super) fn spawn(proc_fs: &ProcFs, pages: usize, files: &[Option<OwnedFd>]) -> io::Result<Copier> {
         let board = Board::new(pages)?;
         let (socket, other) = UnixStream::pair()?;
         let root = proc_fs.root().as_os_str().as_bytes();
@@ -111,7 +114,7 @@ impl Copier {
         kept.push(other.as_raw_fd());
         kept.sort_unstable();
         let child = sys::start_apart(&kept, || copying::serve(&board, other.as_fd(), root, files))?;
-        Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false })
+        Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false, is_dead: false })
     }
 
     /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
@@ -189,8 +192,8 @@ impl Copier {
         }
         self.board.cancel(false);
         self.is_busy = true;
-        write(&self.socket, &copying::message(kind, number)).ok()?;
-        self.answer(deadline)
+        self.is_dead |= write(&self.socket, &copying::message(kind, number)).is_err();
+        if self.is_dead { None } else { self.answer(deadline) }
     }
 
     fn answer(&mut self, deadline: Instant) -> Option<u64> {
@@ -210,9 +213,16 @@ impl Copier {
                 self.is_busy = false;
                 Some(copying::parts(&answer).1)
             }
-            // It has ended.
-            _ => None,
+            _ => {
+                self.is_dead = true;
+                None
+            }
         }
+    }
+
+    /// Whether it has ended, which it does not by itself.
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead
     }
 
     /// Whether it waits for something, rather than for its turn on a busy machine.

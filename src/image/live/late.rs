@@ -103,8 +103,11 @@ impl Late {
         let mut copier = copier.map_err(|_| SourceError::Refused)?;
         let mut copies = copier.copy(&[wanted], Instant::now() + LIMIT);
         for _ in 0..TIMES_WHEN_BUSY {
-            if copies.is_complete || copier.is_blocked() {
+            if copies.is_complete || copier.is_blocked() && !copier.is_dead() {
                 break;
+            }
+            if copier.is_dead() {
+                copier = self.start().map_err(|_| SourceError::Refused)?;
             }
             if copier.wait(Instant::now() + LIMIT) {
                 copies = copier.copy(&[wanted], Instant::now() + LIMIT);

@@ -121,6 +121,8 @@ struct Inputs {
 struct Taken {
     /// A thread of it that lives.
     living: i32,
+    /// There was time left to copy any memory.
+    is_planned: bool,
     /// The map, where it changed since it was read first.
     mappings: Option<Vec<Mapping>>,
     /// System calls of threads that did not stop.
@@ -342,9 +344,10 @@ impl LiveTarget {
                 continue;
             }
             let left_out = copies.not_reached(position);
-            if left_out > 0 {
+            if left_out > 0 || !taken.is_planned {
+                let part = if taken.is_planned { format!("{} KiB of ", left_out / 1024) } else { String::new() };
                 image.gaps.push(Gap::new(
-                    format!("{} KiB of the memory of process {pid} at the stop", left_out / 1024),
+                    format!("{part}the memory of process {pid} at the stop"),
                     "it did not fit in the pause limit and is read after the release; raise --max-pause",
                 ));
             }
@@ -475,10 +478,10 @@ fn take_all(
         for (&tid, outcome) in outcomes {
             match outcome {
                 Outcome::Stopped(registers) => stopped.extend(Architecture::NATIVE.registers(registers.as_slice())),
-                Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared => {
+                Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared if Instant::now() < deadline => {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
-                Outcome::NotReached | Outcome::Ended => {}
+                _ => {}
             }
         }
         // The map may have changed since; to read it again must not cost too much of the pause, nor wait for a lock
@@ -492,7 +495,10 @@ fn take_all(
         }
         let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
         let blocked: Vec<Syscall> = taken.calls.values().copied().collect();
-        stacks.push(plan::of_threads(mappings, &stopped, &blocked));
+        // Thousands of threads take milliseconds.
+        taken.is_planned = Instant::now() < deadline;
+        let spans = if taken.is_planned { plan::of_threads(mappings, &stopped, &blocked) } else { Vec::new() };
+        stacks.push(spans);
         processes.push(taken);
     }
     // Stacks of all processes first, then what earlier looks missed. Pages that are not in memory are not asked for: they might
@@ -563,13 +569,14 @@ fn thread_image(
             Some(registers) => (Some(registers), None),
             None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
         },
-        Outcome::NotStopped { state: 'D' } => {
+        Outcome::NotStopped { state: Some('D') } => {
             let place = facts.wait_channel.clone().or_else(|| proc_fs::wait_channel(&proc_fs.task(process.pid, tid)));
             let place = place.map(|function| format!(" in {function}")).unwrap_or_default();
             (None, Some(format!("did not come to its stop (state D{place})")))
         }
         Outcome::NotStopped { state } => {
-            (None, Some(format!("did not come to its stop within the pause limit (state {state}); raise --max-pause")))
+            let state = state.map(|state| format!(" (state {state})")).unwrap_or_default();
+            (None, Some(format!("did not come to its stop within the pause limit{state}; raise --max-pause")))
         }
         Outcome::Refused(errno) => (None, Some(format!("the kernel refused to stop it ({errno})"))),
         Outcome::Spared => {
@@ -597,7 +604,7 @@ fn thread_image(
         registers,
         syscall: taken.calls.get(&tid).copied().or_else(|| match outcome {
             // To ask for thousands of them would have taken its part of the pause.
-            Outcome::NotReached => proc_fs::system_call(&proc_fs.task(process.pid, tid)),
+            Outcome::NotReached | Outcome::NotStopped { .. } => proc_fs::system_call(&proc_fs.task(process.pid, tid)),
             _ => None,
         }),
         wchan: facts.wait_channel,

@@ -33,8 +33,8 @@ pub(super) enum Outcome {
     Stopped(RegisterBytes),
     /// It was asked to stop and did not.
     NotStopped {
-        /// Its state letter when the waiting ended.
-        state: char,
+        /// Its state letter when the waiting ended, if there was time to ask.
+        state: Option<char>,
     },
     /// The kernel refused.
     Refused(Errno),
@@ -109,8 +109,8 @@ pub(super) fn joint_stop<T: Send + 'static>(
         return Err(StopError::Tracer(error));
     }
     let (tracer_id, outcome) = hear(proc_fs, &told, max_pause);
-    drop(deferred);
     await_exit(proc_fs, tracer_id);
+    drop(deferred);
     outcome.unwrap_or(Err(StopError::NoAnswer(pid)))
 }
 
@@ -191,13 +191,14 @@ impl<'a> Tracer<'a> {
 
     fn run<T>(mut self, work: impl FnOnce(&[ProcessStop], Instant) -> T) -> Result<Stopped<T>, StopError> {
         let begin = Instant::now();
-        let max_pause = self.which.max_pause;
+        // On a busy machine the last detaches take longer than what went before lets one think.
+        let max_pause = self.which.max_pause * 9 / 10;
         // A quarter of the budget stays for the copying.
         let stopped = self.stop_all(begin + max_pause * 3 / 4, begin + max_pause);
         sys::set_urgent(true);
-        let processes = self.outcomes();
-        let result =
-            stopped.map(|()| work(&processes, (begin + max_pause).checked_sub(self.release_time()).unwrap_or(begin)));
+        let by = (begin + max_pause).checked_sub(self.release_time()).unwrap_or(begin);
+        let processes = self.outcomes(by);
+        let result = stopped.map(|()| work(&processes, by));
         let pause = self.release();
         Ok(Stopped { result: result?, processes, pause })
     }
@@ -222,7 +223,7 @@ impl<'a> Tracer<'a> {
             if !found_new {
                 break;
             }
-            let by = deadline.min(end.checked_sub(self.release_time()).unwrap_or(deadline));
+            let by = deadline.min(end.checked_sub(self.release_time() * 2).unwrap_or(deadline));
             self.await_stops(by)?;
             if Instant::now() >= by {
                 break;
@@ -241,8 +242,8 @@ impl<'a> Tracer<'a> {
                 continue;
             }
             let now = Instant::now();
-            // As long again to let them go, and some of it to come to their stops and to be copied.
-            if now >= deadline || now + self.release_time() * 2 >= end {
+            // As long again to let them go, and as long to come to their stops and to be copied.
+            if now >= deadline || now + self.release_time() * 3 >= end {
                 self.threads[index].insert(tid, Progress::Final(Outcome::NotReached));
                 continue;
             }
@@ -339,12 +340,14 @@ impl<'a> Tracer<'a> {
         proc_fs::stat(&self.proc_fs.task(pid, tid)).filter(|stat| !stat.is_dead()).map(|stat| stat.state)
     }
 
-    fn outcomes(&self) -> Vec<ProcessStop> {
+    /// How all fared; of those that did not stop, their state is asked until `deadline`.
+    fn outcomes(&self, deadline: Instant) -> Vec<ProcessStop> {
         let outcome = |pid: i32, tid: i32, progress: &Progress| match *progress {
             Progress::Stands { registers, .. } => Outcome::Stopped(registers),
             Progress::Final(outcome) => outcome,
+            Progress::Awaited if Instant::now() >= deadline => Outcome::NotStopped { state: None },
             Progress::Awaited => match self.state(pid, tid) {
-                Some(state) => Outcome::NotStopped { state },
+                state @ Some(_) => Outcome::NotStopped { state },
                 None => Outcome::Ended,
             },
         };

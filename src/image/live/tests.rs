@@ -314,6 +314,11 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     let (start, copied) = ranges.first_key_value().expect("one range");
     assert_eq!((ranges.len(), *start, copied.len()), (1, first as u64, 4 * PAGE));
     assert_eq!([copied[0], copied[3 * PAGE]], [1, 4]);
+    // The other way, where a child of lockscope may not read.
+    let file = std::fs::File::open("/proc/self/mem").expect("the own memory");
+    let mut given = Copier::spawn(&proc_fs(), 64, &[Some(file.into())]).expect("a copier");
+    let copies = given.copy(&order, soon());
+    assert!(given.ranges(&copies, 0) == ranges);
     // More than there is room for is told.
     assert_eq!(copier.copy(&[wanted(first as u64, 70, false)], soon()).unfit, 6 * 4096);
     let maps = copier.maps(tid, soon()).expect("the own map");

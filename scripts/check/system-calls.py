@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/arch/<machine>/system_call_numbers.rs: scripts/system-calls.py MACHINE HEADER VERSION
+"""Writes src/arch/<machine>/system_call_numbers.rs: scripts/check/system-calls.py MACHINE HEADER VERSION
 
 HEADER has lines `#define __NR_read 0` (asm/unistd_64.h) or `pub const __NR_read: u32 = 0;` (linux-raw-sys), VERSION is that of
 the kernel it is from. What a call waits for is not in any header: calls with a constant of their own in src/arch/system_calls.rs
@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-ARCH = pathlib.Path(__file__).resolve().parent.parent / "src/arch"
+ARCH = pathlib.Path(__file__).resolve().parents[2] / "src/arch"
 
 
 def main():
@@ -18,7 +18,7 @@ def main():
     numbers = re.findall(r"\b__NR_(\w+)(?::\s*u32\s*=)?\s+(\d+)\b", pathlib.Path(header).read_text())
     rows = sorted({int(number): name for name, number in numbers}.items())
     lines = [
-        "//! Numbers of all system calls, as the kernel's headers name them. Written by scripts/system-calls.py: edit it there.",
+        "//! Numbers of all system calls, as the kernel's headers name them. Written by scripts/check/system-calls.py: edit it there.",
         "",
         "use crate::arch::system_calls::{self as calls, SystemCall, plain};",
         "",
