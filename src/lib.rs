@@ -48,7 +48,7 @@
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
