@@ -75,6 +75,7 @@
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
 //! image/live/          running processes
+//! image/live/asleep/   registers of sleeping threads without a stop
 //! memory/              bytes at an address: the one seam to the memory of a target
 //! python/              CPython's structures
 //! render/              the report for people and tools
