@@ -21,15 +21,16 @@
 //! # What imports what
 //!
 //! Each room of the crate and the rooms that it imports, lowest first; of [`waits`], each layer. A test reads the `use` lines
-//! and paths of the source and compares; it also knows the few circles that are yet to be cut.
+//! and paths of the source and compares, and refuses circles at any depth.
 //!
 //! ```text
 //! sys                  ->
 //! memory               ->
 //! arch                 -> memory
 //! image                -> sys memory arch
-//! unwind               -> arch image symbols
-//! symbols              -> image unwind
+//! modules              -> arch image
+//! unwind               -> arch image modules
+//! symbols              -> image modules unwind
 //! code                 -> arch image unwind symbols
 //! python               -> image symbols
 //! threads              -> image unwind symbols code python
@@ -47,7 +48,7 @@
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image modules unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
@@ -55,17 +56,18 @@
 //! report               -> image threads waits
 //! verdict              -> image unwind symbols python threads graph waits report
 //! render               -> waits report
-//! snapshot             -> arch image unwind symbols python threads
-//! analysis             -> arch image unwind symbols python threads waits report verdict snapshot
+//! snapshot             -> arch image modules unwind symbols python threads
+//! analysis             -> arch image modules unwind symbols python threads report verdict snapshot waits
 //! run                  -> sys image report render analysis
 //! cli                  -> sys image report verdict render snapshot analysis run
-//! fuzzing              -> arch image unwind symbols code python waits render snapshot analysis
+//! fuzzing              -> arch image modules unwind symbols code python render snapshot analysis waits
 //! ```
 //!
 //! # The tree
 //!
 //! ```text
 //! analysis/            the stages in their order; what a second look confirms
+//! analysis/pyspy/      py-spy, where it is built in
 //! arch/                the machine: registers, system calls, instructions
 //! arch/x86_64/         the one that there is
 //! cli/                 commands, their arguments, what is printed where
@@ -75,6 +77,7 @@
 //! image/core/          core files
 //! image/live/          running processes
 //! memory/              bytes at an address: the one seam to the memory of a target
+//! modules/             the ELF files that a process maps
 //! python/              CPython's structures
 //! render/              the report for people and tools
 //! render/layout/       places of boxes and lines
@@ -113,6 +116,23 @@
 //! * What depends on the machine (registers, system calls, code) stands behind [`arch::Architecture`], a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
+// No input makes it panic, and only `cli` prints or ends the process.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::print_stdout,
+        clippy::print_stderr,
+        clippy::exit,
+        clippy::dbg_macro,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
+
 pub mod analysis;
 pub mod arch;
 pub mod cli;
@@ -122,6 +142,7 @@ pub mod fuzzing;
 pub mod graph;
 pub mod image;
 pub mod memory;
+pub mod modules;
 pub mod python;
 pub mod render;
 pub mod report;

@@ -21,12 +21,13 @@ use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
 use crate::image::{Gap, Image, budget, files_changed};
+use crate::modules::Modules;
 use crate::python::{self, Python};
 use crate::report::{Capture, Report};
 use crate::snapshot::{self, KeptLook, Recording, Written};
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
-use crate::unwind::{self, Modules};
+use crate::unwind;
 use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
@@ -165,7 +166,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         Keep::Nothing => None,
         Keep::Snapshot { redact } => Some(Recording::new(redact)),
     };
-    let mut modules: Vec<Modules> = Vec::new();
+    let mut modules: Vec<(Modules, Tables)> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
     let mut spins = Spins::default();
@@ -292,22 +293,28 @@ fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) 
     still
 }
 
-/// The modules of each process; those of the look before serve again where nothing was mapped or unmapped.
-fn modules_of(image: &Image, before: Vec<Modules>, subject: &dyn Subject) -> Vec<Modules> {
+/// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or
+/// unmapped.
+fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subject) -> Vec<(Modules, Tables)> {
+    let with_tables = |modules: Modules| {
+        let tables = Tables::of(&modules);
+        (modules, tables)
+    };
     let mut before = before.into_iter();
     let modules = |(position, process)| match (subject.modules(position, process), before.next()) {
-        (Some(known), _) => known,
-        (None, Some(modules)) if modules.still_fit(process) => modules,
-        _ => Modules::of(process),
+        (Some(known), _) => with_tables(known),
+        (None, Some(before)) if before.0.still_fit(process) => before,
+        _ => with_tables(Modules::of(process)),
     };
     image.processes.iter().enumerate().map(modules).collect()
 }
 
-fn symbols_of<'a>(image: &'a Image, modules: &'a [Modules], subject: &dyn Subject) -> Vec<Symbols<'a>> {
-    let processes = image.processes.iter().zip(modules).enumerate();
-    processes
-        .map(|(position, (process, modules))| Symbols::with_answers(modules, process, subject.answers(position)))
-        .collect()
+fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &dyn Subject) -> Vec<Symbols<'a>> {
+    let mut symbols = Vec::new();
+    for (position, (process, (modules, tables))) in image.processes.iter().zip(modules).enumerate() {
+        symbols.push(Symbols::with_answers(modules, tables, process, subject.answers(position)));
+    }
+    symbols
 }
 
 fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Analysis {

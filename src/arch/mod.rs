@@ -5,13 +5,14 @@
 //! a snapshot is read on any machine. Each machine has a folder with the same files; nothing outside of these folders
 //! knows a register by name, a system call by number, or an instruction. It knows no lock, no library and no file.
 
+mod decoder;
 pub mod instructions;
 pub mod registers;
 pub mod system_calls;
 mod x86_64;
 
 use crate::memory::{Addr, Memory};
-use instructions::Decoder;
+pub use decoder::Decoder;
 pub use registers::{Register, RegisterSet, Registers, Syscall};
 use system_calls::SystemCall;
 

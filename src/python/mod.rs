@@ -17,6 +17,7 @@ mod walk;
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::symbols::Symbols;
 
+#[cfg(feature = "py-spy")]
 pub(crate) use walk::kernel_thread;
 
 impl Python {

@@ -64,15 +64,6 @@ struct Start {
     failure: File,
 }
 
-/// Null in the place of the standard files: a process that is left behind must keep nobody's pipe open.
-pub(super) fn leave_standard_files() {
-    if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
-        let _ = nix::unistd::dup2_stdin(&nowhere);
-        let _ = nix::unistd::dup2_stdout(&nowhere);
-        let _ = nix::unistd::dup2_stderr(&nowhere);
-    }
-}
-
 /// Whether there is a terminal that a command could ask: as for a password, even if its standard files are others.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
@@ -232,7 +223,7 @@ impl Family {
         match sys::fork().map_err(|errno| failed(errno.into()))? {
             Forked::Child => {
                 drop(own);
-                leave_standard_files();
+                sys::leave_standard_files();
                 sys::close_all_but(theirs.as_fd());
                 looker::serve(theirs, supervisor, None);
                 std::process::exit(0)
@@ -328,7 +319,7 @@ fn between(
         // By both, so that it is so for whoever comes first.
         let _ = setpgid(Pid::from_raw(pid), Pid::from_raw(pid));
     }
-    leave_standard_files();
+    sys::leave_standard_files();
     sys::close_all_but(socket.as_fd());
     // Its files are closed, by number.
     std::mem::forget(start);

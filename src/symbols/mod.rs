@@ -9,7 +9,7 @@ mod demangle;
 pub(crate) mod lines;
 pub(crate) mod table;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 pub use answers::Answers;
@@ -20,7 +20,7 @@ use object::{LittleEndian, Object};
 use table::Table;
 
 use crate::image::{Addr, FileBytes, ProcessImage};
-use crate::unwind::{Module, Modules};
+use crate::modules::{Module, Modules};
 
 /// A function or object that covers an address.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -54,19 +54,40 @@ pub struct SourceFrame {
 #[derive(Debug)]
 pub struct Symbols<'a> {
     modules: &'a Modules,
+    tables: &'a Tables,
     image: &'a ProcessImage,
     answers: RefCell<Answers>,
 }
 
+/// What was parsed of the files of a process's modules, by position of the module. They serve as long as the modules do.
+#[derive(Debug, Default)]
+pub struct Tables {
+    list: Vec<OfModule>,
+}
+
+/// What was parsed of one module's file.
+#[derive(Debug, Default)]
+struct OfModule {
+    symbols: OnceCell<Table>,
+    lines: OnceCell<Option<Lines>>,
+}
+
+impl Tables {
+    /// Tables of these modules: each is parsed at the first question to it.
+    pub fn of(modules: &Modules) -> Tables {
+        Tables { list: modules.list.iter().map(|_| OfModule::default()).collect() }
+    }
+}
+
 impl<'a> Symbols<'a> {
     /// A symboliser over these modules.
-    pub fn new(modules: &'a Modules, image: &'a ProcessImage) -> Self {
-        Symbols::with_answers(modules, image, Answers::default())
+    pub fn new(modules: &'a Modules, tables: &'a Tables, image: &'a ProcessImage) -> Self {
+        Symbols::with_answers(modules, tables, image, Answers::default())
     }
 
     /// The same, with what is known already.
-    pub fn with_answers(modules: &'a Modules, image: &'a ProcessImage, answers: Answers) -> Self {
-        Symbols { modules, image, answers: RefCell::new(answers) }
+    pub fn with_answers(modules: &'a Modules, tables: &'a Tables, image: &'a ProcessImage, answers: Answers) -> Self {
+        Symbols { modules, tables, image, answers: RefCell::new(answers) }
     }
 
     /// All answers so far.
@@ -95,14 +116,14 @@ impl<'a> Symbols<'a> {
         if let Some(symbol) = self.function(address) {
             return Some(symbol.address);
         }
-        let find = || crate::unwind::function_start(self.module(address)?, address);
+        let find = || crate::unwind::function_start(self.module(address)?.0, address);
         self.once(|answers| &mut answers.starts, address, find)
     }
 
     /// The name of the function that the linker's slot at `address` is for, also before it was called first.
     pub fn slot(&self, address: Addr) -> Option<String> {
         let find = || {
-            let module = self.module(address)?;
+            let (module, _) = self.module(address)?;
             table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
         };
         self.once(|answers| &mut answers.slots, address, find)
@@ -139,20 +160,24 @@ impl<'a> Symbols<'a> {
         found
     }
 
-    fn module(&self, address: Addr) -> Option<&'a Module> {
-        self.modules.list.get(self.modules.at(address)?)
+    fn module(&self, address: Addr) -> Option<(&'a Module, &'a OfModule)> {
+        self.numbered(self.modules.at(address)?)
+    }
+
+    fn numbered(&self, module: usize) -> Option<(&'a Module, &'a OfModule)> {
+        Some((self.modules.list.get(module)?, self.tables.list.get(module)?))
     }
 
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
-        let module = self.modules.list.get(module)?;
+        let (module, parsed) = self.numbered(module)?;
         // Most names that are asked for are exported: no table is made for them.
-        let quickly = if module.symbols.get().is_none() { exported(module, name) } else { None };
-        quickly.or_else(|| self.table(module).find(name).map(|s| in_process(s, module)))
+        let quickly = if parsed.symbols.get().is_none() { exported(module, name) } else { None };
+        quickly.or_else(|| self.table(module, parsed).find(name).map(|s| in_process(s, module)))
     }
 
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
-        let Some(module) = self.module(address) else { return Vec::new() };
-        let lines = module.lines.get_or_init(|| {
+        let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+        let lines = parsed.lines.get_or_init(|| {
             log::info!("reading the line tables of {}", module.name);
             let own = module.file.as_ref().and_then(Lines::load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
@@ -161,12 +186,12 @@ impl<'a> Symbols<'a> {
     }
 
     fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {
-        let module = self.module(address)?;
-        ask(self.table(module), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
+        let (module, parsed) = self.module(address)?;
+        ask(self.table(module, parsed), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
     }
 
-    fn table(&self, module: &'a Module) -> &'a Table {
-        module.symbols.get_or_init(|| {
+    fn table(&self, module: &Module, parsed: &'a OfModule) -> &'a Table {
+        parsed.symbols.get_or_init(|| {
             log::info!("reading the symbols of {}", module.name);
             Table::collect(module.file.as_ref(), self.debug_file(module).as_ref())
         })

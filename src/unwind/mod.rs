@@ -6,14 +6,12 @@
 
 mod cfi;
 mod fallback;
-mod index;
-pub mod modules;
 
 use crate::arch::Architecture;
 use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
+use crate::modules::Modules;
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
-pub use modules::{Module, Modules, RecordedModule};
 
 /// One native frame, innermost first in its stack.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]

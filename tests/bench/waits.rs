@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockscope::image::live::{LiveTarget, Options};
-use lockscope::symbols::Symbols;
-use lockscope::unwind::Modules;
+use lockscope::symbols::{Symbols, Tables};
+use lockscope::modules::Modules;
 use lockscope::{threads, unwind, waits};
 
 fn main() {
@@ -58,7 +58,8 @@ fn measure(pid: i32) {
     println!("{threads} threads, stopped for {:.1} ms", image.pause_us as f64 / 1e3);
     let at = Instant::now();
     let modules = Modules::of(process);
-    let symbols = Symbols::new(&modules, process);
+    let tables = Tables::of(&modules);
+    let symbols = Symbols::new(&modules, &tables, process);
     say("modules", at.elapsed());
     let at = Instant::now();
     let stacks = unwind::stacks(process, &modules);

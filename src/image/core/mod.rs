@@ -19,7 +19,7 @@ pub use error::CoreError;
 pub use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
-use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage, environment};
+use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment};
 use files::CoreFiles;
 use memory::CoreMemory;
 
@@ -74,7 +74,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     images.dedup_by_key(|thread| thread.tid);
     let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
     let auxiliary = note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default();
-    let environment = environment::on_stack(&memory, &auxiliary, &mappings);
+    let environment = environment_on_stack(&memory, &auxiliary, &mappings);
     let image = ProcessImage {
         architecture: core.architecture,
         pid,
@@ -93,6 +93,15 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         auxiliary,
     };
     Ok((image, gaps))
+}
+
+/// The variables of the environment that concern CUDA, from memory: the strings lie between the kernel's random bytes and the end of the first stack.
+fn environment_on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mapping]) -> Vec<(String, String)> {
+    let Some(random) = notes::auxiliary(auxiliary, notes::AT_RANDOM).map(Addr) else { return Vec::new() };
+    let Some(stack) = Mapping::of(mappings, random) else { return Vec::new() };
+    let mut strings = vec![0; (stack.end - random).min(environment::LARGEST) as usize];
+    let read = memory.read(random, &mut strings).unwrap_or(0);
+    environment::relevant(strings.get(..read).unwrap_or_default())
 }
 
 /// Files in order of address; of a damaged list, those that lie over an earlier one are left out.

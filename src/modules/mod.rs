@@ -1,7 +1,9 @@
 //! The ELF files that a process maps, with the sections that unwinding and naming need.
 //!
 //! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address. Only headers
-//! are parsed here; symbol tables and line tables wait for the first question ([`crate::symbols`]).
+//! are parsed here; symbol tables and line tables are made from these files by whoever asks for names.
+
+pub(crate) mod frame_index;
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -10,12 +12,10 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
-use super::index::FrameIndex;
 use crate::arch::Architecture;
 use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
-use crate::symbols::lines::Lines;
-use crate::symbols::table::Table;
+use frame_index::FrameIndex;
 
 /// One mapped ELF file.
 #[derive(Debug)]
@@ -38,10 +38,6 @@ pub struct Module {
     pub file: Option<FileBytes>,
     /// Where the sections for unwinding lie.
     pub(crate) frames: FrameSections,
-    /// Symbols, parsed at the first question.
-    pub(crate) symbols: OnceCell<Table>,
-    /// Line tables, parsed at the first question.
-    pub(crate) lines: OnceCell<Option<Lines>>,
     /// Frame descriptions by address, for files without .eh_frame_hdr.
     pub(crate) index: OnceCell<FrameIndex>,
 }
@@ -173,8 +169,6 @@ impl Module {
             build_id: None,
             file: None,
             frames: FrameSections::default(),
-            symbols: OnceCell::new(),
-            lines: OnceCell::new(),
             index: OnceCell::new(),
         }
     }
