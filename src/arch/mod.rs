@@ -5,6 +5,9 @@
 //! a snapshot is read on any machine. Each machine has a folder with the same files; nothing outside of these folders
 //! knows a register by name, a system call by number, or an instruction. It knows no lock, no library and no file.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod decoder;
 pub mod instructions;
 pub mod registers;

@@ -4,6 +4,9 @@
 //! [`CallSite`]s in order of address. Branches are not followed, so what comes of it is an inference and never exact.
 //! It knows no lock and no library; those who ask do.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod parameters;
 
 use std::collections::{HashMap, HashSet};
@@ -73,7 +76,7 @@ impl<'a> Code<'a> {
         let mut code = vec![0; size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
         let mut sites = Vec::new();
-        for instruction in self.image.architecture.decoder(&code[..read], start) {
+        for instruction in self.image.architecture.decoder(code.get(..read).unwrap_or_default(), start) {
             // Behind a jump that leads nowhere further the next function may begin.
             let ends = matches!(instruction.flow, Flow::Return | Flow::Jump(_));
             if size.is_none() && ends && self.symbols.function_start(instruction.next) != Some(start) {
@@ -113,7 +116,7 @@ impl<'a> Code<'a> {
         let mut ahead = vec![from];
         while let Some(mut at) = ahead.pop() {
             while seen.insert(at) {
-                let Some(bytes) = code[..read].get((at - start) as usize..).filter(|bytes| !bytes.is_empty()) else {
+                let Some(bytes) = code.get((at - start) as usize..read).filter(|bytes| !bytes.is_empty()) else {
                     break;
                 };
                 let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else { break };

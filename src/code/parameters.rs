@@ -42,7 +42,7 @@ impl Code<'_> {
         // What is known where a branch further up leads to.
         let mut branches: HashMap<Addr, Places> = HashMap::new();
         let mut ended = false;
-        let mut decoder = architecture.decoder(&code[..read], start);
+        let mut decoder = architecture.decoder(code.get(..read).unwrap_or_default(), start);
         while let Some(instruction) = decoder.next() {
             if instruction.next > frame.lookup {
                 break;

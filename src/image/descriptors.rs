@@ -3,6 +3,9 @@
 //! In: whatever a capture read. Out: [`Descriptor`]s of a captured process, [`KernelFacts`] about the rest of the
 //! machine, and [`asked`]: which descriptors a system call waits for. A core has none of this; a snapshot has it.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuUse;
@@ -282,12 +285,13 @@ pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn
         return Vec::new();
     }
     let bytes = memory.bytes(Addr(operations), count as usize * SIZE).unwrap_or_default();
-    let one = |entry: &[u8]| SetOperation {
+    // Number, change, flags: 16 bits each.
+    let one = |[low, high, change_low, change_high, ..]: &[u8; SIZE]| SetOperation {
         set: set as i32,
-        number: u16::from_le_bytes([entry[0], entry[1]]),
-        change: i16::from_le_bytes([entry[2], entry[3]]),
+        number: u16::from_le_bytes([*low, *high]),
+        change: i16::from_le_bytes([*change_low, *change_high]),
     };
-    bytes.chunks_exact(SIZE).map(one).collect()
+    bytes.as_chunks().0.iter().map(one).collect()
 }
 
 /// struct pollfd { int fd; short events, revents; }
@@ -295,8 +299,9 @@ fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MOST_WANTED).contains(count))?;
     let bytes = memory.bytes(array, count * 8).ok()?;
     let one = |entry: &[u8]| {
-        let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
-        let events = u16::from_le_bytes(entry[4..6].try_into().ok()?);
+        let (number, rest) = entry.split_first_chunk()?;
+        let number = i32::from_le_bytes(*number);
+        let events = u16::from_le_bytes(*rest.first_chunk()?);
         (number >= 0).then_some(Want::of_events(number, u32::from(events)))
     };
     Some(bytes.chunks_exact(8).filter_map(one).collect())

@@ -3,6 +3,9 @@
 //! In: the strings that the program was started with. Out: those few, so that nothing else of the environment comes into
 //! a report or a snapshot. What the program set later is not among them.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 /// How the names begin.
 const NAMES: [&str; 4] = ["CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_"];
 /// Whole names, as launchers of several ranks set them.

@@ -212,7 +212,7 @@ impl Mapping {
     /// The one of `mappings`, which are in order of address, that holds `address`.
     pub fn of(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
         let after = mappings.partition_point(|mapping| mapping.start <= address);
-        mappings[..after].last().filter(|mapping| mapping.contains(address))
+        mappings.get(..after)?.last().filter(|mapping| mapping.contains(address))
     }
 
     /// Whether `address` lies inside.

@@ -3,6 +3,9 @@
 //! In: an address and a length. Out: bytes, or a [`Fault`] that says why not. It promises no snapshot consistency
 //! by itself; the implementation says whether its bytes are of one instant.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub mod address;
 
 pub use address::Addr;
@@ -58,7 +61,7 @@ impl<M: Memory + ?Sized> MemoryExt for M {
         let mut done = 0;
         while done < buffer.len() {
             let at = address + done as u64;
-            match self.read(at, &mut buffer[done..])? {
+            match self.read(at, buffer.get_mut(done..).unwrap_or_default())? {
                 0 => return Err(Fault::Unmapped(at)),
                 n => done += n,
             }
@@ -117,13 +120,23 @@ impl<M: Memory + ?Sized> MemoryExt for M {
                 Err(fault) if text.is_empty() => return Err(fault),
                 Err(_) => break,
             };
-            if let Some(end) = chunk[..got].iter().position(|&b| b == 0) {
-                text.extend_from_slice(&chunk[..end]);
+            let got = chunk.get(..got).unwrap_or_default();
+            let piece = got.split(|&byte| byte == 0).next().unwrap_or_default();
+            text.extend_from_slice(piece);
+            if piece.len() < got.len() {
                 break;
             }
-            text.extend_from_slice(&chunk[..got]);
         }
         text.truncate(limit);
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// Copy as many of `bytes` as `buffer` has room for; how many.
+pub(crate) fn copy_into(buffer: &mut [u8], bytes: &[u8]) -> usize {
+    let count = buffer.len().min(bytes.len());
+    if let (Some(to), Some(from)) = (buffer.get_mut(..count), bytes.get(..count)) {
+        to.copy_from_slice(from);
+    }
+    count
 }

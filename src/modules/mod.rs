@@ -3,6 +3,9 @@
 //! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address. Only headers
 //! are parsed here; symbol tables and line tables are made from these files by whoever asks for names.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub(crate) mod frame_index;
 
 use std::cell::OnceCell;
@@ -15,6 +18,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use crate::arch::Architecture;
 use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
+use crate::memory::copy_into;
 use frame_index::FrameIndex;
 
 /// One mapped ELF file.
@@ -153,7 +157,8 @@ impl Modules {
     /// The module that holds `address`, by its position in `list`.
     pub fn at(&self, address: Addr) -> Option<usize> {
         let after = self.list.partition_point(|m| m.start <= address);
-        (after > 0 && address < self.list[after - 1].end).then(|| after - 1)
+        let position = after.checked_sub(1)?;
+        (address < self.list.get(position)?.end).then_some(position)
     }
 }
 
@@ -211,13 +216,12 @@ fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
     for part in parts {
         let length = (part.end - part.start).min(size.checked_sub(part.offset)?) as usize;
         if let Ok(read) = image.memory.bytes(part.start, length) {
-            bytes[part.offset as usize..][..length].copy_from_slice(&read);
+            copy_into(bytes.get_mut(usize::try_from(part.offset).ok()?..)?, &read);
         }
     }
     // The section headers are not mapped: make the file say that it has none.
-    if bytes.len() >= 64 {
-        bytes[40..48].fill(0);
-        bytes[60..64].fill(0);
+    for place in [40..48, 60..64] {
+        bytes.get_mut(place).unwrap_or_default().fill(0);
     }
     Some(FileBytes::new(bytes))
 }

@@ -4,6 +4,9 @@
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
 //! authoritative. It decodes no waits and knows no merged stack.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub(crate) mod inspect;
 mod layout;
 pub(crate) mod library;

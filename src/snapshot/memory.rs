@@ -2,6 +2,9 @@
 //!
 //! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +12,7 @@ use std::sync::Arc;
 use super::model::SavedFault;
 use super::recorder::PAGE;
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::memory::copy_into;
 
 /// Where the bytes of a page are.
 #[derive(Debug)]
@@ -60,9 +64,8 @@ impl Memory for RecordedMemory {
         while done < buffer.len() {
             let Some(at) = address.0.checked_add(done as u64) else { break };
             let Some(rest) = self.rest_of_page(at) else { break };
-            let count = rest.len().min(buffer.len() - done);
-            buffer[done..done + count].copy_from_slice(&rest[..count]);
-            done += count;
+            let Some(room) = buffer.get_mut(done..) else { break };
+            done += copy_into(room, rest);
         }
         if done > 0 { Ok(done) } else { Err(self.fault(address)) }
     }

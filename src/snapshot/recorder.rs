@@ -50,7 +50,7 @@ impl Recorder {
         let mut bytes = vec![0; PAGE as usize];
         let mut done = 0;
         while done < bytes.len() {
-            match self.inner.read(Addr(page) + done as u64, &mut bytes[done..]) {
+            match self.inner.read(Addr(page) + done as u64, bytes.get_mut(done..).unwrap_or_default()) {
                 Ok(read) if read > 0 => done += read,
                 _ => break,
             }

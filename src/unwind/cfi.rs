@@ -67,7 +67,7 @@ impl RowCache {
         lookup: Addr,
         registers: &RegisterSet,
     ) -> Result<Step, NoStep> {
-        let module = modules.at(lookup).map(|m| &modules.list[m]).ok_or(NoStep::NoRule)?;
+        let module = modules.at(lookup).and_then(|m| modules.list.get(m)).ok_or(NoStep::NoRule)?;
         let row = match self.rows.get(&lookup.0) {
             Some(row) => row.clone(),
             None => {

@@ -4,6 +4,9 @@
 //! frame with all callee-saved registers that are known there, how the frame was found, and why the stack ended.
 //! It names nothing (that is [`crate::symbols`]) and opens no file.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod cfi;
 mod fallback;
 

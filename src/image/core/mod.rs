@@ -4,6 +4,9 @@
 //! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
 //! it is left out and not guessed. Snapshots, which are cores too, have a module of their own.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub(crate) mod elf;
 pub mod error;
 mod files;
