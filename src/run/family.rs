@@ -88,7 +88,6 @@ impl Family {
                 let start = Start { go: File::from(wait_for_go), failure: File::from(tell_failure) };
                 between(command, report_directory, &blocked, own_group, theirs, start, supervisor);
                 // What was copied from the supervisor is not to be dropped here.
-                #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
                 std::process::exit(0)
             }
             Forked::Parent(pid) => pid,
@@ -227,7 +226,6 @@ impl Family {
                 sys::leave_standard_files();
                 sys::close_all_but(theirs.as_fd());
                 looker::serve(theirs, supervisor, None);
-                #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
                 std::process::exit(0)
             }
             Forked::Parent(pid) => Ok(Looker { pid, requests: Requests::new(own).map_err(failed)? }),

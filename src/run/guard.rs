@@ -29,7 +29,6 @@ impl Guard {
         match sys::fork()? {
             Forked::Child => {
                 run(File::from(end));
-                #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
                 std::process::exit(0)
             }
             Forked::Parent(pid) => Ok(Guard { pid, pipe: File::from(pipe) }),

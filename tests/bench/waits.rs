@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockscope::image::live::{LiveTarget, Options};
-use lockscope::symbols::{Symbols, Tables};
 use lockscope::modules::Modules;
+use lockscope::symbols::{Symbols, Tables};
 use lockscope::{threads, unwind, waits};
 
 fn main() {
