@@ -282,6 +282,7 @@ fn nothing_else_names_a_register_or_a_system_call_number() {
 
 #[test]
 fn what_cuts_a_call_short_are_its_arguments() {
+    use nix::libc;
     let early = |number: i64, arguments: [u64; 6]| X86_64.system_call(number).expect("a call").early(&arguments);
     let all = libc::MSG_WAITALL as u64;
     assert_eq!(early(libc::SYS_write, [1, 0, 9, 0, 0, 0]), Some(Early::PartOfAWrite));
