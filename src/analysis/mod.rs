@@ -37,8 +37,9 @@ use subject::{Cores, Live, Recorded, Subject};
 /// Two looks that confirm each other are at least this far apart (design, "two looks").
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// What to attach to and how.
+/// What to attach to and how. Made by [`AttachOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct AttachOptions {
     /// Process ids.
     pub pids: Vec<i32>,
@@ -54,8 +55,23 @@ pub struct AttachOptions {
     pub working: bool,
 }
 
-/// Which files to look at and where what they mapped may be.
+impl AttachOptions {
+    /// These processes, without their descendants; with nothing beyond what a report needs.
+    pub fn of(pids: impl IntoIterator<Item = i32>) -> AttachOptions {
+        AttachOptions {
+            pids: pids.into_iter().collect(),
+            tree: false,
+            max_pause: None,
+            no_stop: false,
+            locals: false,
+            working: false,
+        }
+    }
+}
+
+/// Which files to look at and where what they mapped may be. Made by [`CoreOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CoreOptions {
     /// Cores, each of one process, or a snapshot.
     pub files: Vec<PathBuf>,
@@ -65,9 +81,16 @@ pub struct CoreOptions {
     pub working: bool,
 }
 
+impl CoreOptions {
+    /// These cores, or this snapshot, with the files where the processes had them.
+    pub fn of(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> CoreOptions {
+        CoreOptions { files: files.into_iter().map(Into::into).collect(), places: Places::default(), working: false }
+    }
+}
+
 /// Whether to write down what a look saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// The report only.
     Nothing,
     /// A snapshot beside it.
@@ -79,7 +102,7 @@ pub enum Keep {
 
 /// What a look came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The report.
     pub report: Report,
     /// The bytes of a snapshot, where one was asked for.
@@ -90,6 +113,7 @@ pub struct Outcome {
 
 /// Why no report could be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The target could not be looked at.
     #[error(transparent)]
@@ -108,13 +132,6 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What to try next, beside what the sentence says.
-    pub fn hints(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
 /// One look, analysed.
 struct Analysis {
     threads: Vec<Vec<Thread>>,
@@ -127,13 +144,13 @@ struct Analysis {
 type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
-pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
-pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
+pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep, options.working)

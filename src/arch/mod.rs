@@ -9,14 +9,14 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod decoder;
-pub mod instructions;
-pub mod registers;
-pub mod system_calls;
+pub(crate) mod instructions;
+pub(crate) mod registers;
+pub(crate) mod system_calls;
 mod x86_64;
 
 use crate::memory::{Addr, Memory};
-pub use decoder::Decoder;
-pub use registers::{Register, RegisterSet, Registers, Syscall};
+pub(crate) use decoder::Decoder;
+pub(crate) use registers::{Register, RegisterSet, Registers, Syscall};
 use system_calls::SystemCall;
 
 /// A machine whose processes can be read.

@@ -177,7 +177,7 @@ impl Timeout {
 }
 
 /// A call that waits for nothing with a name.
-pub const fn plain(name: &'static str) -> SystemCall {
+pub(crate) const fn plain(name: &'static str) -> SystemCall {
     SystemCall { name, waits: Waits::Other, timeout: Timeout::Unknown, cut_short: None }
 }
 
@@ -198,7 +198,7 @@ const fn socket(name: &'static str, role: Role, timeout: Timeout) -> SystemCall 
 macro_rules! calls {
     ($($constant:ident = $row:expr;)*) => {
         $(#[doc = concat!("`", stringify!($constant), "`, in capitals.")]
-        pub const $constant: SystemCall = $row;)*
+        pub(crate) const $constant: SystemCall = $row;)*
     };
 }
 

@@ -19,7 +19,7 @@ const MOST_FRAMES: usize = 8;
 
 impl Code<'_> {
     /// The parameter `number`, from 0, of the function of frame `native`.
-    pub fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
+    pub(crate) fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
         let mut register = *self.image.architecture.arguments().get(number)?;
         for frame in frames.get(..=native)?.iter().rev().take(MOST_FRAMES) {
             match self.put_by(frame, register)? {

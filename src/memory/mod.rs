@@ -6,9 +6,9 @@
 // What it reads is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-pub mod address;
+pub(crate) mod address;
 
-pub use address::Addr;
+pub(crate) use address::Addr;
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,13 +35,11 @@ pub trait Memory: Send + Sync + std::fmt::Debug {
 }
 
 /// Typed reads over any [`Memory`]. Little-endian words.
-pub trait MemoryExt {
+pub(crate) trait MemoryExt {
     /// Fill `buffer` or fail.
     fn read_exact(&self, address: Addr, buffer: &mut [u8]) -> Result<(), Fault>;
     /// One byte.
     fn u8(&self, address: Addr) -> Result<u8, Fault>;
-    /// Two bytes.
-    fn u16(&self, address: Addr) -> Result<u16, Fault>;
     /// Four bytes.
     fn u32(&self, address: Addr) -> Result<u32, Fault>;
     /// Four bytes, signed.
@@ -73,12 +71,6 @@ impl<M: Memory + ?Sized> MemoryExt for M {
         let mut b = [0; 1];
         self.read_exact(address, &mut b)?;
         Ok(b[0])
-    }
-
-    fn u16(&self, address: Addr) -> Result<u16, Fault> {
-        let mut b = [0; 2];
-        self.read_exact(address, &mut b)?;
-        Ok(u16::from_le_bytes(b))
     }
 
     fn u32(&self, address: Addr) -> Result<u32, Fault> {

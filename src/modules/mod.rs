@@ -23,7 +23,7 @@ use frame_index::FrameIndex;
 
 /// One mapped ELF file.
 #[derive(Debug)]
-pub struct Module {
+pub(crate) struct Module {
     /// File name without folders: `libc.so.6`.
     pub name: String,
     /// Path as the target sees it.
@@ -65,7 +65,7 @@ pub(crate) struct FrameSections {
 
 /// All modules of a process, in order of address.
 #[derive(Debug, Default)]
-pub struct Modules {
+pub(crate) struct Modules {
     /// In order of `start`.
     pub list: Vec<Module>,
     /// The executable file mappings that they were made from.
@@ -74,7 +74,7 @@ pub struct Modules {
 
 /// What a snapshot keeps of a module; its file may not be at hand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct RecordedModule {
+pub(crate) struct RecordedModule {
     /// As in [`Module`].
     pub name: String,
     /// As in [`Module`].
@@ -97,7 +97,7 @@ const LARGEST_FROM_MEMORY: u64 = 64 << 20;
 
 impl Modules {
     /// Find the ELF files among the mappings. Files are recognised by content, not by name.
-    pub fn of(image: &ProcessImage) -> Modules {
+    pub(crate) fn of(image: &ProcessImage) -> Modules {
         let mut list: Vec<Module> = Vec::new();
         for mapping in image.mappings.iter().filter(|m| m.execute) {
             let module = if mapping.is_file() {
@@ -118,7 +118,7 @@ impl Modules {
     }
 
     /// The modules as they were found before, with their files where `image` still has these.
-    pub fn recorded(list: &[RecordedModule], image: &ProcessImage) -> Modules {
+    pub(crate) fn recorded(list: &[RecordedModule], image: &ProcessImage) -> Modules {
         let module = |recorded: &RecordedModule| {
             let mapping = image.mappings.iter().find(|mapping| mapping.path.as_deref() == Some(&recorded.path));
             let file = mapping.and_then(|mapping| image.files.mapped(mapping));
@@ -137,7 +137,7 @@ impl Modules {
     }
 
     /// What to keep of these modules.
-    pub fn record(&self) -> Vec<RecordedModule> {
+    pub(crate) fn record(&self) -> Vec<RecordedModule> {
         let record = |module: &Module| RecordedModule {
             name: module.name.clone(),
             path: module.path.clone(),
@@ -150,12 +150,12 @@ impl Modules {
     }
 
     /// Whether these are still the modules of `image`: nothing executable was mapped or unmapped.
-    pub fn still_fit(&self, image: &ProcessImage) -> bool {
+    pub(crate) fn still_fit(&self, image: &ProcessImage) -> bool {
         self.made_from == executables(image)
     }
 
     /// The module that holds `address`, by its position in `list`.
-    pub fn at(&self, address: Addr) -> Option<usize> {
+    pub(crate) fn at(&self, address: Addr) -> Option<usize> {
         let after = self.list.partition_point(|m| m.start <= address);
         let position = after.checked_sub(1)?;
         (address < self.list.get(position)?.end).then_some(position)

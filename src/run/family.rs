@@ -38,7 +38,7 @@ const UNTIL_LEFT: Duration = Duration::from_secs(2);
 
 /// A command and its descendants.
 #[derive(Debug)]
-pub struct Family {
+pub(crate) struct Family {
     command: i32,
     /// Readable once the command has ended, on kernels that have that.
     end: Option<OwnedFd>,
@@ -74,7 +74,7 @@ impl Family {
     /// Without a terminal it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else
     /// end the command before it can be looked at. With a terminal that would take the terminal away from it. This process must have
     /// one thread.
-    pub fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
+    pub(crate) fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
         // Without it orphans go to init, and are not seen any more.
         let _ = nix::sys::prctl::set_child_subreaper(true);
         let own_group = !has_terminal();
@@ -119,12 +119,12 @@ impl Family {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.command
     }
 
     /// Collect what has ended; the command's own status once that has. `Err` says once how the process that looks was lost.
-    pub fn reap(&mut self) -> Result<Option<u8>, LookError> {
+    pub(crate) fn reap(&mut self) -> Result<Option<u8>, LookError> {
         let mut lost = None;
         self.collect(&mut lost);
         if self.status.is_none() && self.looker.is_some() && self.command_has_ended() {
@@ -163,7 +163,7 @@ impl Family {
     }
 
     /// End the process that looks. The kernel lets go what it had stopped, and gives its children to this one.
-    pub fn drop_looker(&mut self) {
+    pub(crate) fn drop_looker(&mut self) {
         let Some(looker) = self.looker.take() else { return };
         let _ = kill(Pid::from_raw(looker.pid), Signal::SIGKILL);
         let until = Instant::now() + UNTIL_LEFT;
@@ -173,7 +173,7 @@ impl Family {
     }
 
     /// The process that looks does not answer any more: how it ended, or that the command has, with which it ends.
-    pub fn lost_looker(&mut self, error: LookError) -> LookError {
+    pub(crate) fn lost_looker(&mut self, error: LookError) -> LookError {
         let Some(looker) = &self.looker else { return error };
         let (pid, until) = (looker.pid, Instant::now() + UNTIL_LEFT);
         let mut how = None;
@@ -195,7 +195,7 @@ impl Family {
     }
 
     /// Ask for a look; one at a time.
-    pub fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
+    pub(crate) fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
         if self.looker.is_none() {
             self.looker = Some(self.another_looker()?);
         }
@@ -206,7 +206,7 @@ impl Family {
     }
 
     /// A look that was asked for, once it has come.
-    pub fn answer(&mut self) -> Result<Option<Answer>, LookError> {
+    pub(crate) fn answer(&mut self) -> Result<Option<Answer>, LookError> {
         let Some(looker) = &mut self.looker else { return Err(LookError::NoLooker) };
         looker.requests.answer()
     }
@@ -233,14 +233,14 @@ impl Family {
     }
 
     /// Wait until a look, the command's end or one of `others` comes.
-    pub fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
+    pub(crate) fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
         let socket = self.looker.as_ref().map(|looker| looker.requests.socket().as_fd());
         let end = self.end.as_ref().filter(|_| self.status.is_none()).map(|end| end.as_fd());
         looker::poll_all(others.iter().copied().chain(socket).chain(end), within);
     }
 
     /// Send a signal on to the command, or to its group; what the terminal sent has come to a command without a group already.
-    pub fn forward(&self, signal: Signal, by_terminal: bool) {
+    pub(crate) fn forward(&self, signal: Signal, by_terminal: bool) {
         let command = Pid::from_raw(self.command);
         let _ = match (self.status, self.own_group) {
             (Some(_), _) => return,
@@ -252,7 +252,7 @@ impl Family {
 
     /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left. The command itself is told also where /proc does not
     /// name it.
-    pub fn end(&mut self, signal: Signal, grace: Duration) {
+    pub(crate) fn end(&mut self, signal: Signal, grace: Duration) {
         const AFTER_KILL: Duration = Duration::from_secs(5);
         const STEP: Duration = Duration::from_millis(20);
         let (own, begin) = (std::process::id() as i32, Instant::now());

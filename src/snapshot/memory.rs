@@ -85,7 +85,7 @@ mod tests {
             faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),
             mappings: vec![mapping],
         };
-        assert_eq!(memory.u16(Addr(0x1fff)), Ok(0x201));
+        assert_eq!(memory.u32(Addr(0x1ffe)), Ok(0x0202_0101));
         assert_eq!(memory.read(Addr(0x1ffe), &mut [0; 99]), Ok(10));
         assert_eq!(memory.u8(Addr(0x2008)), Err(Fault::NotCaptured(Addr(0x2008))));
         assert_eq!(memory.u8(Addr(0x5001)), Err(Fault::Denied(Addr(0x5001))));

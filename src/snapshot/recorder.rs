@@ -110,7 +110,7 @@ mod tests {
         let recorder = Recorder::new(Arc::new(OneAndAHalf));
         assert_eq!(recorder.u8(Addr(0x1fff)), Ok(7));
         assert_eq!(recorder.take_pages().keys().copied().collect::<Vec<_>>(), [0x1000]);
-        assert_eq!(recorder.u16(Addr(0x1fff)), Ok(0x707));
+        assert_eq!(recorder.u32(Addr(0x1ffe)), Ok(0x0707_0707));
         assert_eq!(recorder.take_pages()[&0x2000].len(), 0x800);
         assert_eq!(recorder.u8(Addr(0x2900)), Err(Fault::Denied(Addr(0x2900))));
         assert_eq!(recorder.take_faults(), [(0x2000, SavedFault::Denied)]);

@@ -8,8 +8,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub(crate) mod elf;
-pub mod error;
-mod files;
+pub(crate) mod error;
+pub(crate) mod files;
 mod maps;
 mod memory;
 pub(crate) mod notes;
@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use elf::CoreFile;
-pub use error::CoreError;
-pub use files::Places;
+pub(crate) use error::CoreError;
+pub(crate) use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
 use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment};
