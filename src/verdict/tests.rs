@@ -8,7 +8,7 @@ use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage,
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
-use crate::waits::{CudaLibrary, Fits};
+use crate::waits::circumstances::{CudaLibrary, Fits};
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 #[derive(Debug)]
