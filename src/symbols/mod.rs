@@ -7,6 +7,7 @@
 mod answers;
 mod demangle;
 pub(crate) mod lines;
+mod name_pattern;
 pub(crate) mod table;
 
 use std::cell::RefCell;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 pub use answers::Answers;
 pub use demangle::Mangling;
 use lines::Lines;
+pub use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
 use table::Table;

@@ -28,7 +28,8 @@ pub struct BlockedOn {
     pub evidence: Vec<String>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
-    /// Prefixes of the names of the calls that wait so: the outermost of these frames is the wait's.
+    /// How the names of the calls that wait so [begin](crate::symbols::begins_with): the outermost of these frames is the
+    /// wait's.
     pub entry_points: &'static [&'static str],
     /// The thread was woken or is about to retry: no wait is reported.
     pub transient: bool,
@@ -46,6 +47,9 @@ pub struct BlockedOn {
     pub one_of: usize,
     /// The merged frame of the call that waits, where that is no native one.
     pub at: Option<usize>,
+    /// The lock that the call gave back for as long as it waits, as calls for conditions do: code that took it does not
+    /// have it now.
+    pub gave_back: Option<Addr>,
 }
 
 impl BlockedOn {
@@ -68,6 +72,7 @@ impl BlockedOn {
             also: Vec::new(),
             one_of: 1,
             at: None,
+            gave_back: None,
         }
     }
 
@@ -141,6 +146,8 @@ pub enum Ownership {
     LockedInCode(Addr, &'static LockCalls),
     /// Whoever has the address of the lock here at hand, of so many bytes: nobody records it, and no call takes it.
     ByReference(Addr, u64),
+    /// Whoever's code has taken it; where no code shows that, whoever has its address at hand: nobody records it.
+    Unrecorded(Unrecorded),
     /// Readers that the lock counts and does not name.
     Readers(Readers),
     /// What only the family that decoded the wait knows to look for.
@@ -188,9 +195,22 @@ pub struct Owner {
     pub evidence: Vec<String>,
 }
 
+/// A lock whose holder nobody records.
+#[derive(Debug, Clone, Copy)]
+pub struct Unrecorded {
+    /// Address of the lock, as the waiter's process sees it.
+    pub lock: Addr,
+    /// Bytes of the lock.
+    pub size: u64,
+    /// The calls that take it.
+    pub calls: &'static LockCalls,
+}
+
 /// Readers of a lock that are counted and not named.
 #[derive(Debug, Clone, Copy)]
 pub struct Readers {
+    /// Whose lock it is: "glibc".
+    pub library: &'static str,
     /// How many there are.
     pub count: u32,
     /// Address of the lock, as the waiter's process sees it.
@@ -201,16 +221,33 @@ pub struct Readers {
     pub calls: &'static LockCalls,
 }
 
-/// The calls that take a kind of lock and give it back.
+/// The calls that take a kind of lock and give it back, as [`is_named`](crate::symbols::is_named) compares their names.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LockCalls {
     /// "read", "write".
     pub mode: Option<&'static str>,
-    /// Names of the calls that take it, as [`plain_name`](crate::symbols::plain_name) gives them.
+    /// Names of the calls that take it: the lock is their first argument.
     pub locks: &'static [&'static str],
-    /// Names of the calls that give it back.
+    /// Names of the calls that give it back: the lock is their first argument.
     pub unlocks: &'static [&'static str],
+    /// Objects that have it for as long as they live.
+    pub guards: Guards,
     /// The calls are used for other things as well: only where the same function goes on to give back what it took is
     /// it a lock.
     pub is_ambiguous: bool,
+}
+
+/// Calls of objects that have a lock for as long as they live. Compilers make such calls out of line where they do not
+/// optimise (-O0).
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Guards {
+    /// Constructors that take the lock: the guard is their first argument, the lock their second.
+    pub begin: &'static [&'static str],
+    /// Destructors, and calls that give the lock back before: the guard is their first argument.
+    pub end: &'static [&'static str],
+}
+
+impl Guards {
+    /// There are none.
+    pub const NONE: Guards = Guards { begin: &[], end: &[] };
 }
