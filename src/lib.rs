@@ -14,8 +14,9 @@
 //! report    owned, serialisable    -> render::{text, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
-//! [`run`] goes round it: it samples /proc, decides when to look and what equal looks prove, while [`cli`] owns the processes,
-//! ends them and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
+//! [`run`] goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
+//! ([`run::family`]: the process that keeps limits and signals never looks, and the one that looks may die of it), while [`cli`]
+//! decides what becomes of a hang and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
 //! ([`run::suite`]).
 //!
 //! # What imports what
@@ -47,7 +48,7 @@
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::cuda waits::cpython waits::quiescent
