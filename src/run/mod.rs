@@ -220,13 +220,13 @@ impl Watch {
     }
 
     /// A look at the whole tree as it is now, which somebody else ends.
-    pub(crate) fn from_outside(&mut self) -> Wanted {
+    pub(crate) fn last_from_outside(&mut self) -> Wanted {
         Wanted { pids: self.sampler.take(self.root, self.with_root).pids, purpose: Purpose::FromOutside }
     }
 
     /// The same, in this process.
     pub(crate) fn look_now(&mut self) -> LastLook {
-        self.from_outside().carry_out()
+        self.last_from_outside().carry_out()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::code::Code;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::python::Python;
-use crate::symbols::{Symbols, plain_name};
+use crate::symbols::{Symbols, begins_with, plain_name};
 use crate::threads::Thread;
 
 /// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a hang are
@@ -263,9 +263,9 @@ impl ThreadView<'_> {
         })
     }
 
-    /// Whether one of the innermost `count` native frames has a name that starts with one of `prefixes`.
+    /// Whether one of the innermost `count` native frames has a name that [begins with](begins_with) one of `prefixes`.
     pub(crate) fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
-        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| begins_with(name, prefix)))
     }
 
     /// The first shared library, from the innermost frame, that is not the C library.
