@@ -37,7 +37,7 @@ pub use circumstances::{CudaLibrary, Fits, Handled};
 pub use kinds::Kind;
 pub use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Unsatisfiable, Wait};
 pub use observations::Observations;
-pub use observe::{kind_named, observe};
+pub use observe::{kind_named, kind_names, observe};
 pub use thread::Context;
 
 #[cfg(test)]

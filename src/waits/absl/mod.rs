@@ -189,10 +189,8 @@ impl Case<'_, '_> {
     fn condition_variable(&self) -> Option<BlockedOn> {
         let mutex = self.waiter.parameter(self.process, parameters::MUTEX)?;
         // What leads to the waiters themselves, as their ring does, is none.
-        let is_it = |at: Addr, word: u64| {
-            word & 0xff & !CONDITION_FLAGS == 0
-                && Waiter::around(self.process, at).is_none()
-        };
+        let is_it =
+            |at: Addr, word: u64| word & 0xff & !CONDITION_FLAGS == 0 && Waiter::around(self.process, at).is_none();
         let Some((at, word)) = self.queued_in(is_it) else {
             return Some(BlockedOn { gave_back: Some(mutex), ..self.below.clone() });
         };

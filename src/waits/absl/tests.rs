@@ -82,7 +82,11 @@ fn readers_are_counted_by_the_last_waiter() {
     let seen = observe_made(vec![made]);
     assert_eq!(seen.waits[1].mode, Some("read"));
     assert_eq!(seen.resources[0].state, [("writer", 0), ("readers", 2)]);
-    assert!(seen.gaps.iter().any(|gap| gap.why.starts_with("Abseil records no reader ids; 2 hold it")), "{:?}", seen.gaps);
+    assert!(
+        seen.gaps.iter().any(|gap| gap.why.starts_with("Abseil records no reader ids; 2 hold it")),
+        "{:?}",
+        seen.gaps
+    );
 }
 
 #[test]
