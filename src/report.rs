@@ -362,6 +362,7 @@ pub struct Resource {
     /// `r1`, `r2`, ...
     pub id: String,
     /// A kind of the contract.
+    #[schemars(extend("examples" = crate::waits::kind_names()))]
     pub kind: String,
     /// Process in which `address` lies.
     pub process: String,

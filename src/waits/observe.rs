@@ -23,6 +23,11 @@ pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
     FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
 }
 
+/// The names of all kinds, as the families list them.
+pub fn kind_names() -> Vec<&'static str> {
+    FAMILIES.iter().flat_map(|family| family.kinds).map(|kind| kind.name).collect()
+}
+
 /// Frames searched for the call that waits: the wait is at the innermost end.
 const ENTRY_FRAMES: usize = 16;
 
@@ -46,12 +51,15 @@ pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
         family.holds(&blocked, &mut out);
     }
     quiescent::find(&blocked, &mut out);
-    for resource in &out.resources {
-        debug_assert!(kind_named(resource.key.kind.name).is_some(), "no family lists the kind {}", resource.key.kind);
-    }
+    out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
     out
+}
+
+/// A kind that no family lists is a mistake of its family.
+fn check_listed(kind: &Kind) {
+    debug_assert!(kind_named(kind.name).is_some(), "no family lists the kind {kind}");
 }
 
 /// What each thread is blocked on, in the order of processes and threads.
@@ -110,4 +118,49 @@ fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
     let inner = frames.iter().take_while(|frame| frame.native.is_none_or(|native| native < interrupted)).count();
     let end = inner.min(4 * ENTRY_FRAMES);
     Some((0..end).rev().find(named).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::waits::kinds::SHARED;
+
+    #[test]
+    fn each_kind_is_of_one_family_and_each_shared_row_is_listed() {
+        let names = kind_names();
+        let unique: BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(unique.len(), names.len(), "a kind is listed twice: {names:?}");
+        for kind in SHARED {
+            assert!(unique.contains(kind.name), "no family lists the kind {kind}");
+        }
+        assert!(kind_named("no_such_kind").is_none());
+    }
+
+    #[test]
+    fn each_kind_is_said_so_that_it_can_be_read() {
+        for kind in FAMILIES.iter().flat_map(|family| family.kinds) {
+            assert!(kind.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{kind}");
+            assert!(!kind.noun.is_empty(), "{kind} has no noun");
+            let gives_advice = kind.waking == crate::waits::kinds::Waking::Native;
+            assert!(!gives_advice || kind.giver == crate::waits::kinds::Giver::AnyThread, "{kind}: who is to wake?");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no family lists the kind")]
+    fn a_resource_of_a_kind_that_no_family_lists_fails_the_test_that_meets_it() {
+        use crate::waits::kinds::{Giver, Holding, Kind, Topic, Waking, World};
+        const FORGOTTEN: &Kind = &Kind::new(
+            "forgotten",
+            "thing",
+            World::Native,
+            Topic::Lock,
+            Giver::Holder,
+            Holding::Holds,
+            Waking::Unspecified,
+        );
+        check_listed(FORGOTTEN);
+    }
 }

@@ -17,9 +17,12 @@ use crate::waits::thread::Process;
 pub(super) fn find(blocked: &Blocked<'_>, out: &mut Observations) {
     for (position, process) in blocked.processes().iter().enumerate() {
         let own = blocked.waits_of(position);
-        // A handler may post a semaphore. Python's own for SIGINT does not, it only asks for an end.
+        // A handler may post a semaphore; it releases no lock and ends no thread. Python's own for SIGINT only asks for an end.
         let harmless = FAULT_SIGNALS | if process.context.python.is_some() { INTERRUPT_SIGNAL } else { 0 };
-        let handles = process.context.all.kernel.handles(process.context.image.pid, !harmless);
+        let handles = match own.iter().any(|found| found.blocked_on.resource.key.kind.giver == Giver::AnyThread) {
+            true => process.context.all.kernel.handles(process.context.image.pid, !harmless),
+            false => Some(false),
+        };
         if handles == Some(true) || !stands_still(process, own) {
             continue;
         }

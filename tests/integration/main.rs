@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod abseil;
 mod advice;
 mod asleep;
 mod bad_input;
