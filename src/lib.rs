@@ -121,6 +121,7 @@ pub mod code;
 pub mod fuzzing;
 pub mod graph;
 pub mod image;
+pub(crate) mod limits;
 pub mod memory;
 pub mod python;
 pub mod render;

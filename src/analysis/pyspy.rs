@@ -14,10 +14,8 @@ use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
 use crate::image::{Addr, Gap, ProcessImage};
+use crate::limits::analysis::DEEPEST_FOR_PYSPY;
 use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
-
-/// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
-const DEEPEST: usize = 4096;
 
 /// Let py-spy add names; `locals` asks for local variables too.
 pub(super) fn enrich(pid: i32, python: &mut Python, locals: bool) {
@@ -25,8 +23,8 @@ pub(super) fn enrich(pid: i32, python: &mut Python, locals: bool) {
         return;
     }
     let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
-    let result = if deepest.unwrap_or(0) >= DEEPEST {
-        Err(format!("a thread is deeper than the {DEEPEST} frames that it can follow"))
+    let result = if deepest.unwrap_or(0) >= DEEPEST_FOR_PYSPY {
+        Err(format!("a thread is deeper than the {DEEPEST_FOR_PYSPY} frames that it can follow"))
     } else {
         quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
     };

@@ -25,7 +25,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use crate::waits::{Certainty, Hold, Needs, Observations, Party, Wait};
-pub use cycles::{Cycle, CycleEdge, Cycles, MOST_CYCLES};
+pub use cycles::{Cycle, CycleEdge, Cycles};
 use stuck::Stuck;
 
 /// An edge of the graph, with the position of the observation that made it.

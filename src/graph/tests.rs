@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::image::Addr;
+use crate::limits::graph::MOST_CYCLES;
 use crate::waits::{Gone, Resource, ResourceKey, Scope};
 
 fn key(number: u64) -> ResourceKey {

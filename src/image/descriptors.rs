@@ -9,6 +9,7 @@ use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{Child, Role, Several, Waits};
+use crate::limits::image::{FD_SETSIZE, MOST_OPERATIONS, MOST_WANTED};
 
 /// An open file of a captured process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,8 +226,6 @@ pub fn socket_name(inode: u64) -> String {
 /// epoll.
 const POLL_READS: u32 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
 const POLL_WRITES: u32 = 0x4 | 0x100 | 0x200;
-/// More descriptors in one call are not looked at one by one.
-pub const MOST_WANTED: usize = 256;
 /// P_PIDFD (linux/wait.h).
 const P_PIDFD: u64 = 3;
 
@@ -272,8 +271,6 @@ pub struct SetOperation {
 
 /// What a semop or semtimedop does; empty for other calls.
 pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
-    /// SEMOPM, what the kernel allows by default is 500.
-    const MOST_OPERATIONS: u64 = 500;
     // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
     const SIZE: usize = 6;
     let [set, operations, count, ..] = call.arguments;
@@ -304,7 +301,6 @@ fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
 
 /// Three bit sets: for reading, for writing, for exceptions.
 fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>> {
-    const FD_SETSIZE: i32 = 1024;
     let words = (1..=FD_SETSIZE).contains(&end).then_some((end as usize).div_ceil(64))?;
     let mut wants = Vec::new();
     for (set, is_write) in sets.into_iter().zip([false, true, false]).filter(|(set, _)| !set.is_null()) {

@@ -3,6 +3,9 @@
 //! In: the strings that the program was started with. Out: those few, so that nothing else of the environment comes into
 //! a report or a snapshot. What the program set later is not among them.
 
+use crate::limits;
+use crate::limits::image::LARGEST_ENVIRONMENT;
+
 use super::core::notes;
 use super::{Addr, Mapping, Memory};
 
@@ -10,8 +13,6 @@ use super::{Addr, Mapping, Memory};
 const NAMES: [&str; 4] = ["CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_"];
 /// Whole names, as launchers of several ranks set them.
 const RANKS: [&str; 2] = ["RANK", "WORLD_SIZE"];
-/// More than the kernel takes for arguments and environment without being told to.
-pub(crate) const LARGEST: u64 = 4 << 20;
 
 /// The variables, from strings with a 0 byte behind each.
 pub(crate) fn relevant(strings: &[u8]) -> Vec<(String, String)> {
@@ -27,7 +28,10 @@ pub(crate) fn relevant(strings: &[u8]) -> Vec<(String, String)> {
 pub(crate) fn on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mapping]) -> Vec<(String, String)> {
     let Some(random) = notes::auxiliary(auxiliary, notes::AT_RANDOM).map(Addr) else { return Vec::new() };
     let Some(stack) = Mapping::of(mappings, random) else { return Vec::new() };
-    let mut strings = vec![0; (stack.end - random).min(LARGEST) as usize];
+    if stack.end - random > LARGEST_ENVIRONMENT {
+        limits::met(LARGEST_ENVIRONMENT, "environment of the program", "bytes of it");
+    }
+    let mut strings = vec![0; (stack.end - random).min(LARGEST_ENVIRONMENT) as usize];
     let read = memory.read(random, &mut strings).unwrap_or(0);
     relevant(&strings[..read])
 }

@@ -13,6 +13,7 @@ use gimli::{
 use super::index;
 use super::modules::{Module, Modules};
 use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet};
+use crate::limits::unwind::MOST_EVALUATIONS;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -55,9 +56,6 @@ pub(crate) struct RowCache {
     rows: HashMap<u64, Option<Row>>,
     context: UnwindContext<usize>,
 }
-
-/// The most steps of one DWARF expression: those in CFI have a handful.
-const MOST_EVALUATIONS: usize = 256;
 
 impl RowCache {
     /// The caller of the frame with these registers, whose code is at `lookup`.

@@ -11,6 +11,7 @@ pub mod modules;
 
 use crate::arch::Architecture;
 use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
+use crate::limits::unwind::MOST_FRAMES;
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
 pub use modules::{Module, Modules, RecordedModule};
@@ -130,9 +131,6 @@ impl NativeStack {
         NativeStack { frames: Vec::new(), end: StackEnd::NoRegisters }
     }
 }
-
-/// The most frames of one stack. 5,000 Python calls make some 15,000 native frames up to CPython 3.10.
-const MOST_FRAMES: usize = 32_768;
 
 /// The native stack of each thread, in the order of `image.threads`.
 pub fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {

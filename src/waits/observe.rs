@@ -13,6 +13,7 @@ use super::model::{Party, Wait};
 use super::observations::Observations;
 use super::thread::{Context, Process, ThreadView};
 use super::{cpython, cuda, kernel, libc, quiescent};
+use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::plain_name;
 
 /// The families, lowest first. A new one is a folder and a line here.
@@ -22,9 +23,6 @@ const FAMILIES: [Registered; 4] = [kernel::FAMILY, libc::FAMILY, cuda::FAMILY, c
 pub fn kind_named(name: &str) -> Option<&'static Kind> {
     FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
 }
-
-/// Frames searched for the call that waits: the wait is at the innermost end.
-const ENTRY_FRAMES: usize = 16;
 
 /// Decode the waits and holds of all processes of one sample.
 pub fn observe(contexts: &[Context<'_>]) -> Observations {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
+use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
 use crate::symbols::plain_name;
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
@@ -52,12 +53,6 @@ pub struct Memo {
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
 }
 
-/// The most frames that are read, from the innermost on: whoever took a lock for longer is seldom further out, and an
-/// interpreter's recursion would cost more than all the rest.
-const MOST_FRAMES: usize = 64;
-/// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured: 20 ms).
-const NEAR_FRAMES: usize = 8;
-
 /// The threads of `process` that have locked `lock` and not yet unlocked it.
 pub fn sections(
     blocked: &Blocked<'_>,
@@ -98,12 +93,12 @@ pub fn holders(
         }
     }
     if holders.is_empty() && !calls.is_ambiguous {
-        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > MOST_FRAMES).count();
+        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > CODE_FRAMES).count();
         let why = "the lock records no owner, and no thread's code shows that it has it";
         let why = match deep {
             0 => why.to_owned(),
             _ => {
-                format!("{why}; of {deep} threads only the innermost {MOST_FRAMES} frames were read")
+                format!("{why}; of {deep} threads only the innermost {CODE_FRAMES} frames were read")
             }
         };
         out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
@@ -156,7 +151,7 @@ fn taken(
         site.function.as_deref().is_some_and(|function| names.contains(&plain_name(function)))
     };
     let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
-    let most = if calls.is_ambiguous { NEAR_FRAMES } else { MOST_FRAMES };
+    let most = if calls.is_ambiguous { NEAR_FRAMES } else { CODE_FRAMES };
     for (native, frame) in frames.iter().enumerate().take(most).rev() {
         // What a search of the stack found may be a call that is over.
         if frame.trust == Trust::Scan {

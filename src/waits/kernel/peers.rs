@@ -5,10 +5,9 @@
 //! as a [`Unsatisfiable`] wait. It opens nothing and asks the kernel nothing.
 
 use super::HolderRule;
-use crate::image::descriptors::{
-    Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
-};
+use crate::image::descriptors::{Detail, FAULT_SIGNALS, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name};
 use crate::image::{Addr, Descriptor, Gap, TaskState};
+use crate::limits::image::MOST_WANTED;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
