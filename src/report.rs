@@ -530,4 +530,18 @@ pub struct Capture {
     pub total_us: u64,
     /// How often it looked.
     pub looks: u32,
+    /// How threads' registers were had at the last look. (Since 1.1.)
+    #[serde(default)]
+    pub registers: RegistersRead,
+}
+
+/// How many threads' registers were had in which way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RegistersRead {
+    /// The thread was stopped.
+    pub by_stop: usize,
+    /// It slept, and an eBPF task iterator told all registers.
+    pub asleep_by_ebpf: usize,
+    /// It slept, and /proc told its system call, stack pointer and pc only.
+    pub asleep_by_proc: usize,
 }

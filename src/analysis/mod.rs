@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
-use crate::image::{Gap, Image, budget, files_changed};
+use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::limits;
 use crate::python::{self, Python};
-use crate::report::{Capture, Report};
+use crate::report::{Capture, RegistersRead, Report};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::Symbols;
 use crate::threads::{self, Thread};
@@ -46,6 +46,8 @@ pub struct AttachOptions {
     pub tree: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
     pub max_pause: Option<Duration>,
+    /// Stop no thread: read only those that sleep.
+    pub no_stop: bool,
     /// Read local variables of Python frames.
     pub locals: bool,
     /// Put how each thread was read into the report.
@@ -221,6 +223,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 pause_us: longest_pause,
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
+                registers: registers_read(&image),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
@@ -260,6 +263,20 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     Ok(Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains })
 }
 
+/// How many threads' registers were had in which way.
+fn registers_read(image: &Image) -> RegistersRead {
+    let mut read = RegistersRead::default();
+    for thread in image.processes.iter().flat_map(|process| &process.threads) {
+        match thread.source {
+            RegisterSource::Stop => read.by_stop += 1,
+            RegisterSource::TaskIterator => read.asleep_by_ebpf += 1,
+            RegisterSource::KernelFiles => read.asleep_by_proc += 1,
+            RegisterSource::Unsaid => {}
+        }
+    }
+    read
+}
+
 /// How long threads have slept is known at the first look only: the stop itself wakes them for an instant.
 fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: bool) {
     for thread in image.processes.iter_mut().flat_map(|p| &mut p.threads) {
@@ -287,8 +304,9 @@ fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) 
     let moved = |thread: &crate::image::ThreadImage| {
         let (voluntary, involuntary) = thread.switches?;
         let delta = (voluntary + involuntary).checked_sub(*before.get(&thread.tid)?)?;
-        // One without registers was not stopped.
-        Some(delta > if thread.registers.is_some() { OF_A_STOP } else { 0 })
+        // One without registers, or read asleep, was not stopped.
+        let stopped = thread.registers.is_some() && !thread.source.is_asleep();
+        Some(delta > if stopped { OF_A_STOP } else { 0 })
     };
     let still = waiters.filter_map(moved).all(|moved| !moved);
     let threads = image.processes.iter().flat_map(|process| &process.threads);

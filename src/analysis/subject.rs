@@ -71,6 +71,7 @@ impl Live {
             pids: options.pids.clone(),
             tree: options.tree,
             max_pause: options.max_pause,
+            no_stop: options.no_stop,
             proc_root: "/proc".into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
@@ -84,7 +85,7 @@ impl Subject for Live {
     }
 
     fn is_of_one_instant(&self) -> bool {
-        self.target.late_reads() == 0
+        self.target.is_of_one_instant()
     }
 
     fn has_more(&self) -> bool {

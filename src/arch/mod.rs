@@ -176,6 +176,32 @@ impl Architecture {
         }
     }
 
+    /// Registers that were read of a thread while it sleeps: without the result of a system call that has none yet. `None` also
+    /// for a thread that has never been in user space, as the kernel's own workers inside a process.
+    pub fn asleep_registers(self, bytes: &[u8]) -> Option<Registers> {
+        let mut registers = self.registers(bytes)?;
+        let (is_user, has_none) = match self {
+            Architecture::X86_64 => {
+                (x86_64::registers::is_user(bytes), x86_64::system_calls::has_no_result(&registers))
+            }
+        };
+        if !is_user {
+            return None;
+        }
+        if has_none {
+            registers.general.forget(self.result());
+        }
+        Some(registers)
+    }
+
+    /// What gdb calls the system call's number and the thread pointer.
+    #[cfg(test)]
+    pub(crate) fn names_in_gdb(self) -> [&'static str; 2] {
+        match self {
+            Architecture::X86_64 => ["orig_rax", "fs_base"],
+        }
+    }
+
     /// The same in the other direction. What [`Registers`] does not hold has the value that it has in any user program.
     pub fn user_registers(self, registers: &Registers) -> Vec<u8> {
         match self {

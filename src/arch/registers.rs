@@ -105,7 +105,7 @@ impl std::fmt::Debug for RegisterSet {
 /// Registers of a stopped thread. The names under which they are saved are those of the first machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Registers {
-    /// General registers and the instruction pointer: all known.
+    /// General registers and the instruction pointer: all known, but for the result of a call that a thread was read asleep in.
     pub general: RegisterSet,
     /// Number of the system call at whose entry or inside which it stopped; -1 outside one.
     #[serde(rename = "orig_rax")]
@@ -131,9 +131,11 @@ pub struct Syscall {
 }
 
 impl Registers {
-    /// The system call that the thread slept in when it was stopped: the result register says that it did not finish.
+    /// The system call that the thread slept in when it was stopped: the result register says that it did not finish. Of a
+    /// thread that was read asleep, without a stop, the result is unknown.
     pub fn asleep(&self) -> Option<Syscall> {
-        self.syscall().filter(|call| self.general.architecture.is_asleep(call))
+        let result = self.general.get(self.general.architecture.result());
+        self.syscall().filter(|call| result.is_none() || self.general.architecture.is_asleep(call))
     }
 
     /// The system call that the thread is in, if it is in one.

@@ -82,6 +82,9 @@ pub struct AttachArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
+    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
+    #[arg(long, conflicts_with = "max_pause")]
+    pub no_stop: bool,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,

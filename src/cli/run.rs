@@ -111,7 +111,7 @@ impl Run<'_> {
                     None
                 }
                 (false, true) => None,
-                (false, false) => self.watch.sample().and_then(|wanted| self.follow(wanted)),
+                (false, false) => self.watch.wanted().and_then(|wanted| self.follow(wanted)),
             };
             if let Some(status) = ended {
                 return status;

@@ -54,6 +54,15 @@ pub(crate) fn take(bytes: u64, what: impl FnOnce() -> String) -> bool {
     })
 }
 
+/// Something else that a look could not have within its bounds, of time say.
+pub(crate) fn note(gap: Gap) {
+    BUDGET.with_borrow_mut(|budget| {
+        if budget.refused.len() < MOST_GAPS && !budget.refused.contains(&gap) {
+            budget.refused.push(gap);
+        }
+    });
+}
+
 /// Give back what was taken and is not needed any more.
 pub(crate) fn give_back(bytes: u64) {
     BUDGET.with_borrow_mut(|budget| budget.left = budget.left.saturating_add(bytes).min(OF_A_LOOK));

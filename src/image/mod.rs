@@ -115,6 +115,30 @@ pub struct ThreadImage {
     pub switches: Option<(u64, u64)>,
     /// Why registers are missing.
     pub missing: Option<String>,
+    /// How the registers were had.
+    #[serde(default)]
+    pub source: RegisterSource,
+}
+
+/// How registers of a thread were had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub enum RegisterSource {
+    /// It is not said: a core, an older snapshot, or none were had.
+    #[default]
+    Unsaid,
+    /// The thread was stopped.
+    Stop,
+    /// It slept, and an eBPF task iterator told all of them.
+    TaskIterator,
+    /// It slept, and /proc told its system call, stack pointer and pc.
+    KernelFiles,
+}
+
+impl RegisterSource {
+    /// Whether the thread was left asleep.
+    pub fn is_asleep(self) -> bool {
+        matches!(self, RegisterSource::TaskIterator | RegisterSource::KernelFiles)
+    }
 }
 
 /// State letter of a task, from /proc.
@@ -254,6 +278,7 @@ impl ThreadImage {
             age_ms: None,
             switches: None,
             missing: None,
+            source: RegisterSource::Unsaid,
         }
     }
 }

@@ -175,6 +175,8 @@ limits! {
     }
     /// Running processes.
     live {
+        /// Threads that are taken of one pass of the kernel over them, so that no kernel can make it endless.
+        MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
         /// More than the answer for the largest machine.

@@ -189,6 +189,19 @@ fn captured(report: &Report) -> String {
     if report.capture.pause_us > 0 {
         line.push_str(&format!(", stopped for {:.1} ms", report.capture.pause_us as f64 / 1000.0));
     }
+    let read = &report.capture.registers;
+    let ways = [(read.asleep_by_ebpf, "eBPF"), (read.asleep_by_proc, "/proc")];
+    let ways: Vec<String> = ways
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, way)| format!("{count} read asleep by {way}"))
+        .collect();
+    if !ways.is_empty() {
+        if report.capture.pause_us == 0 {
+            line.push_str(", stopped for 0 ms");
+        }
+        line.push_str(&format!(" ({})", ways.join(", ")));
+    }
     match report.capture.looks {
         0 | 1 => {}
         2 => line.push_str(", looked twice"),

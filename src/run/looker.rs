@@ -43,7 +43,12 @@ pub(super) fn serve(socket: UnixStream, supervisor: i32, command: Option<i32>) {
     }
     // Orphans of the command stay its descendants, which it may look at.
     let _ = nix::sys::prctl::set_child_subreaper(true);
-    let _ = SigSet::all().thread_block();
+    // But not what a fault of its own raises: blocked, it ends the process whatever its action is.
+    let mut blocked = SigSet::all();
+    for fault in [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGABRT] {
+        blocked.remove(fault);
+    }
+    let _ = blocked.thread_set_mask();
     let children = SigSet::from(Signal::SIGCHLD);
     let Ok(children) = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC) else { return };
     // A panic is an answer, see below: nobody reads what it prints.

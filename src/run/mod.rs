@@ -180,7 +180,7 @@ impl Watch {
     }
 
     /// Sample; the look that is called for.
-    pub fn sample(&mut self) -> Option<Wanted> {
+    pub fn wanted(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
@@ -218,7 +218,7 @@ impl Watch {
 
     /// Sample, and look in this process where that is called for.
     pub fn step(&mut self) -> Event {
-        let Some(mut wanted) = self.sample() else { return Event::Nothing };
+        let Some(mut wanted) = self.wanted() else { return Event::Nothing };
         loop {
             let spent = cpu_time();
             let look = wanted.carry_out();
@@ -263,6 +263,7 @@ fn proven_look(pids: &[i32]) -> LastLook {
 }
 
 fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions { pids: pids.to_vec(), tree: false, max_pause, locals: false, working: false };
+    let options =
+        AttachOptions { pids: pids.to_vec(), tree: false, max_pause, no_stop: false, locals: false, working: false };
     analysis::attach(&options, keep)
 }

@@ -111,7 +111,7 @@ impl BlockedOn {
 pub struct ThreadWait {
     /// Position among the processes of the sample.
     pub process: usize,
-    /// Position in [`Process::threads`].
+    /// Position in [`Process::threads`](super::thread::Process::threads).
     pub thread: usize,
     /// The wait.
     pub blocked_on: BlockedOn,

@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: [`Kind`], a row of the table. Its name is a word of the JSON contract; graph, standstill, verdict and
 //! renderers ask its properties and never compare names. A family of locks takes rows from here or has rows of its own
-//! beside its decoder, and lists both ([`Family::kinds`](super::Family::kinds)). Nothing here decodes or judges.
+//! beside its decoder, and lists both ([`Registered::kinds`](super::family::Registered::kinds)). Nothing here decodes or judges.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -9,9 +9,9 @@
 //! 2. [`blocked_call`], [`c_library`], [`thread`], [`references`], [`identity`]: one thread, its call, what its stack has, what an address is.
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
-//! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`observe`].
+//! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
 //! 6. The families [`kernel`], [`libc`], [`cuda`], [`cpython`]: none knows another.
-//! 7. [`observe`], [`quiescent`]: the loop that asks them, and processes in which all threads wait.
+//! 7. [`mod@observe`], `quiescent`: the loop that asks them, and processes in which all threads wait.
 
 pub mod blocked_call;
 pub mod blocked_on;

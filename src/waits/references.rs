@@ -20,14 +20,14 @@ pub enum ReferenceKind {
     /// A word of a frame.
     StackSlot,
     /// Another register of the innermost frame. Any call overwrites it, so that it may be left over from one that is over
-    /// (measured: r9 of a thread in a futex call had a mutex that it had once locked).
+    /// (measured: the register of a sixth argument had, in a futex call without one, a mutex that the thread once locked).
     Volatile,
 }
 
 /// A place where a thread has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// "rbx = 0x7f.. in frame 3", "the stack word at 0x7f.. in frame 5 is 0x7f..".
+    /// "the register so and so = 0x7f.. in frame 3", "the stack word at 0x7f.. in frame 5 is 0x7f..".
     pub place: String,
     /// Position of the native frame, where it lies in one that is known.
     pub native: Option<usize>,

@@ -57,6 +57,31 @@ fn a_hundred_looks_at_the_zoo_end_no_call_early() {
     assert!(early(&said).is_empty(), "{:?}", early(&said));
 }
 
+/// Not even a context switch: how often each thread was switched out is the same after all looks.
+#[test]
+fn looks_without_a_stop_wake_nobody() {
+    let target = start_zoo();
+    let pid = target.pid();
+    let count = threads(pid).len();
+    let switches = |tid: i32| {
+        let of_task = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).expect("its status");
+        of_task.lines().filter(|line| line.contains("ctxt_switches")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = || threads(pid).into_iter().map(|tid| (tid, switches(tid))).collect::<Vec<_>>();
+    let before = all();
+    for _ in 0..50 {
+        let look = attach(&target.pids, &["--no-stop"]);
+        let capture = &look.json["capture"];
+        assert_eq!((&capture["threads"], &capture["pause_us"]), (&count.into(), &0.into()));
+        let read = &capture["registers"];
+        let asleep = read["asleep_by_ebpf"].as_u64().unwrap_or(0) + read["asleep_by_proc"].as_u64().unwrap_or(0);
+        assert_eq!((asleep, &read["by_stop"]), (count as u64, &0.into()), "{}", look.json["gaps"]);
+    }
+    assert_eq!(all(), before);
+    let said = target.finish("TERM");
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
+}
+
 /// What a thread at work is in the midst of cannot be known before it is stopped: such calls are counted.
 #[test]
 fn calls_of_threads_at_work_are_counted() {

@@ -138,3 +138,17 @@ fn a_mapped_file_of_a_file_system_that_does_not_answer() {
     let Some(target) = start(&mut command) else { return };
     attack(target, "a file of a FUSE file system");
 }
+
+#[test]
+fn code_of_a_file_system_that_does_not_answer() {
+    let server = compile("hostile/silent_fs.c", "silent_fs", &[]);
+    let program = compile("hostile/maps_code.c", "maps_code", &[]);
+    let mount = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(server);
+    command.arg(mount.path()).arg(program).arg(mount.path().join("file"));
+    let Some(target) = start(&mut command) else { return };
+    let json = mount.path().join("report.json");
+    let code = finish_look(&mut begin_look(target.pid(), &json), "code of a FUSE file system");
+    let report = std::fs::read_to_string(&json).expect("written");
+    assert!(code == 0 && report.contains("did not give it in time"), "{code} {report}");
+}

@@ -1,6 +1,7 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
 mod advice;
+mod asleep;
 mod bad_input;
 mod browser;
 mod containers;

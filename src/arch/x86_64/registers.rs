@@ -100,6 +100,12 @@ pub(in crate::arch) fn parse(bytes: &[u8]) -> Option<Registers> {
     Some(Registers { general, system_call, thread_pointer })
 }
 
+/// Whether a `struct user_regs_struct` is of code in user space: the privilege level of its code segment is 3.
+pub(in crate::arch) fn is_user(bytes: &[u8]) -> bool {
+    const CODE_SEGMENT_AT: usize = 17 * 8;
+    bytes.get(CODE_SEGMENT_AT).is_some_and(|segment| segment & 3 == 3)
+}
+
 /// A `struct user_regs_struct` of these registers; unknown ones are 0.
 pub(in crate::arch) fn write(registers: &Registers) -> Vec<u8> {
     let value = |slot: &Slot| match slot {

@@ -34,6 +34,14 @@ pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
     ASLEEP.contains(&call.result)
 }
 
+/// Whether registers that were read of a sleeping thread are those of a call without a result so far: the kernel puts -ENOSYS
+/// there before it begins (arch/x86/entry/entry_64.S, `PUSH_AND_CLEAR_REGS rax=$-ENOSYS`), and a call that does not exist does
+/// not sleep.
+pub(in crate::arch) fn has_no_result(registers: &Registers) -> bool {
+    const NO_SUCH_CALL: i64 = -38;
+    registers.system_call >= 0 && registers.general.get(RAX).map(|rax| rax as i64) == Some(NO_SUCH_CALL)
+}
+
 /// Calls such as epoll_wait, sigtimedwait and semop return EINTR after any stop. With ERESTARTNOHAND instead, the
 /// kernel restarts the call, or lets it return EINTR if a signal did come meanwhile. Decided by the result and not by
 /// a list of calls.

@@ -7,6 +7,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use super::answering::Answering;
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
 
@@ -16,12 +17,14 @@ pub(super) struct LiveFiles {
     /// The directory of one of the process's living threads in /proc.
     directory: PathBuf,
     disk: Disk,
+    answering: Answering,
 }
 
 impl LiveFiles {
     /// The files of the process whose directory in /proc is `directory`.
     pub(super) fn new(directory: PathBuf) -> Self {
-        LiveFiles { directory, disk: Disk::default() }
+        let answering = Answering::new(&directory);
+        LiveFiles { directory, disk: Disk::default(), answering }
     }
 
     /// The target's own root.
@@ -43,6 +46,9 @@ impl Files for LiveFiles {
             return None;
         }
         let path = mapping.path.as_deref()?;
+        if !self.answering.may_map(&self.root(), self.inside(path), mapping.device) {
+            return None;
+        }
         // Works for deleted files too, but needs privileges.
         let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
         let same_inode = |metadata: &std::fs::Metadata| metadata.ino() == mapping.inode;
@@ -55,7 +61,9 @@ impl Files for LiveFiles {
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
         let candidates = disk::debug_files(build_id, link, self.inside(module_path));
-        candidates.iter().find_map(|path| self.disk.open_inside(&self.root(), path, |_| true))
+        let root = self.root();
+        let answering = candidates.iter().filter(|path| self.answering.may_open(&root, path));
+        answering.filter_map(|path| self.disk.open_inside(&root, path, |_| true)).next()
     }
 }
 

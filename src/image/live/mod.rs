@@ -9,6 +9,8 @@
 //! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
 //! (`late`, `memory`) has a limit of time for each page.
 
+mod answering;
+mod asleep;
 mod copier;
 mod copying;
 mod denial;
@@ -28,6 +30,7 @@ mod spared;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod unstopped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -40,6 +43,7 @@ use nix::errno::Errno;
 use crate::limits::Bounded;
 use crate::limits::live::PARENT_THREADS;
 use crate::sys::Span;
+use asleep::{Reading, SleepReader, Sleeper};
 use copier::{Copier, Copies, Wanted};
 pub use error::AttachError;
 use facts::{CpuSample, ProcessFacts, ThreadFacts};
@@ -52,7 +56,7 @@ use spared::Early;
 use stop::{Outcome, ProcessStop, StopError, Which};
 
 use super::gpu::uses_cuda;
-use super::{Gap, Image, Mapping, ProcessImage, Syscall, TaskState, ThreadImage};
+use super::{Gap, Image, Mapping, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
 use super::{Memory, share_fork_ancestor};
 use crate::arch::Architecture;
 use crate::arch::system_calls::POLL;
@@ -66,13 +70,15 @@ pub struct Options {
     pub tree: bool,
     /// Longest time that the target may stand still.
     pub max_pause: Option<Duration>,
+    /// Stop no thread: only those that sleep are read.
+    pub no_stop: bool,
     /// Where proc is mounted.
     pub proc_root: PathBuf,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { pids: Vec::new(), tree: false, max_pause: None, proc_root: PathBuf::from("/proc") }
+        Options { pids: Vec::new(), tree: false, max_pause: None, no_stop: false, proc_root: PathBuf::from("/proc") }
     }
 }
 
@@ -80,6 +86,10 @@ impl Default for Options {
 const EXEC_ATTEMPTS: u32 = 3;
 /// How often a refusal that may be a passing one is tried again.
 const REFUSALS: u32 = 5;
+/// How often a look without a stop is taken again when a thread that slept has moved meanwhile.
+const UNSTOPPED_ATTEMPTS: u32 = 3;
+/// How long copying may take where nothing stands still for it.
+const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
 
 /// One process, from look to look.
 #[derive(Debug)]
@@ -107,6 +117,10 @@ pub struct LiveTarget {
     calls: HashMap<i32, Syscall>,
     /// File systems and mappings whose pages did not come.
     silent: Arc<Silent>,
+    /// Reads threads that sleep, where nothing may be stopped.
+    sleepers: Option<SleepReader>,
+    /// Some thread moved while the last look was taken without a stop.
+    moved: bool,
 }
 
 /// What the work under the stop needs.
@@ -178,6 +192,8 @@ impl LiveTarget {
         if targets.is_empty() {
             return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
         }
+        let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
+        let sleepers = options.no_stop.then(|| SleepReader::new(&proc_fs, &pids));
         Ok(LiveTarget {
             proc_fs,
             max_pause: options.max_pause,
@@ -185,6 +201,8 @@ impl LiveTarget {
             gaps,
             released: None,
             calls: HashMap::new(),
+            sleepers,
+            moved: false,
             silent: Arc::default(),
         })
     }
@@ -227,6 +245,11 @@ impl LiveTarget {
     /// copies them under its stop; with 0 the last image is of one instant.
     pub fn late_reads(&self) -> usize {
         self.targets.iter().filter_map(|target| target.memory.as_ref()).map(|memory| memory.late_pages().len()).sum()
+    }
+
+    /// Whether all that analysis read of the last look was of one instant.
+    pub fn is_of_one_instant(&self) -> bool {
+        self.late_reads() == 0 && !self.moved
     }
 
     /// What analysis could not read after the release of this look and those before, and why.
@@ -302,10 +325,20 @@ impl LiveTarget {
         let copier = Copier::start(&self.proc_fs, pages, &tasks)
             .map_err(|source| AttachError::System { action: "start a process to copy memory with", source })?;
         let inputs = Arc::new(Inputs { proc_fs: self.proc_fs.clone(), facts, wanted });
-        let shared = Arc::clone(&inputs);
-        let work = move |stops: &[ProcessStop], deadline: Instant| take_all(&shared, copier, stops, deadline);
-        let stopped = stop::joint_stop(&self.proc_fs, which, work);
-        self.released = Some(Instant::now());
+        let stopped = if self.sleepers.is_some() {
+            let taken = self.take_asleep(&inputs, copier);
+            taken.map(|stop::Stopped { result, processes, pause }| stop::Stopped {
+                result: Ok(result),
+                processes,
+                pause,
+            })
+        } else {
+            let shared = Arc::clone(&inputs);
+            let work = move |stops: &[ProcessStop], deadline: Instant| take_all(&shared, copier, stops, deadline);
+            let stopped = stop::joint_stop(&self.proc_fs, which, work);
+            self.released = Some(Instant::now());
+            stopped
+        };
         let stop::Stopped { result, processes, pause } = match stopped {
             Ok(stopped) => stopped,
             Err(error) => return Ok(Err(error)),
@@ -317,6 +350,38 @@ impl LiveTarget {
             // The tracer has told its outcome after the work, which had the other reference.
             (Ok(_), Err(_)) => Ok(Err(StopError::Tracer(io::Error::other("the tracer thread failed")))),
         }
+    }
+
+    /// Read the threads that sleep, copy, and believe of it what they slept through.
+    fn take_asleep(&mut self, inputs: &Inputs, copier: Copier) -> Result<stop::Stopped<TakenOfAll>, StopError> {
+        let pids: Vec<i32> = inputs.facts.iter().map(|facts| facts.pid).collect();
+        let proc_fs = &self.proc_fs;
+        let mut read = || self.sleepers.as_mut().map(|sleepers| sleepers.read(&pids)).unwrap_or_default();
+        let tids = |pid: i32| proc_fs.threads(pid).unwrap_or_default();
+        let mut copier = Some(copier);
+        let mut attempt = 0;
+        while let Some(unused) = copier.take() {
+            attempt += 1;
+            let before: Reading = read();
+            let mut processes: Vec<ProcessStop> =
+                pids.iter().map(|&pid| unstopped::outcomes(&tids(pid), &before)).collect();
+            let result = take_all(inputs, unused, &processes, Instant::now() + UNSTOPPED_TIME)?;
+            let after: Reading = read();
+            // Those that ran from the start will run the next time too.
+            let mut sleepers_moved = false;
+            self.moved = false;
+            for (outcomes, &pid) in processes.iter_mut().zip(&pids) {
+                let moved = unstopped::moved(outcomes, &tids(pid), &before, &after);
+                self.moved |= !moved.is_empty();
+                sleepers_moved |= moved.iter().any(|tid| !matches!(outcomes.get(tid), Some(Outcome::Awake { .. })));
+                unstopped::take_back(outcomes, &moved, &after);
+            }
+            if !sleepers_moved || attempt == UNSTOPPED_ATTEMPTS {
+                return Ok(stop::Stopped { result, processes, pause: Duration::ZERO });
+            }
+            copier = Some(result.copier);
+        }
+        Err(StopError::Tracer(io::Error::other("no copier was left")))
     }
 
     /// Put the image together; everything runs again.
@@ -354,6 +419,17 @@ impl LiveTarget {
                 ));
             }
             image.gaps.extend(missing_registers(pid, &threads));
+            if let Some(why) = threads
+                .iter()
+                .any(|thread| thread.source == RegisterSource::KernelFiles)
+                .then(|| self.sleepers.as_mut()?.unavailable())
+                .flatten()
+            {
+                image.gaps.push(Gap::new(
+                    format!("callee-saved registers of threads of process {pid} that were not stopped"),
+                    format!("/proc does not tell them, so that some stacks may end early: {why}"),
+                ));
+            }
             image.gaps.extend(facts.cut.iter().map(|what| {
                 Gap::new(
                     format!("a part of the {what} of process {pid}"),
@@ -480,6 +556,10 @@ fn take_all(
         for (&tid, outcome) in outcomes {
             match outcome {
                 Outcome::Stopped(registers) => stopped.extend(Architecture::NATIVE.registers(registers.as_slice())),
+                Outcome::Asleep(sleeper) => {
+                    stopped.extend(sleeper.registers);
+                    taken.calls.extend(sleeper.call.map(|call| (tid, call)));
+                }
                 Outcome::NotStopped { .. } | Outcome::Refused(_) | Outcome::Spared if Instant::now() < deadline => {
                     taken.calls.extend(proc_fs::system_call(&proc_fs.task(facts.pid, tid)).map(|call| (tid, call)));
                 }
@@ -571,6 +651,13 @@ fn thread_image(
             Some(registers) => (Some(registers), None),
             None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
         },
+        Outcome::Asleep(Sleeper { registers: Some(registers), .. }) => (Some(*registers), None),
+        // Its call and stack pointer are known; what that lacks is said once for the process.
+        Outcome::Asleep(Sleeper { call: Some(_), .. }) => (None, None),
+        Outcome::Asleep(_) => (None, Some("it was not stopped, and the kernel tells no system call of it".to_owned())),
+        Outcome::Awake { state } => {
+            (None, Some(format!("it moved while it was looked at (state {state}), and --no-stop forbids to stop it")))
+        }
         Outcome::NotStopped { state: Some('D') } => {
             let place = facts.wait_channel.clone().or_else(|| proc_fs::wait_channel(&proc_fs.task(process.pid, tid)));
             let place = place.map(|function| format!(" in {function}")).unwrap_or_default();
@@ -619,6 +706,12 @@ fn thread_image(
             .map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
         switches: facts.status.switches,
         missing,
+        source: match outcome {
+            Outcome::Stopped(_) => RegisterSource::Stop,
+            Outcome::Asleep(Sleeper { registers: Some(_), .. }) => RegisterSource::TaskIterator,
+            Outcome::Asleep(Sleeper { call: Some(_), .. }) => RegisterSource::KernelFiles,
+            _ => RegisterSource::Unsaid,
+        },
     })
 }
 

@@ -229,6 +229,21 @@ pub(super) fn last_ran(directory: &Path) -> Option<f64> {
     parse_last_ran(&text(&directory.join("sched"))?)
 }
 
+/// How often a thread was switched out, and when it last ran, by the scheduler's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Schedule {
+    /// Voluntary and involuntary context switches.
+    pub(super) switches: (u64, u64),
+    /// `se.exec_start` in nanoseconds; `None` on a kernel without that file.
+    pub(super) ran: Option<u64>,
+}
+
+/// Its counters and the start of its sleep, from `sched`, and from `status` where the kernel has no such file.
+pub(super) fn schedule(directory: &Path) -> Option<Schedule> {
+    let of_scheduler = text(&directory.join("sched")).and_then(|text| parse_schedule(&text));
+    of_scheduler.or_else(|| Some(Schedule { switches: status(directory)?.switches?, ran: None }))
+}
+
 /// The system call that it is in.
 pub(super) fn system_call(directory: &Path) -> Option<Syscall> {
     parse_syscall(&text(&directory.join("syscall"))?)
@@ -340,6 +355,20 @@ pub(super) fn parse_last_ran(text: &str) -> Option<f64> {
     line.split_once(':')?.1.trim().parse().ok()
 }
 
+/// Parse the switches and `se.exec_start` out of `sched`, which has milliseconds with six places.
+pub(super) fn parse_schedule(text: &str) -> Option<Schedule> {
+    let (mut voluntary, mut involuntary, mut ran) = (None, None, None);
+    for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        match key.trim_end() {
+            "nr_voluntary_switches" => voluntary = value.trim().parse().ok(),
+            "nr_involuntary_switches" => involuntary = value.trim().parse().ok(),
+            "se.exec_start" => ran = value.trim().replace('.', "").parse().ok(),
+            _ => {}
+        }
+    }
+    Some(Schedule { switches: voluntary.zip(involuntary)?, ran })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,12 +429,25 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_and_one_without_switches() {
+        let text = "x (7, #threads: 2)\n---\nse.exec_start      :      12.000345\nnr_switches  :  9\n\
+            nr_voluntary_switches : 5\nnr_involuntary_switches  :  4\n";
+        assert_eq!(parse_schedule(text), Some(Schedule { switches: (5, 4), ran: Some(12_000_345) }));
+        assert_eq!(parse_schedule("se.exec_start : 1.5\n"), None);
+    }
+
+    #[test]
     fn last_ran_and_command_line() {
         assert_eq!(parse_last_ran("x (1)\n---\nse.exec_start   :   12.5\n"), Some(12.5));
         assert_eq!(parse_last_ran("se.exec_start"), None);
         let directory = tempfile::tempdir().expect("temporary directory");
         std::fs::write(directory.path().join("cmdline"), b"a\0\0b c\0").expect("write");
-        assert_eq!(command_line(directory.path()).0, ["a", "", "b c"]);
-        assert!(command_line(Path::new("/nonexistent")).0.is_empty());
+        let words = ["a", "", "b c"].map(str::to_owned).to_vec();
+        assert_eq!(command_line(directory.path()), (words, true));
+        assert_eq!(command_line(Path::new("/nonexistent")), (Vec::new(), true));
+        // Zeros without end.
+        std::fs::write(directory.path().join("cmdline"), vec![0; 1 << 20]).expect("write");
+        let (words, whole) = command_line(directory.path());
+        assert!(words.len() == 4096 && !whole);
     }
 }

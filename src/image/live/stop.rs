@@ -21,6 +21,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use super::asleep::Sleeper;
 use super::proc_fs::{self, ProcFs};
 use crate::arch::Architecture;
 use crate::limits::live::MOST_STOP_ROUNDS;
@@ -28,7 +29,6 @@ use crate::sys::{self, RegisterBytes};
 
 /// How one thread fared.
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::large_enum_variant, reason = "nearly all threads are of the large variant")]
 pub(super) enum Outcome {
     /// It stood still, with these registers; restartable calls show the restart that they were given.
     Stopped(RegisterBytes),
@@ -41,6 +41,13 @@ pub(super) enum Outcome {
     Refused(Errno),
     /// It was not asked, because a stop would change what its call returns.
     Spared,
+    /// It was not asked, because it slept all the time and was read so.
+    Asleep(Sleeper),
+    /// It was not asked, because nothing may be stopped, and it moved.
+    Awake {
+        /// Its state letter, or `?`.
+        state: char,
+    },
     /// It was not asked, because the time was over before its turn.
     NotReached,
     /// It had exited, or did so before its stop.

@@ -1,0 +1,219 @@
+//! Registers of sleeping threads by eBPF: a task iterator tells all of them in one pass, and wakes nobody.
+//!
+//! In: process ids. Out: a [`Record`] a thread. The program is `task_registers.bpf.c`, built beforehand by
+//! scripts/check/bpf-object, so that no compiler is needed where lockscope runs; the places of the kernel's fields are taken
+//! from the running kernel's type information (BTF) at load. What of a record may be believed is not decided here.
+//!
+//! It needs Linux 5.15, CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and a kernel built with BTF.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use aya::maps::HashMap;
+use aya::programs::Iter;
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use super::Mark;
+use crate::arch::{Architecture, Registers};
+use crate::image::live::proc_fs::{self, ProcFs};
+use crate::limits::live::MOST_RECORDS;
+
+/// The program, as scripts/check/bpf-object builds it.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("task_registers.bpf.o");
+/// Its names in `task_registers.bpf.c`.
+const PROGRAM: &str = "task_registers";
+const PROCESSES: &str = "wanted";
+/// The kernel's type information.
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// Why there is no iterator. The text goes into the report.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in crate::image::live) enum Unavailable {
+    /// The kernel would refuse.
+    #[error("eBPF needs CAP_BPF and CAP_PERFMON, or root; grant them with setcap or run as root")]
+    NoCapability,
+    /// No type information.
+    #[error("this kernel was built without BTF ({TYPES} is not there)")]
+    NoTypes,
+    /// It did refuse, or is too old.
+    #[error("the kernel does not take the eBPF program ({0})")]
+    Refused(String),
+    /// The thread that loads it could not be started, or failed.
+    #[error("no thread could load the eBPF program")]
+    NoThread,
+}
+
+/// One thread as the iterator tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Its process.
+    pub(super) process: i32,
+    /// Its id, in lockscope's own PID namespace.
+    pub(super) thread: i32,
+    /// To tell whether it has run since.
+    pub(super) mark: Mark,
+    /// What it will go on with in user space; `None` where the kernel has none, as for its own workers.
+    pub(super) registers: Option<Registers>,
+}
+
+/// The loaded program.
+#[derive(Debug)]
+pub(super) struct TaskIterator {
+    program: Ebpf,
+}
+
+impl TaskIterator {
+    /// Whether it is worth trying; costs next to nothing.
+    pub(super) fn is_possible(proc_fs: &ProcFs) -> Result<(), Unavailable> {
+        // linux/capability.h.
+        const SYS_ADMIN: u64 = 1 << 21;
+        const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+        let status = proc_fs::status(&proc_fs.root().join("thread-self")).unwrap_or_default();
+        let held = status.effective_capabilities.unwrap_or(0);
+        if held & SYS_ADMIN == 0 && held & PERFMON_AND_BPF != PERFMON_AND_BPF {
+            return Err(Unavailable::NoCapability);
+        }
+        if Path::new(TYPES).exists() { Ok(()) } else { Err(Unavailable::NoTypes) }
+    }
+
+    /// Load it for the threads of `pids`: some 16 ms, nearly all of them to read the kernel's type information.
+    pub(super) fn load(pids: &[i32]) -> Result<TaskIterator, Unavailable> {
+        let types = Btf::from_sys_fs().map_err(refused)?;
+        let most = u32::try_from(pids.len()).unwrap_or(u32::MAX).max(1);
+        let loaded = EbpfLoader::new().btf(Some(&types)).map_max_entries(PROCESSES, most).load(OBJECT);
+        let mut program = loaded.map_err(refused)?;
+        let missing = |name: &str| Unavailable::Refused(format!("it lacks {name}"));
+        let map = program.map_mut(PROCESSES).ok_or_else(|| missing(PROCESSES))?;
+        let mut map: HashMap<_, i32, u8> = HashMap::try_from(map).map_err(refused)?;
+        for pid in pids {
+            map.insert(pid, 0, 0).map_err(refused)?;
+        }
+        let iterator: &mut Iter =
+            program.program_mut(PROGRAM).ok_or_else(|| missing(PROGRAM))?.try_into().map_err(refused)?;
+        iterator.load("task", &types).map_err(refused)?;
+        Ok(TaskIterator { program })
+    }
+
+    /// All threads of the processes, now.
+    pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
+        let iterator = self.program.program_mut(PROGRAM).ok_or(io::ErrorKind::NotFound)?;
+        let iterator: &mut Iter = iterator.try_into().map_err(io::Error::other)?;
+        let link = iterator.attach().map_err(io::Error::other)?;
+        let link = iterator.take_link(link).map_err(io::Error::other)?;
+        let mut file = link.into_file().map_err(io::Error::other)?.take((MOST_RECORDS * RECORD) as u64);
+        let mut bytes = Vec::new();
+        // The kernel gives up to some pages a call, whole records only.
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes.chunks_exact(RECORD).filter_map(parse).collect())
+    }
+}
+
+/// With the causes: the outer errors of the library say little.
+fn refused(error: impl std::error::Error) -> Unavailable {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text = format!("{text}: {inner}");
+        }
+        cause = error.source();
+    }
+    // A verifier's log has many lines; the first says what it is about.
+    Unavailable::Refused(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Bytes of registers in a record: those that a stop shows too, in the same order, without the segment registers at the end.
+const REGISTERS: usize = 23 * 8;
+/// Bytes of `struct record` in `task_registers.bpf.c`: four words of 4 bytes, three of 8, the registers.
+const RECORD: usize = 4 * 4 + 3 * 8 + REGISTERS;
+
+/// Parse one `struct record`.
+fn parse(bytes: &[u8]) -> Option<Record> {
+    let mut rest = bytes;
+    let mut half = || Some(u32::from_le_bytes(*take(&mut rest)?));
+    let (process, thread, state, on_cpu) = (half()? as i32, half()? as i32, half()?, half()?);
+    let mut word = || Some(u64::from_le_bytes(*take(&mut rest)?));
+    let (voluntary, involuntary, exec_start) = (word()?, word()?, word()?);
+    let mut registers = take::<REGISTERS>(&mut rest)?.to_vec();
+    registers.resize(Architecture::NATIVE.user_registers_size(), 0);
+    Some(Record {
+        process,
+        thread,
+        mark: Mark {
+            state: letter(state),
+            on_cpu: on_cpu != 0,
+            switches: (voluntary, involuntary),
+            ran: Some(exec_start),
+        },
+        registers: Architecture::NATIVE.asleep_registers(&registers),
+    })
+}
+
+/// The next `N` bytes.
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(first)
+}
+
+/// The letter that /proc would show (fs/proc/array.c, include/linux/sched.h: the same since Linux 4.14).
+fn letter(state: u32) -> char {
+    const INTERRUPTIBLE: u32 = 1;
+    const UNINTERRUPTIBLE: u32 = 2;
+    const STOPPED: u32 = 4;
+    const TRACED: u32 = 8;
+    const EXITING: u32 = 0x10 | 0x20 | 0x40 | 0x80;
+    match state {
+        _ if state & EXITING != 0 => 'X',
+        _ if state & TRACED != 0 => 't',
+        _ if state & STOPPED != 0 => 'T',
+        _ if state & UNINTERRUPTIBLE != 0 => 'D',
+        _ if state & INTERRUPTIBLE != 0 => 'S',
+        // Also on its way to being woken (TASK_WAKING).
+        _ => 'R',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Addr;
+
+    #[test]
+    fn a_record_and_damaged_ones() {
+        let mut bytes = Vec::new();
+        for half in [7u32, 8, 1, 0] {
+            bytes.extend(half.to_le_bytes());
+        }
+        // The number of the call is the 16th register, its result the 11th, the code segment the 18th.
+        let mut words: Vec<u64> = [3, 4, 5].into_iter().chain(101..=123).collect();
+        (words[3 + 15], words[3 + 10], words[3 + 17]) = (202, -38i64 as u64, 0x33);
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        assert_eq!(bytes.len(), RECORD);
+        let record = parse(&bytes).expect("a record");
+        assert_eq!((record.process, record.thread), (7, 8));
+        assert_eq!(record.mark, Mark { state: 'S', on_cpu: false, switches: (3, 4), ran: Some(5) });
+        let registers = record.registers.expect("of user space");
+        assert_eq!((registers.thread_pointer, registers.system_call), (Addr(122), 202));
+        assert_eq!(registers.general.get(Architecture::NATIVE.result()), None);
+        assert_eq!((registers.general.pc(), registers.general.sp()), (Some(Addr(117)), Some(Addr(120))));
+        assert_eq!(registers.asleep().map(|call| call.number), Some(202));
+        for length in 0..RECORD {
+            assert_eq!(parse(&bytes[..length]), None);
+        }
+        // The kernel's own code segment.
+        bytes[40 + 17 * 8] = 0x10;
+        assert_eq!(parse(&bytes).expect("a record").registers, None);
+    }
+
+    #[test]
+    fn states_have_the_letters_of_proc() {
+        // TASK_KILLABLE, TASK_IDLE, TASK_FREEZABLE | TASK_INTERRUPTIBLE, TASK_WAKING, EXIT_DEAD.
+        for (state, wanted) in
+            [(0, 'R'), (1, 'S'), (0x102, 'D'), (0x402, 'D'), (0x2001, 'S'), (0x200, 'R'), (0x10, 'X')]
+        {
+            assert_eq!(letter(state), wanted, "{state:#x}");
+        }
+    }
+}

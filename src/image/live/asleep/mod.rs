@@ -1,0 +1,150 @@
+//! Registers of sleeping threads without a stop.
+//!
+//! In: processes. Out: a [`Reading`]: of each thread a [`Mark`], which tells by comparison with a later one whether it has
+//! run in between, and as much of its registers as can be had. Nothing is stopped, woken or written; no memory is read.
+//!
+//! There are two ways, best first: all registers by an eBPF task iterator (`iterator`), or what /proc tells of a sleeping
+//! thread's system call (`kernel_files`). What a thread's own stack held between two equal marks is of one instant; for
+//! memory that threads share, all of them must have kept still.
+
+mod iterator;
+mod kernel_files;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::thread::JoinHandle;
+
+use iterator::TaskIterator;
+pub(super) use iterator::Unavailable;
+
+use super::proc_fs::ProcFs;
+use crate::arch::{Registers, Syscall};
+
+/// What changes when a thread runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// State letter. A thread that was woken and has not run yet has the counters of before, but state R (measured).
+    pub(super) state: char,
+    /// It is on a processor, maybe just going to sleep: it could turn round and go on without a switch.
+    pub(super) on_cpu: bool,
+    /// Voluntary and involuntary context switches.
+    pub(super) switches: (u64, u64),
+    /// When it last ran, by the kernel's clock of its processor: the start of its sleep. `None` where not told.
+    pub(super) ran: Option<u64>,
+}
+
+impl Mark {
+    /// Whether it stood still at that moment, and cannot go on without a context switch: asleep, or stopped by a signal.
+    pub(super) fn is_still(&self) -> bool {
+        matches!(self.state, 'S' | 'D' | 'T') && !self.on_cpu
+    }
+
+    /// Whether the thread has stood still from this moment to that of `later`.
+    pub(super) fn stood_until(&self, later: &Mark) -> bool {
+        self.is_still() && self == later
+    }
+}
+
+/// What is known of a thread that was not stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sleeper {
+    /// To compare with a later one.
+    pub(super) mark: Mark,
+    /// All its registers, where the way gives them.
+    pub(super) registers: Option<Registers>,
+    /// Its system call with stack pointer and pc, where that is all that is known.
+    pub(super) call: Option<Syscall>,
+}
+
+impl Sleeper {
+    /// Whether the thread has stood still from this reading to `later`.
+    pub(super) fn stood_until(&self, later: &Sleeper) -> bool {
+        self.mark.stood_until(&later.mark)
+    }
+}
+
+/// Threads by their id.
+pub(super) type Reading = BTreeMap<i32, Sleeper>;
+
+/// By which way registers of sleeping threads are had.
+#[derive(Debug)]
+enum Way {
+    /// The iterator is being loaded.
+    Loading(JoinHandle<Result<TaskIterator, Unavailable>>),
+    /// By the iterator.
+    Iterator(Box<TaskIterator>),
+    /// By /proc alone, and why.
+    KernelFiles(Unavailable),
+}
+
+/// Reads registers of sleeping threads, look after look; what is loaded for it is loaded once.
+#[derive(Debug)]
+pub(super) struct SleepReader {
+    proc_fs: ProcFs,
+    way: Way,
+}
+
+impl SleepReader {
+    /// A reader for the threads of `pids`. The iterator is loaded meanwhile by a thread of its own, so that a caller who has other
+    /// things to read first does not wait for it.
+    pub(super) fn new(proc_fs: &ProcFs, pids: &[i32]) -> SleepReader {
+        let start = || {
+            TaskIterator::is_possible(proc_fs)?;
+            let pids = pids.to_vec();
+            let loader = std::thread::Builder::new().name("loader".to_owned());
+            loader.spawn(move || TaskIterator::load(&pids)).map_err(|_| Unavailable::NoThread)
+        };
+        let way = start().map_or_else(Way::KernelFiles, Way::Loading);
+        SleepReader { proc_fs: proc_fs.clone(), way }
+    }
+
+    /// The same without the iterator.
+    #[cfg(test)]
+    fn by_kernel_files(proc_fs: &ProcFs) -> SleepReader {
+        SleepReader { proc_fs: proc_fs.clone(), way: Way::KernelFiles(Unavailable::NoCapability) }
+    }
+
+    /// Why all registers cannot be had; `None` if they can.
+    pub(super) fn unavailable(&mut self) -> Option<&Unavailable> {
+        self.settle();
+        match &self.way {
+            Way::KernelFiles(why) => Some(why),
+            Way::Loading(_) | Way::Iterator(_) => None,
+        }
+    }
+
+    /// All threads of the processes that the reader was made for, of those of `pids`, now.
+    pub(super) fn read(&mut self, pids: &[i32]) -> Reading {
+        self.settle();
+        if let Way::Iterator(iterator) = &mut self.way {
+            match iterator.read() {
+                Ok(records) => {
+                    let wanted = records.into_iter().filter(|record| pids.contains(&record.process));
+                    return wanted.map(|record| (record.thread, sleeper(record))).collect();
+                }
+                Err(error) => self.way = Way::KernelFiles(Unavailable::Refused(error.to_string())),
+            }
+        }
+        kernel_files::read(&self.proc_fs, pids)
+    }
+
+    /// Wait for the loading to be over.
+    fn settle(&mut self) {
+        if !matches!(self.way, Way::Loading(_)) {
+            return;
+        }
+        let Way::Loading(loader) = std::mem::replace(&mut self.way, Way::KernelFiles(Unavailable::NoThread)) else {
+            return;
+        };
+        self.way = match loader.join() {
+            Ok(Ok(iterator)) => Way::Iterator(Box::new(iterator)),
+            Ok(Err(why)) => Way::KernelFiles(why),
+            Err(_) => Way::KernelFiles(Unavailable::NoThread),
+        };
+    }
+}
+
+fn sleeper(record: iterator::Record) -> Sleeper {
+    Sleeper { mark: record.mark, registers: record.registers.filter(|_| record.mark.is_still()), call: None }
+}
