@@ -9,6 +9,7 @@ use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{Child, Role, Several, Waits};
+use crate::limits;
 use crate::limits::image::{FD_SETSIZE, MOST_OPERATIONS, MOST_WANTED};
 
 /// An open file of a captured process.
@@ -289,7 +290,11 @@ pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn
 
 /// struct pollfd { int fd; short events, revents; }
 fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
-    let count = usize::try_from(count).ok().filter(|count| (1..=MOST_WANTED).contains(count))?;
+    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+    if count > MOST_WANTED {
+        tell_of_many();
+        return None;
+    }
     let bytes = memory.bytes(array, count * 8).ok()?;
     let one = |entry: &[u8]| {
         let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
@@ -314,5 +319,14 @@ fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>>
             }));
         }
     }
-    (wants.len() <= MOST_WANTED).then_some(wants)
+    if wants.len() > MOST_WANTED {
+        tell_of_many();
+        return None;
+    }
+    Some(wants)
+}
+
+/// A call waits for more than are looked at one by one.
+pub(crate) fn tell_of_many() {
+    limits::met(MOST_WANTED, "who may end a wait for very many descriptors", "descriptors of one call");
 }

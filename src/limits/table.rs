@@ -153,7 +153,7 @@ limits! {
         /// More than the kernel takes for arguments and environment without being told to.
         LARGEST_ENVIRONMENT: u64 = 4 << 20, Gap "that the rest of the environment was not read";
         /// More descriptors in one call are not looked at one by one.
-        MOST_WANTED: usize = 256, Told "the wait is for a set of descriptors as a whole, whose label says how many there are";
+        MOST_WANTED: usize = 256, Gap "that who may end a wait for more descriptors was not looked at";
         /// SEMOPM, what the kernel allows by default is 500.
         MOST_OPERATIONS: u64 = 500, Shape "the kernel refuses such a call (SEMOPM)";
         /// Descriptors in a set of select(2).
@@ -190,7 +190,7 @@ limits! {
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
         /// So many places are waited for; after that none is.
-        MOST_PLACES: usize = 8, Told "what was not read any more is a gap with the file system that does not answer";
+        MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
         MOST_FAULTS: u32 = 4096, Told "what was not copied is read later or is a gap";
         /// Most bytes of each stack, with few threads and with many.

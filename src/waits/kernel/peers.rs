@@ -5,7 +5,9 @@
 //! as a [`Unsatisfiable`] wait. It opens nothing and asks the kernel nothing.
 
 use super::HolderRule;
-use crate::image::descriptors::{Detail, FAULT_SIGNALS, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name};
+use crate::image::descriptors::{
+    Detail, FAULT_SIGNALS, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many,
+};
 use crate::image::{Addr, Descriptor, Gap, TaskState};
 use crate::limits::image::MOST_WANTED;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
@@ -33,6 +35,10 @@ pub(super) fn descriptor<'p>(process: &Process<'p>, number: i32) -> Option<&'p D
 pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Want]> {
     match &descriptor(process, number)?.detail {
         Detail::Set(wants) if wants.len() <= MOST_WANTED => Some(wants),
+        Detail::Set(_) => {
+            tell_of_many();
+            None
+        }
         _ => None,
     }
 }
