@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// The rooms that read foreign data. What the others bound is what they show, or how long they wait.
-const READERS: [&str; 14] = [
-    "analysis", "arch", "code", "graph", "image", "memory", "python", "run", "snapshot", "symbols", "threads",
-    "unwind", "verdict", "waits",
+const READERS: [&str; 15] = [
+    "analysis", "arch", "code", "graph", "image", "memory", "modules", "python", "run", "snapshot", "symbols",
+    "threads", "unwind", "verdict", "waits",
 ];
 
 /// Files whose bounds stand beside them: the budget of memory counts itself what it refuses.

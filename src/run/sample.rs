@@ -16,7 +16,7 @@ use crate::limits::run::MOST_PROCESSES;
 
 /// What one pass over the tree saw.
 #[derive(Debug, Clone, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Its processes, the root's children first, without those that have ended.
     pub pids: Vec<i32>,
     /// CPU time used since the sample before, in milliseconds, by processes that were there then.
@@ -53,7 +53,7 @@ pub(super) fn exit_status(pid: i32) -> Option<u8> {
 }
 
 /// When a process started, in ticks since boot; `None` once it has ended.
-pub fn start_time(pid: i32) -> Option<u64> {
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.starttime)
 }
 
@@ -78,7 +78,7 @@ fn followed(roots: Vec<i32>, children: impl Fn(i32) -> Vec<i32>) -> (Vec<i32>, b
 
 /// Takes samples.
 #[derive(Debug, Default)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     before: BTreeMap<i32, Counters>,
     at: Option<Instant>,
 }
@@ -91,7 +91,7 @@ struct Counters {
 
 impl Sampler {
     /// Pass over the tree.
-    pub fn take(&mut self, root: i32, with_root: bool) -> Sample {
+    pub(crate) fn take(&mut self, root: i32, with_root: bool) -> Sample {
         let now = Instant::now();
         let mut sample = Sample::default();
         let mut counters = BTreeMap::new();

@@ -5,7 +5,7 @@ use crate::limits::symbols::LONGEST_MANGLED;
 /// How a symbol's name was made of what the program calls it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mangling {
+pub(crate) enum Mangling {
     /// A snapshot of a version that did not note it, or there is no symbol.
     #[default]
     Unknown,

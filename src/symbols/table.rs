@@ -100,7 +100,7 @@ impl Table {
         let after = self.entries.partition_point(|e| e.address <= address);
         // Symbols nest (a hot part inside a whole), so the nearest start need not cover: go back a bounded way.
         let mut best: Option<&Entry> = None;
-        for entry in self.entries[..after].iter().rev().take(NESTED_SYMBOLS) {
+        for entry in self.entries.iter().take(after).rev().take(NESTED_SYMBOLS) {
             if address - entry.address > self.longest {
                 break;
             }

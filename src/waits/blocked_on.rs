@@ -13,7 +13,7 @@ use crate::image::{Addr, Gap};
 
 /// What a family says of one thread's wait.
 #[derive(Debug, Clone)]
-pub struct BlockedOn {
+pub(crate) struct BlockedOn {
     /// What it waits for.
     pub resource: Resource,
     /// "read", "write".
@@ -50,7 +50,7 @@ pub struct BlockedOn {
 
 impl BlockedOn {
     /// An exact wait for `resource`, in the call that a lower family saw, if it saw one.
-    pub fn of(resource: Resource, below: Option<&BlockedOn>, evidence: Vec<String>) -> BlockedOn {
+    pub(crate) fn of(resource: Resource, below: Option<&BlockedOn>, evidence: Vec<String>) -> BlockedOn {
         BlockedOn {
             resource,
             mode: None,
@@ -72,7 +72,7 @@ impl BlockedOn {
     }
 
     /// A better account of the same wait: another resource, the same call.
-    pub fn refined(
+    pub(crate) fn refined(
         &self,
         resource: Resource,
         entry_points: &'static [&'static str],
@@ -88,19 +88,19 @@ impl BlockedOn {
     }
 
     /// The same with a holder.
-    pub fn owned(mut self, ownership: Ownership) -> BlockedOn {
+    pub(crate) fn owned(mut self, ownership: Ownership) -> BlockedOn {
         self.ownership = ownership;
         self
     }
 
     /// The same with a gap.
-    pub fn with_gap(mut self, gap: Gap) -> BlockedOn {
+    pub(crate) fn with_gap(mut self, gap: Gap) -> BlockedOn {
         self.gaps.push(gap);
         self
     }
 
     /// The same with a mode.
-    pub fn with_mode(mut self, mode: &'static str) -> BlockedOn {
+    pub(crate) fn with_mode(mut self, mode: &'static str) -> BlockedOn {
         self.mode = Some(mode);
         self
     }
@@ -108,7 +108,7 @@ impl BlockedOn {
 
 /// A wait with the positions of its process and thread.
 #[derive(Debug, Clone)]
-pub struct ThreadWait {
+pub(crate) struct ThreadWait {
     /// Position among the processes of the sample.
     pub process: usize,
     /// Position in [`Process::threads`](super::thread::Process::threads).
@@ -119,7 +119,7 @@ pub struct ThreadWait {
 
 /// One of the things that a call waits for.
 #[derive(Debug, Clone)]
-pub struct AlsoWaited {
+pub(crate) struct AlsoWaited {
     /// What.
     pub resource: Resource,
     /// What was read.
@@ -130,7 +130,7 @@ pub struct AlsoWaited {
 
 /// What a lock's own words say of its holder: which rule finds it.
 #[derive(Debug, Clone)]
-pub enum Ownership {
+pub(crate) enum Ownership {
     /// Nothing: it has no holder, or none that is recorded.
     Unknown,
     /// The id of a thread.
@@ -149,18 +149,18 @@ pub enum Ownership {
 
 impl Ownership {
     /// A rule of one family's own, found again by its type.
-    pub fn private(rule: impl Any) -> Ownership {
+    pub(crate) fn private(rule: impl Any) -> Ownership {
         Ownership::Private(Private(Rc::new(rule)))
     }
 }
 
 /// A value of one family, which no other can look into.
 #[derive(Clone)]
-pub struct Private(Rc<dyn Any>);
+pub(crate) struct Private(Rc<dyn Any>);
 
 impl Private {
     /// The value, if it is one of this type.
-    pub fn get<Rule: Any>(&self) -> Option<&Rule> {
+    pub(crate) fn get<Rule: Any>(&self) -> Option<&Rule> {
         self.0.downcast_ref()
     }
 }
@@ -173,7 +173,7 @@ impl fmt::Debug for Private {
 
 /// An owner as a lock names it.
 #[derive(Debug, Clone)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// The id in the lock.
     pub tid: i32,
     /// The kernel marked the lock: its owner died (robust and priority-inheriting ones).
@@ -190,7 +190,7 @@ pub struct Owner {
 
 /// Readers of a lock that are counted and not named.
 #[derive(Debug, Clone, Copy)]
-pub struct Readers {
+pub(crate) struct Readers {
     /// How many there are.
     pub count: u32,
     /// Address of the lock, as the waiter's process sees it.
@@ -203,7 +203,7 @@ pub struct Readers {
 
 /// The calls that take a kind of lock and give it back.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct LockCalls {
+pub(crate) struct LockCalls {
     /// "read", "write".
     pub mode: Option<&'static str>,
     /// Names of the calls that take it, as [`plain_name`](crate::symbols::plain_name) gives them.

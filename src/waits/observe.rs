@@ -20,12 +20,12 @@ use crate::symbols::plain_name;
 const FAMILIES: [Registered; 4] = [kernel::FAMILY, libc::FAMILY, cuda::FAMILY, cpython::FAMILY];
 
 /// The row of a kind by its name in the JSON contract.
-pub fn kind_named(name: &str) -> Option<&'static Kind> {
+pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
     FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
 }
 
 /// Decode the waits and holds of all processes of one sample.
-pub fn observe(contexts: &[Context<'_>]) -> Observations {
+pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
     let families = FAMILIES.map(|family| (family.open)(&processes));
     let blocked = Blocked::new(&processes, decode(&processes, &families));

@@ -193,7 +193,10 @@ asyncio.run(main())
 /// A loop whose thread waits holds up each of its tasks: of how many that is shown is bounded, and that is said.
 #[test]
 fn tasks_that_are_left_out_are_told_of() {
-    for (version, python) in pythons() {
+    // Tasks are known from 3.8 on.
+    for (version, python) in
+        pythons().into_iter().filter(|(version, _)| !version.starts_with("3.6.") && !version.starts_with("3.7."))
+    {
         for (count, is_cut) in [(300, true), (200, false)] {
             let target = Target::start(python.command().args(["-c", TASKS, &count.to_string()])).settle(1);
             let gaps = attach(&target.pids, &[]).json["gaps"].to_string();
