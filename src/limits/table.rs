@@ -338,6 +338,13 @@ limits! {
         /// Nesting and users of a mutex beyond this mean that it is none.
         MOST_USERS: u32 = 1 << 16, Shape "the words are no mutex";
     }
+    /// The family of Abseil.
+    absl {
+        /// Frames whose registers are asked: from the futex to the caller of `Lock` there are six (measured with -O0 and -O2).
+        LOCK_FRAMES: usize = 10, Beyond "Abseil's own frames are fewer";
+        /// Locks in the list of those that a thread holds: Abseil has room for no more.
+        MOST_HELD: u32 = 40, Shape "the list is none";
+    }
     /// The family of CUDA.
     cuda {
         /// Program headers of the driver's library that are searched for its note.

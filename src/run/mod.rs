@@ -230,14 +230,14 @@ impl Watch {
     }
 
     /// A look at the whole tree as it is now, which somebody else ends.
-    pub(crate) fn from_outside(&mut self) -> Wanted {
+    pub(crate) fn last_from_outside(&mut self) -> Wanted {
         let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
         Wanted { pids, purpose: Purpose::FromOutside, in_part }
     }
 
     /// The same, in this process.
     pub(crate) fn look_now(&mut self) -> LastLook {
-        self.from_outside().carry_out()
+        self.last_from_outside().carry_out()
     }
 }
 

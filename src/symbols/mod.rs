@@ -10,6 +10,7 @@
 mod answers;
 mod demangle;
 pub(crate) mod lines;
+mod name_pattern;
 pub(crate) mod table;
 
 use std::cell::{OnceCell, RefCell};
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 pub(crate) use answers::Answers;
 pub(crate) use demangle::Mangling;
 use lines::Lines;
+pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
 use table::Table;

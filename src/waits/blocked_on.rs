@@ -15,37 +15,41 @@ use crate::image::{Addr, Gap};
 #[derive(Debug, Clone)]
 pub(crate) struct BlockedOn {
     /// What it waits for.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// "read", "write".
-    pub mode: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
     /// All holders or any of them.
-    pub needs: Needs,
+    pub(crate) needs: Needs,
     /// Ends by itself.
-    pub timed: bool,
+    pub(crate) timed: bool,
     /// How sure.
-    pub certainty: Certainty,
+    pub(crate) certainty: Certainty,
     /// What was read.
-    pub evidence: Vec<String>,
+    pub(crate) evidence: Vec<String>,
     /// What could not be decided.
-    pub gaps: Vec<Gap>,
-    /// Prefixes of the names of the calls that wait so: the outermost of these frames is the wait's.
-    pub entry_points: &'static [&'static str],
+    pub(crate) gaps: Vec<Gap>,
+    /// How the names of the calls that wait so [begin](crate::symbols::begins_with): the outermost of these frames is the
+    /// wait's.
+    pub(crate) entry_points: &'static [&'static str],
     /// The thread was woken or is about to retry: no wait is reported.
-    pub transient: bool,
+    pub(crate) transient: bool,
     /// What the lock itself says of its holder.
-    pub ownership: Ownership,
+    pub(crate) ownership: Ownership,
     /// The system call, if it is in one.
-    pub call: Option<Call>,
+    pub(crate) call: Option<Call>,
     /// The futex, if it sleeps on one.
-    pub futex: Option<Futex>,
+    pub(crate) futex: Option<Futex>,
     /// It burns CPU instead of sleeping.
-    pub spinning: bool,
+    pub(crate) spinning: bool,
     /// The other things that end the wait as well (poll, epoll, select).
-    pub also: Vec<AlsoWaited>,
+    pub(crate) also: Vec<AlsoWaited>,
     /// Of how many things this is one.
-    pub one_of: usize,
+    pub(crate) one_of: usize,
     /// The merged frame of the call that waits, where that is no native one.
-    pub at: Option<usize>,
+    pub(crate) at: Option<usize>,
+    /// The lock that the call gave back for as long as it waits, as calls for conditions do: code that took it does not
+    /// have it now.
+    pub(crate) gave_back: Option<Addr>,
 }
 
 impl BlockedOn {
@@ -68,6 +72,7 @@ impl BlockedOn {
             also: Vec::new(),
             one_of: 1,
             at: None,
+            gave_back: None,
         }
     }
 
@@ -110,22 +115,22 @@ impl BlockedOn {
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadWait {
     /// Position among the processes of the sample.
-    pub process: usize,
+    pub(crate) process: usize,
     /// Position in [`Process::threads`](super::thread::Process::threads).
-    pub thread: usize,
+    pub(crate) thread: usize,
     /// The wait.
-    pub blocked_on: BlockedOn,
+    pub(crate) blocked_on: BlockedOn,
 }
 
 /// One of the things that a call waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct AlsoWaited {
     /// What.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// What was read.
-    pub evidence: String,
+    pub(crate) evidence: String,
     /// Who has it.
-    pub ownership: Ownership,
+    pub(crate) ownership: Ownership,
 }
 
 /// What a lock's own words say of its holder: which rule finds it.
@@ -141,6 +146,8 @@ pub(crate) enum Ownership {
     LockedInCode(Addr, &'static LockCalls),
     /// Whoever has the address of the lock here at hand, of so many bytes: nobody records it, and no call takes it.
     ByReference(Addr, u64),
+    /// Whoever's code has taken it; where no code shows that, whoever has its address at hand: nobody records it.
+    Unrecorded(Unrecorded),
     /// Readers that the lock counts and does not name.
     Readers(Readers),
     /// What only the family that decoded the wait knows to look for.
@@ -175,42 +182,72 @@ impl fmt::Debug for Private {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     /// The id in the lock.
-    pub tid: i32,
+    pub(crate) tid: i32,
     /// The kernel marked the lock: its owner died (robust and priority-inheriting ones).
-    pub died: bool,
+    pub(crate) died: bool,
     /// "write" for the writer of an rwlock.
-    pub mode: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
     /// Address of the lock, as the waiter's process sees it.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
     /// Bytes of the lock.
-    pub size: u64,
+    pub(crate) size: u64,
     /// What was read.
-    pub evidence: Vec<String>,
+    pub(crate) evidence: Vec<String>,
+}
+
+/// A lock whose holder nobody records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unrecorded {
+    /// Address of the lock, as the waiter's process sees it.
+    pub(crate) lock: Addr,
+    /// Bytes of the lock.
+    pub(crate) size: u64,
+    /// The calls that take it.
+    pub(crate) calls: &'static LockCalls,
 }
 
 /// Readers of a lock that are counted and not named.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readers {
+    /// Whose lock it is: "glibc".
+    pub(crate) library: &'static str,
     /// How many there are.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Address of the lock, as the waiter's process sees it.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
     /// Bytes of the lock.
-    pub size: u64,
+    pub(crate) size: u64,
     /// The calls that take it for reading.
-    pub calls: &'static LockCalls,
+    pub(crate) calls: &'static LockCalls,
 }
 
-/// The calls that take a kind of lock and give it back.
+/// The calls that take a kind of lock and give it back, as [`is_named`](crate::symbols::is_named) compares their names.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockCalls {
     /// "read", "write".
-    pub mode: Option<&'static str>,
-    /// Names of the calls that take it, as [`plain_name`](crate::symbols::plain_name) gives them.
-    pub locks: &'static [&'static str],
-    /// Names of the calls that give it back.
-    pub unlocks: &'static [&'static str],
+    pub(crate) mode: Option<&'static str>,
+    /// Names of the calls that take it: the lock is their first argument.
+    pub(crate) locks: &'static [&'static str],
+    /// Names of the calls that give it back: the lock is their first argument.
+    pub(crate) unlocks: &'static [&'static str],
+    /// Objects that have it for as long as they live.
+    pub(crate) guards: Guards,
     /// The calls are used for other things as well: only where the same function goes on to give back what it took is
     /// it a lock.
-    pub is_ambiguous: bool,
+    pub(crate) is_ambiguous: bool,
+}
+
+/// Calls of objects that have a lock for as long as they live. Compilers make such calls out of line where they do not
+/// optimise (-O0).
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Guards {
+    /// Constructors that take the lock: the guard is their first argument, the lock their second.
+    pub(crate) begin: &'static [&'static str],
+    /// Destructors, and calls that give the lock back before: the guard is their first argument.
+    pub(crate) end: &'static [&'static str],
+}
+
+impl Guards {
+    /// There are none.
+    pub(crate) const NONE: Guards = Guards { begin: &[], end: &[] };
 }

@@ -10,9 +10,10 @@
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
 //! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
-//! 6. The families [`kernel`], [`libc`], [`cuda`], [`cpython`]: none knows another.
+//! 6. The families [`kernel`], [`libc`], [`absl`], [`cuda`], [`cpython`]: none knows another.
 //! 7. [`mod@observe`], `quiescent`: the loop that asks them, and processes in which all threads wait.
 
+pub(crate) mod absl;
 pub(crate) mod blocked_call;
 pub(crate) mod blocked_on;
 pub(crate) mod c_library;

@@ -12,12 +12,12 @@ use super::kinds::Kind;
 use super::model::{Party, Wait};
 use super::observations::Observations;
 use super::thread::{Context, Process, ThreadView};
-use super::{cpython, cuda, kernel, libc, quiescent};
+use super::{absl, cpython, cuda, kernel, libc, quiescent};
 use crate::limits::waits::ENTRY_FRAMES;
-use crate::symbols::plain_name;
+use crate::symbols::{begins_with, plain_name};
 
 /// The families, lowest first. A new one is a folder and a line here.
-const FAMILIES: [Registered; 4] = [kernel::FAMILY, libc::FAMILY, cuda::FAMILY, cpython::FAMILY];
+const FAMILIES: &[Registered] = &[kernel::FAMILY, libc::FAMILY, absl::FAMILY, cuda::FAMILY, cpython::FAMILY];
 
 /// The row of a kind by its name in the JSON contract.
 pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
@@ -27,7 +27,7 @@ pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
 /// Decode the waits and holds of all processes of one sample.
 pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
-    let families = FAMILIES.map(|family| (family.open)(&processes));
+    let families: Vec<Box<dyn Family + '_>> = FAMILIES.iter().map(|family| (family.open)(&processes)).collect();
     let blocked = Blocked::new(&processes, decode(&processes, &families));
     let mut out = Observations::default();
     let mut named = HashSet::new();
@@ -100,7 +100,7 @@ fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
         frame.native.is_some_and(|n| n < ENTRY_FRAMES)
             && frame.function.as_deref().is_some_and(|name| {
                 let name = plain_name(name);
-                entry_points.iter().any(|prefix| name.starts_with(prefix))
+                entry_points.iter().any(|prefix| begins_with(name, prefix))
             })
     };
     // What a signal interrupted is another call.

@@ -2,13 +2,13 @@
 //!
 //! In: all waits of a look. Out: for each process all of whose threads wait without end for things that only its own
 //! threads can give, those things as [`Unsatisfiable`]; or, where fork left the other threads behind, as held by these. Locks
-//! with owners are not judged here: where they close a cycle, that says more.
+//! whose holder is known are not judged here: where they close a cycle, that says more.
 
 use crate::image::descriptors::{FAULT_SIGNALS, INTERRUPT_SIGNAL};
 use crate::image::{Gap, TaskState};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
-use crate::waits::kinds::{self, Giver};
+use crate::waits::kinds::{self, Giver, Kind};
 use crate::waits::model::{Certainty, Hold, Needs, Party, Scope, Unsatisfiable};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
@@ -24,8 +24,14 @@ pub(super) fn find(blocked: &Blocked<'_>, out: &mut Observations) {
             continue;
         }
         let living = living(process);
+        // Whoever holds a lock is one of those that wait, or gone.
+        let is_given_by_thread = |kind: &Kind| match kind.giver {
+            Giver::AnyThread => true,
+            Giver::Holder => kind.is_lock(),
+            Giver::Outside => false,
+        };
         let wanted: Vec<&ThreadWait> =
-            own.iter().filter(|found| found.blocked_on.resource.key.kind.giver == Giver::AnyThread).collect();
+            own.iter().filter(|found| is_given_by_thread(found.blocked_on.resource.key.kind)).collect();
         // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
         let runs_python =
             |found: &&&ThreadWait| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());

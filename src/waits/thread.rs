@@ -13,7 +13,7 @@ use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
-use crate::symbols::{Symbols, plain_name};
+use crate::symbols::{Symbols, begins_with, plain_name};
 use crate::threads::Thread;
 
 /// What the families may look at in one process.
@@ -254,9 +254,9 @@ impl ThreadView<'_> {
         })
     }
 
-    /// Whether one of the innermost `count` native frames has a name that starts with one of `prefixes`.
+    /// Whether one of the innermost `count` native frames has a name that [begins with](begins_with) one of `prefixes`.
     pub(crate) fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
-        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| begins_with(name, prefix)))
     }
 
     /// The first shared library, from the innermost frame, that is not the C library.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
 use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
-use crate::symbols::plain_name;
+use crate::symbols::{is_named, plain_name};
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -53,7 +53,7 @@ pub(crate) struct Memo {
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
 }
 
-/// The threads of `process` that have locked `lock` and not yet unlocked it.
+/// The threads of `process` that have locked `lock` and not yet unlocked it, nor gave it back to wait for a condition.
 pub(crate) fn sections(
     blocked: &Blocked<'_>,
     process: &Process<'_>,
@@ -67,17 +67,19 @@ pub(crate) fn sections(
         memo.indices.borrow_mut().insert(calls, index.clone());
         index
     });
-    index.get(&lock).cloned().unwrap_or_default()
+    let mut sections = index.get(&lock).cloned().unwrap_or_default();
+    sections.retain(|section| !blocked.gave_back(process.context.process, section.thread, lock));
+    sections
 }
 
-/// Add as holders those that stand between the calls; in memory that processes share, of each process.
+/// Add as holders those that stand between the calls; in memory that processes share, of each process. Whether there is one.
 pub(crate) fn holders(
     blocked: &Blocked<'_>,
     found: &ThreadWait,
     lock: Addr,
     calls: &'static LockCalls,
     out: &mut Observations,
-) {
+) -> bool {
     let key = &found.blocked_on.resource.key;
     let mut holders = Vec::new();
     for (position, process) in blocked.processes().iter().enumerate() {
@@ -103,7 +105,9 @@ pub(crate) fn holders(
         };
         out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
     }
+    let is_found = !holders.is_empty();
     out.holds.extend(holders);
+    is_found
 }
 
 fn frames<'t>(thread: &'t ThreadView<'_>) -> &'t [NativeFrame] {
@@ -147,10 +151,9 @@ fn taken(
 ) -> HashMap<Addr, Vec<(usize, CallSite)>> {
     let frames = frames(thread);
     let code = Code::new(process.context.image, process.context.symbols);
-    let is = |site: &CallSite, names: &[&str]| {
-        site.function.as_deref().is_some_and(|function| names.contains(&plain_name(function)))
-    };
     let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
+    // From a guard to its lock.
+    let mut guarded: HashMap<u64, Addr> = HashMap::new();
     let most = if calls.is_ambiguous { NEAR_FRAMES } else { CODE_FRAMES };
     for (native, frame) in frames.iter().enumerate().take(most).rev() {
         // What a search of the stack found may be a call that is over.
@@ -159,22 +162,59 @@ fn taken(
         }
         // Reading with values is dear: only where there is a call of these at all.
         let all = calls_of(memo, process, &code, frame.lookup);
-        let unlocks = |site: &CallSite| is(site, calls.unlocks);
-        let matters = all.iter().any(|site| is(site, calls.locks) || unlocks(site));
-        let gives_back = all.iter().any(|site| site.at > frame.lookup && unlocks(site));
-        if !matters || calls.is_ambiguous && !gives_back {
+        let matters = all.iter().any(|site| Step::of(site, calls).is_some());
+        let gives_back = |site: &CallSite| matches!(Step::of(site, calls), Some(Step::Unlocks | Step::EndsGuard));
+        let goes_on = || all.iter().any(|site| site.at > frame.lookup && gives_back(site));
+        if !matters || calls.is_ambiguous && !goes_on() {
             continue;
         }
         for site in code.calls_before(frame, thread.pthread) {
-            let Some(lock) = site.arguments[0].map(Addr) else { continue };
-            if is(&site, calls.locks) {
-                taken.entry(lock).or_default().push((native, site));
-            } else if unlocks(&site) {
-                taken.entry(lock).or_default().pop();
+            let (Some(step), [Some(first), second]) = (Step::of(&site, calls), site.arguments) else { continue };
+            match step {
+                Step::Locks => taken.entry(Addr(first)).or_default().push((native, site)),
+                Step::Unlocks => drop(taken.entry(Addr(first)).or_default().pop()),
+                Step::BeginsGuard => {
+                    if let Some(lock) = second.map(Addr) {
+                        guarded.insert(first, lock);
+                        taken.entry(lock).or_default().push((native, site));
+                    }
+                }
+                Step::EndsGuard => {
+                    if let Some(lock) = guarded.remove(&first) {
+                        taken.entry(lock).or_default().pop();
+                    }
+                }
             }
         }
     }
     taken
+}
+
+/// What a call does to a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It takes its first argument.
+    Locks,
+    /// It gives back its first argument.
+    Unlocks,
+    /// It makes of its first argument a guard that has its second.
+    BeginsGuard,
+    /// It gives back what the guard has that is its first argument.
+    EndsGuard,
+}
+
+impl Step {
+    /// What the call at `site` does, if it is one of `calls`.
+    fn of(site: &CallSite, calls: &LockCalls) -> Option<Step> {
+        let name = plain_name(site.function.as_deref()?);
+        let tables = [
+            (calls.locks, Step::Locks),
+            (calls.unlocks, Step::Unlocks),
+            (calls.guards.begin, Step::BeginsGuard),
+            (calls.guards.end, Step::EndsGuard),
+        ];
+        tables.iter().find(|(names, _)| names.iter().any(|pattern| is_named(name, pattern))).map(|(_, step)| *step)
+    }
 }
 
 /// The calls of the function that covers `within`, read once.

@@ -27,6 +27,7 @@ impl Index {
         let wanted = Objects::new(waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
             Ownership::ByReference(lock, size) => Some((*lock, *size)),
             Ownership::Readers(readers) => Some((readers.lock, readers.size)),
+            Ownership::Unrecorded(unrecorded) => Some((unrecorded.lock, unrecorded.size)),
             _ => None,
         }));
         let mut index = Index::default();

@@ -6,6 +6,7 @@
 use super::{by_critical_section, by_reference};
 use crate::image::Gap;
 use crate::limits::holders::CALL_FRAMES;
+use crate::symbols::begins_with;
 use crate::waits::blocked_on::{Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Hold, Party, Resource};
@@ -16,7 +17,7 @@ use crate::waits::thread::{Process, ThreadView};
 /// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
 /// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.
 pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out: &mut Observations) {
-    let Readers { count, lock, size, calls } = *readers;
+    let Readers { library, count, lock, size, calls } = *readers;
     let process = blocked.process(found);
     let resource = &found.blocked_on.resource;
     let mut candidates = by_code(blocked, process, resource, readers);
@@ -35,7 +36,7 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
         }
         let evidence = vec![
             format!("read-held by {count}; {} has its address: {}", thread.describe(), reference.place),
-            "glibc records no reader ids: a candidate".into(),
+            format!("{library} records no reader ids: a candidate"),
         ];
         let frame = reference.native.and_then(|native| thread.merged(native));
         let hold = exact_hold(&resource.key, holder, calls.mode, evidence);
@@ -59,7 +60,7 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
     out.gaps.push(Gap::new(
         format!("readers of {}", resource.label),
         format!(
-            "glibc records no reader ids; {count} hold it for reading, {} possible",
+            "{library} records no reader ids; {count} hold it for reading, {} possible",
             match candidates.len() {
                 0 => "no captured thread is".to_owned(),
                 1 => "1 thread is".to_owned(),
@@ -72,7 +73,7 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
 
 /// The first frame outside of the call that waits: what it was given is at hand inside of it.
 fn outside_of_the_call(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
-    let is_entry = |name: &str| entry_points.iter().any(|prefix| name.starts_with(prefix));
+    let is_entry = |name: &str| entry_points.iter().any(|prefix| begins_with(name, prefix));
     thread.names(CALL_FRAMES).filter(|(_, name)| is_entry(name)).map(|(native, _)| native + 1).max()
 }
 

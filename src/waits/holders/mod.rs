@@ -13,10 +13,11 @@ use std::any::Any;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use super::blocked_on::{Ownership, ThreadWait};
+use super::blocked_on::{Ownership, ThreadWait, Unrecorded};
 use super::model::{Certainty, Hold, Party, Resource, ResourceKey};
 use super::observations::Observations;
 use super::thread::Process;
+use crate::image::Addr;
 
 /// All processes of a sample with what their threads are blocked on, and what the rules here keep of them.
 #[derive(Debug)]
@@ -52,9 +53,17 @@ impl<'s> Blocked<'s> {
 
     /// Whether a thread waits for `key`.
     pub(crate) fn waits_for(&self, key: &ResourceKey, process: usize, thread: usize) -> bool {
+        self.of_thread(process, thread).any(|one| one.blocked_on.resource.key == *key)
+    }
+
+    /// Whether a thread gave back `lock` for as long as it waits.
+    pub(crate) fn gave_back(&self, process: usize, thread: usize, lock: Addr) -> bool {
+        self.of_thread(process, thread).any(|one| one.blocked_on.gave_back == Some(lock))
+    }
+
+    fn of_thread(&self, process: usize, thread: usize) -> impl Iterator<Item = &ThreadWait> {
         let first = self.waits.partition_point(|one| (one.process, one.thread) < (process, thread));
-        let own = self.waits[first..].iter().take_while(|one| (one.process, one.thread) == (process, thread));
-        own.into_iter().any(|one| one.blocked_on.resource.key == *key)
+        self.waits[first..].iter().take_while(move |one| (one.process, one.thread) == (process, thread))
     }
 
     /// The waits of one process.
@@ -93,7 +102,14 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
                     out.holds.push(exact_hold(key, holder, None, evidence.clone()));
                 }
             }
-            Ownership::LockedInCode(lock, calls) => by_critical_section::holders(blocked, wait, *lock, calls, out),
+            Ownership::LockedInCode(lock, calls) => {
+                by_critical_section::holders(blocked, wait, *lock, calls, out);
+            }
+            Ownership::Unrecorded(Unrecorded { lock, size, calls }) => {
+                if !by_critical_section::holders(blocked, wait, *lock, calls, out) {
+                    by_reference::candidates(blocked, wait, *lock, *size, out);
+                }
+            }
             Ownership::ByReference(lock, size) => by_reference::candidates(blocked, wait, *lock, *size, out),
             Ownership::Readers(readers) => counted_readers::holders(blocked, wait, readers, out),
         }

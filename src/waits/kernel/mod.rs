@@ -144,6 +144,7 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
         spinning: false,
         one_of: 1,
         at: None,
+        gave_back: None,
         also: Vec::new(),
     }
 }
@@ -242,6 +243,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         spinning: false,
         one_of: 1 + also.len(),
         at: None,
+        gave_back: None,
         also,
     }
 }

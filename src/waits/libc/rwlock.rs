@@ -130,7 +130,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
 
 /// So many readers of the lock at `lock`, whom nobody names.
 pub(super) fn counted_readers(count: u32, lock: Addr) -> Ownership {
-    Ownership::Readers(Readers { count, lock, size: layout::SIZE, calls: &READERS })
+    Ownership::Readers(Readers { library: "glibc", count, lock, size: layout::SIZE, calls: &READERS })
 }
 
 /// The lock's base, the field that the futex word is, and the mode asked for (table in libc.md section 1):
