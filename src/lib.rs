@@ -51,40 +51,41 @@
 //! ```text
 //! sys                  ->
 //! memory               ->
-//! arch                 -> memory
-//! image                -> sys memory arch
-//! modules              -> arch image
-//! unwind               -> arch image modules
-//! symbols              -> image modules unwind
-//! code                 -> arch image unwind symbols
-//! python               -> image symbols
-//! threads              -> image unwind symbols code python
+//! limits               ->
+//! arch                 -> memory limits
+//! image                -> sys memory arch limits
+//! modules              -> arch limits image
+//! unwind               -> arch limits image modules
+//! symbols              -> limits image modules unwind
+//! code                 -> arch limits image unwind symbols
+//! python               -> limits image symbols
+//! threads              -> limits image unwind symbols code python
 //! waits::kinds         ->
 //! waits::model         -> image waits::kinds
 //! waits::circumstances -> waits::model
 //! waits::observations  -> image waits::model waits::circumstances
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
-//! waits::thread        -> arch image symbols code python threads waits::blocked_call waits::c_library
-//! waits::references    -> arch image waits::blocked_call waits::thread
+//! waits::thread        -> arch limits image symbols code python threads waits::blocked_call waits::c_library
+//! waits::references    -> arch limits image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
-//! waits::holders       -> image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
-//! waits::absl          -> image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch image modules unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch limits image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch limits image modules unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
-//! graph                -> waits
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
+//! graph                -> limits waits
 //! report               -> image threads waits
-//! verdict              -> image unwind symbols python threads graph waits report
+//! verdict              -> limits image unwind symbols python threads graph waits report
 //! render               -> waits report
-//! snapshot             -> arch image modules unwind symbols python threads
-//! analysis             -> arch image modules unwind symbols python threads report verdict snapshot waits
-//! run                  -> sys image report render analysis
+//! snapshot             -> arch limits image modules unwind symbols python threads
+//! analysis             -> arch limits image modules unwind symbols python threads report verdict snapshot waits
+//! run                  -> sys limits image report render analysis
 //! cli                  -> sys image report verdict render snapshot analysis run
 //! internals            -> arch image modules unwind symbols code python threads verdict render snapshot analysis cli waits
 //! ```
@@ -102,6 +103,7 @@
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
 //! image/live/          running processes
+//! limits/              the bounds over foreign data, and that meeting one is told
 //! image/live/asleep/   registers of sleeping threads without a stop
 //! internals/           doors for the program, the benchmark, fuzzers and tests
 //! memory/              bytes at an address: the one seam to the memory of a target
@@ -140,7 +142,8 @@
 //! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
 //! * A fact that could not be read is a `image::Gap` with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
-//! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
+//! * Every loop over foreign memory is bounded by a row of `limits`, every length checked: no input makes lockscope panic, and
+//!   where a bound hides something the report says so.
 //! * `unsafe` stands in one file, `sys.rs`.
 //! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
@@ -170,6 +173,7 @@ mod graph;
 mod image;
 #[doc(hidden)]
 pub mod internals;
+mod limits;
 mod memory;
 mod modules;
 mod python;

@@ -21,6 +21,7 @@ use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
 use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
+use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
 use crate::report::{Capture, RegistersRead, Report};
@@ -146,12 +147,14 @@ type Suspicion = (Party, ResourceKey, Party);
 /// Attach to live processes, look as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
+    limits::begin();
     examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
 pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
+    limits::begin();
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep, options.working)
 }
@@ -243,6 +246,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
             made.gaps.extend(budget::gaps());
+            made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {
                 made.gaps.push(Gap::new(
                     "files of the target",

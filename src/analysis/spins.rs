@@ -6,16 +6,14 @@
 use std::collections::BTreeMap;
 
 use crate::image::Addr;
+use crate::limits::analysis::INNER_FRAMES;
+use crate::limits::analysis::MOVING_FRAMES;
 use crate::threads::Thread;
 use crate::waits::{Certainty, Observations, Party, Wait};
 
 /// Looks that must show the same before it is called a wait. Two may meet a training loop in the same launch twice (seen in one
 /// look of five).
 const ENOUGH: u32 = 3;
-/// Frames inside the call that must be the same too, and the innermost frames, in which a thread that spins is here and
-/// there (driver 580.159.04: up to four, and two of clock_gettime).
-const INNER_FRAMES: usize = 2;
-const MOVING_FRAMES: usize = 4;
 
 /// What was seen so far.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@ use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Gap, Image, ProcessImage};
+use crate::limits::analysis::MOST_LOOKS;
 use crate::modules::Modules;
 use crate::python::Python;
 use crate::report::{Source, SourceKind};
@@ -64,10 +65,6 @@ pub(super) struct Live {
     looks: u32,
     locals: bool,
 }
-
-/// How often the target is stopped at most. Two looks settle a real hang; a third and fourth are for one in which a
-/// bystander moved the pages that were wanted.
-const MOST_LOOKS: u32 = 4;
 
 impl Live {
     pub(super) fn open(options: &AttachOptions) -> Result<Live, Error> {

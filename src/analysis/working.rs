@@ -7,14 +7,11 @@ use std::collections::HashMap;
 
 use crate::arch::Architecture;
 use crate::image::{Addr, Image, MemoryExt, ProcessImage, Register, Syscall, ThreadImage};
+use crate::limits::analysis::{FRAMES_WITH_REGISTERS, LOCK_WORDS};
 use crate::report::{NativeFrame, Report, Resource, SystemCall, Words, Working};
 use crate::symbols::Symbols;
 use crate::threads::Thread;
 
-/// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
-const WORDS: u64 = 16;
-/// Innermost frames whose registers are told: what waits is among them, and of thousands of threads they would fill the memory.
-const WITH_REGISTERS: usize = 12;
 /// Memory is read by pages: what lies behind this one may not be at hand.
 const PAGE: u64 = 4096;
 
@@ -58,7 +55,7 @@ fn working(
             .iter()
             .flat_map(|native| &native.frames)
             .enumerate()
-            .map(|(index, frame)| native_frame(frame, symbols, index < WITH_REGISTERS))
+            .map(|(index, frame)| native_frame(frame, symbols, index < FRAMES_WITH_REGISTERS))
             .collect(),
         end: native.map(|native| native.end.to_string()).or(thread.missing.clone()).unwrap_or_default(),
         memory,
@@ -129,6 +126,6 @@ fn words(resource: &Resource, image: &ProcessImage) -> Option<Words> {
     let start = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;
     let to_page_end = (PAGE - start % PAGE) / 4;
     let word = |index: u64| image.memory.u32(Addr(start) + 4 * index).ok().map(|word| format!("{word:#010x}"));
-    let words: Vec<String> = (0..WORDS.min(to_page_end)).map_while(word).collect();
+    let words: Vec<String> = (0..LOCK_WORDS.min(to_page_end)).map_while(word).collect();
     (!words.is_empty()).then(|| Words { resource: resource.id.clone(), address: address.to_owned(), words })
 }

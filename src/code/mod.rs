@@ -14,12 +14,9 @@ use std::collections::{HashMap, HashSet};
 use crate::arch::instructions::{Effect, Flow, Place, Target};
 use crate::arch::{Architecture, Register, RegisterSet};
 use crate::image::{Addr, MemoryExt, ProcessImage};
+use crate::limits::code::{FIRST_BYTES, LARGEST_FUNCTION};
 use crate::symbols::{Symbols, plain_name};
 use crate::unwind::NativeFrame;
-
-/// The most code of one function that is read, in bytes. What people write stays far below; interpreters' dispatch
-/// loops are far larger and are left alone.
-const LARGEST_FUNCTION: u64 = 16 << 10;
 
 /// Where the stack of a function that returned is thought to lie: what it wrote there is remembered, and no process
 /// has memory there.
@@ -70,7 +67,6 @@ impl<'a> Code<'a> {
         arguments: [Option<u64>; 2],
         thread_pointer: Option<Addr>,
     ) -> Vec<CallSite> {
-        const FIRST_BYTES: usize = 1024;
         self.read(function, FIRST_BYTES, Values::of_call(self.image.architecture, arguments, thread_pointer))
     }
 

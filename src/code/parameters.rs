@@ -12,16 +12,14 @@ use super::{Code, LARGEST_FUNCTION};
 use crate::arch::instructions::{self, Effect, Flow, RegisterMask, Target};
 use crate::arch::{Architecture, Register};
 use crate::image::{Addr, MemoryExt};
+use crate::limits::code::PASSED_ON_FRAMES;
 use crate::unwind::NativeFrame;
-
-/// Functions that one after the other pass a parameter on.
-const MOST_FRAMES: usize = 8;
 
 impl Code<'_> {
     /// The parameter `number`, from 0, of the function of frame `native`.
     pub(crate) fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
         let mut register = *self.image.architecture.arguments().get(number)?;
-        for frame in frames.get(..=native)?.iter().rev().take(MOST_FRAMES) {
+        for frame in frames.get(..=native)?.iter().rev().take(PASSED_ON_FRAMES) {
             match self.put_by(frame, register)? {
                 Place::Value(value) => return Some(value),
                 Place::PassedOn(next) => register = next,

@@ -11,17 +11,9 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use super::{Edge, WaitGraph, proves_hold, proves_wait};
+use crate::limits::graph::{MOST_CYCLES, MOST_FOUND, STEPS};
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Party, ResourceKey};
-
-/// How many cycles are given in full.
-pub(crate) const MOST_CYCLES: usize = 50;
-
-/// How many distinct cycles are collected before the shortest are chosen.
-const MOST_FOUND: usize = 2_000;
-
-/// Edges followed in all searches together: about a second of work in the worst case.
-const BUDGET: usize = 4_000_000;
 
 /// `waiter` waits for `resource`, which `holder` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +88,7 @@ type Path = Vec<(NodeIndex, NodeIndex, Edge)>;
 pub(super) fn find(graph: &WaitGraph<'_>) -> Cycles {
     let part = stuck_part(graph);
     let mut search =
-        Search { graph, part: &part, component: vec![usize::MAX; part.node_count()], budget: BUDGET, found: vec![] };
+        Search { graph, part: &part, component: vec![usize::MAX; part.node_count()], budget: STEPS, found: vec![] };
     let components = kosaraju_scc(&part);
     for (number, component) in components.iter().enumerate() {
         for node in component {

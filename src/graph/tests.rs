@@ -1,8 +1,8 @@
 //! The graph over hand-made observations.
 
-use super::cycles::MOST_CYCLES;
 use super::*;
 use crate::image::Addr;
+use crate::limits::graph::MOST_CYCLES;
 use crate::waits::{Gone, Resource, ResourceKey, Scope};
 
 fn key(number: u64) -> ResourceKey {

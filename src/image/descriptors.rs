@@ -12,6 +12,8 @@ use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{Child, Role, Several, Waits};
+use crate::limits;
+use crate::limits::image::{FD_SETSIZE, MOST_OPERATIONS, MOST_WANTED};
 
 /// An open file of a captured process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,8 +230,6 @@ pub(crate) fn socket_name(inode: u64) -> String {
 /// epoll.
 const POLL_READS: u32 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
 const POLL_WRITES: u32 = 0x4 | 0x100 | 0x200;
-/// More descriptors in one call are not looked at one by one.
-pub(crate) const MOST_WANTED: usize = 256;
 /// P_PIDFD (linux/wait.h).
 const P_PIDFD: u64 = 3;
 
@@ -275,8 +275,6 @@ pub(crate) struct SetOperation {
 
 /// What a semop or semtimedop does; empty for other calls.
 pub(crate) fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
-    /// SEMOPM, what the kernel allows by default is 500.
-    const MOST_OPERATIONS: u64 = 500;
     // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
     const SIZE: usize = 6;
     let [set, operations, count, ..] = call.arguments;
@@ -296,7 +294,11 @@ pub(crate) fn semaphores_asked(architecture: Architecture, call: &Syscall, memor
 
 /// struct pollfd { int fd; short events, revents; }
 fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
-    let count = usize::try_from(count).ok().filter(|count| (1..=MOST_WANTED).contains(count))?;
+    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+    if count > MOST_WANTED {
+        tell_of_many();
+        return None;
+    }
     let bytes = memory.bytes(array, count * 8).ok()?;
     let one = |entry: &[u8]| {
         let (number, rest) = entry.split_first_chunk()?;
@@ -309,7 +311,6 @@ fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
 
 /// Three bit sets: for reading, for writing, for exceptions.
 fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>> {
-    const FD_SETSIZE: i32 = 1024;
     let words = (1..=FD_SETSIZE).contains(&end).then_some((end as usize).div_ceil(64))?;
     let mut wants = Vec::new();
     for (set, is_write) in sets.into_iter().zip([false, true, false]).filter(|(set, _)| !set.is_null()) {
@@ -323,5 +324,14 @@ fn selected(end: i32, sets: [Addr; 3], memory: &dyn Memory) -> Option<Vec<Want>>
             }));
         }
     }
-    (wants.len() <= MOST_WANTED).then_some(wants)
+    if wants.len() > MOST_WANTED {
+        tell_of_many();
+        return None;
+    }
+    Some(wants)
+}
+
+/// A call waits for more than are looked at one by one.
+pub(crate) fn tell_of_many() {
+    limits::met(MOST_WANTED, "who may end a wait for very many descriptors", "descriptors of one call");
 }

@@ -17,12 +17,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::Mode;
 
 use super::FileBytes;
+use crate::limits::image::{MOST_LINKS, MOST_NAMES};
 use crate::sys;
-
-/// As many links as the kernel follows (path_resolution(7)).
-const MOST_LINKS: usize = 40;
-/// Names in a path, with those of links.
-const MOST_NAMES: usize = 1024;
 
 /// Opened files by device and inode.
 #[derive(Debug, Default)]

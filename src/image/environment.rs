@@ -10,8 +10,6 @@
 const NAMES: [&str; 4] = ["CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_"];
 /// Whole names, as launchers of several ranks set them.
 const RANKS: [&str; 2] = ["RANK", "WORLD_SIZE"];
-/// More than the kernel takes for arguments and environment without being told to.
-pub(crate) const LARGEST: u64 = 4 << 20;
 
 /// The variables, from strings with a 0 byte behind each.
 pub(crate) fn relevant(strings: &[u8]) -> Vec<(String, String)> {

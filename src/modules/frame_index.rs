@@ -5,9 +5,8 @@
 use gimli::{BaseAddresses, CieOrFde, EndianSlice, LittleEndian, UnwindSection};
 
 use crate::image::budget;
-
-/// The most entries that are indexed: libtorch has about 300,000.
-const MOST_ENTRIES: usize = 4_000_000;
+use crate::limits;
+use crate::limits::unwind::MOST_ENTRIES;
 
 /// Where each function's description stands.
 #[derive(Debug, Default)]
@@ -26,9 +25,11 @@ where
     let mut list = Vec::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
-        if list.len() >= MOST_ENTRIES
-            || !budget::make_room(&mut list, || "a part of the frame index of a large file".into())
-        {
+        if list.len() >= MOST_ENTRIES {
+            limits::met(MOST_ENTRIES, "the frame index of a large file", "functions");
+            break;
+        }
+        if !budget::make_room(&mut list, || "a part of the frame index of a large file".into()) {
             break;
         }
         let CieOrFde::Fde(partial) = entry else { continue };

@@ -18,6 +18,8 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use crate::arch::Architecture;
 use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
+use crate::limits::unwind::{LARGEST_FROM_MEMORY, LARGEST_VDSO, MOST_HEADERS};
+use crate::limits::{self, Bounded};
 use crate::memory::copy_into;
 use frame_index::FrameIndex;
 
@@ -88,12 +90,6 @@ pub(crate) struct RecordedModule {
     /// As in [`Module`].
     pub build_id: Option<Vec<u8>>,
 }
-
-/// Program and section headers are refused above this number: no real file comes near.
-const MOST_HEADERS: usize = 65_536;
-
-/// The largest module that is pieced together from memory, where its file cannot be opened.
-const LARGEST_FROM_MEMORY: u64 = 64 << 20;
 
 impl Modules {
     /// Find the ELF files among the mappings. Files are recognised by content, not by name.
@@ -193,7 +189,7 @@ fn from_file(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
 }
 
 fn from_vdso(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
-    let length = (mapping.end - mapping.start).min(64 << 10);
+    let length = (mapping.end - mapping.start).min(LARGEST_VDSO);
     let bytes = image.memory.bytes(mapping.start, length as usize).ok()?;
     let mut module = parse(FileBytes::new(bytes), "[vdso]".into())?;
     // The vDSO is linked at 0 and mapped whole.
@@ -210,6 +206,9 @@ fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
         .collect();
     let size = parts.iter().map(|m| m.offset.saturating_add(m.end - m.start)).max()?;
     if size > LARGEST_FROM_MEMORY {
+        let path = wanted.path.as_deref().unwrap_or("a module");
+        let what = format!("functions and stacks of {path}, whose file cannot be opened");
+        limits::met(LARGEST_FROM_MEMORY, what, "bytes of a module from memory");
         return None;
     }
     let mut bytes = vec![0; size as usize];
@@ -238,7 +237,11 @@ fn architecture(bytes: &[u8]) -> Option<Architecture> {
 
 fn segments(bytes: &[u8]) -> Option<&[elf::ProgramHeader64<LittleEndian>]> {
     let found = header(bytes)?.program_headers(LittleEndian, bytes).ok()?;
-    (found.len() <= MOST_HEADERS).then_some(found)
+    let fits = found.len() <= MOST_HEADERS;
+    if !fits {
+        limits::met(MOST_HEADERS, "a file that says it has more segments than any", "segments");
+    }
+    fits.then_some(found)
 }
 
 /// Where the file lies in the process: bias, first and last address.
@@ -274,7 +277,7 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
     }
     let header = header(&bytes)?;
     if let Ok(sections) = header.sections(LittleEndian, &*bytes) {
-        for section in sections.iter().take(MOST_HEADERS) {
+        for section in sections.iter().bounded(MOST_HEADERS, || "sections of a file".into(), "sections") {
             let found = || section_of_header(&bytes, section);
             match sections.section_name(LittleEndian, section) {
                 Ok(b".eh_frame") => frames.eh_frame = found(),

@@ -11,15 +11,9 @@ use super::objects::Objects;
 use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
 use crate::image::{Addr, Memory};
+use crate::limits;
+use crate::limits::python::{AT_HAND_FRAMES, MOST_AT_HAND, MOST_HANDLERS, NAMING_FRAMES, SEARCHED_FRAMES};
 
-/// Frames of one thread that are searched for names and blocks.
-const MOST_FRAMES: usize = 2000;
-/// Frames of one thread whose objects at hand are known.
-const AT_HAND_FRAMES: usize = 64;
-/// Objects at hand of all frames together: damaged tables repeat themselves.
-const MOST_AT_HAND: usize = 1 << 21;
-/// Frames, from the one that waits, in which a name for an object is looked for.
-const NAMING_FRAMES: usize = 4;
 /// Classes whose instances have no attributes of interest.
 const PLAIN: &[&str] = &[
     "str",
@@ -124,11 +118,9 @@ impl<'a> Inspector<'a> {
 
     /// The exception in whose handler a thread is: its class and text.
     pub(crate) fn handled(&self, state: &PythonThread) -> Option<(String, Option<String>)> {
-        /// Generators that are being run inside handlers.
-        const MOST: usize = 64;
         let (objects, layout) = (self.objects(), self.python.layout.as_ref()?);
         let mut entry = objects.pointer(state.tstate + layout.thread_exceptions)?;
-        for _ in 0..MOST {
+        for _ in 0..MOST_HANDLERS {
             let value = objects.pointer(entry + layout.exception_value)?;
             let known = if value.is_null() { None } else { objects.exception(value) };
             if known.is_some() {
@@ -136,6 +128,7 @@ impl<'a> Inspector<'a> {
             }
             entry = objects.pointer(entry + layout.exception_next).filter(|next| !next.is_null())?;
         }
+        limits::met(MOST_HANDLERS, "the exception that a thread handles", "generators inside each other");
         None
     }
 
@@ -194,6 +187,7 @@ impl<'a> Inspector<'a> {
                     let objects = self.all_at_hand(&open);
                     left = left.saturating_sub(objects.len());
                     if left == 0 {
+                        limits::met(MOST_AT_HAND, "objects that frames of Python have at hand", "objects");
                         return index;
                     }
                     for object in objects {
@@ -207,6 +201,18 @@ impl<'a> Inspector<'a> {
             index
         });
         index.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tell of threads too deep to be searched whole for `with` blocks, or for objects at hand.
+    pub(crate) fn tell_deep_threads(&self) {
+        let deep = |most: usize| self.living().any(|(_, state)| frames_of(state).nth(most).is_some());
+        let frames = self.living().any(|(_, state)| all_frames_of(state).nth(SEARCHED_FRAMES).is_some());
+        if frames {
+            limits::met(SEARCHED_FRAMES, "`with` blocks of deep Python stacks", "frames of one thread");
+        }
+        if deep(AT_HAND_FRAMES) {
+            limits::met(AT_HAND_FRAMES, "locks that frames of deep Python stacks have at hand", "frames of one thread");
+        }
     }
 
     /// What a frame has at hand.
@@ -278,5 +284,9 @@ impl<'a> Inspector<'a> {
 
 /// Frames of a thread state, innermost first, a bounded number.
 pub(crate) fn frames_of(state: &PythonThread) -> impl Iterator<Item = &PythonFrame> {
-    state.entries.iter().flat_map(|entry| &entry.frames).take(MOST_FRAMES)
+    all_frames_of(state).take(SEARCHED_FRAMES)
+}
+
+fn all_frames_of(state: &PythonThread) -> impl Iterator<Item = &PythonFrame> {
+    state.entries.iter().flat_map(|entry| &entry.frames)
 }

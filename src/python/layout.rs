@@ -6,6 +6,7 @@
 //! 3.15.2 tell most of their own offsets.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
+use crate::limits::python::LARGEST_STRUCTURE;
 
 /// How Python frames are tied to the C stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -545,7 +546,6 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
 
 /// Offsets that no build has would lead reads astray.
 fn sane(layout: &Layout) -> bool {
-    const LARGEST: u64 = 1 << 20;
     [
         layout.interpreters_head,
         layout.interpreter_gil.unwrap_or(0),
@@ -556,7 +556,7 @@ fn sane(layout: &Layout) -> bool {
         layout.thread_ident,
     ]
     .iter()
-    .all(|offset| *offset < LARGEST)
+    .all(|offset| *offset < LARGEST_STRUCTURE)
         && layout.frame_owner.is_some_and(|o| o < 96)
         && [layout.frame_code, layout.frame_previous, layout.frame_instruction].iter().all(|o| o + 8 <= 96)
         && layout.values.frame_locals <= 256

@@ -18,6 +18,7 @@ pub(crate) mod values;
 mod walk;
 
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
+use crate::limits::python::MEMORY_OF_FRAMES;
 use crate::symbols::Symbols;
 
 #[cfg(feature = "py-spy")]
@@ -197,7 +198,7 @@ fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) 
     python.gils = walk::gils(memory, python.runtime, layout, &interpreters);
     python.stops = walk::stops(memory, python.runtime, layout, &interpreters);
     let mut codes = names::Codes::new(memory, layout);
-    let mut left = walk::MOST_MEMORY;
+    let mut left = MEMORY_OF_FRAMES;
     for interpreter in interpreters {
         python.threads.extend(walk::threads(image, layout, interpreter, &mut codes, &mut left));
         python.interpreters.push(Interpreter {

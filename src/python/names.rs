@@ -9,12 +9,7 @@ use std::rc::Rc;
 use super::layout::Layout;
 use super::lines;
 use crate::image::{Addr, Memory, MemoryExt};
-
-/// The longest name or path that is read, in characters.
-const LONGEST_TEXT: u64 = 4096;
-
-/// The largest line table that is read, in bytes.
-const LARGEST_TABLE: u64 = 4 << 20;
+use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
 
 /// What frames need of a code object.
 #[derive(Debug)]
@@ -69,7 +64,7 @@ impl<'a> Codes<'a> {
 
 /// The contents of a bytes object: its size behind the head, then a hash, then the data.
 pub(crate) fn bytes(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<Vec<u8>> {
-    let size = memory.u64(address + layout.head).ok().filter(|s| *s <= LARGEST_TABLE)?;
+    let size = memory.u64(address + layout.head).ok().filter(|s| *s <= LARGEST_LINE_TABLE)?;
     memory.bytes(address + layout.head + 16, size as usize).ok()
 }
 

@@ -7,11 +7,9 @@
 use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
 use crate::image::{Addr, Memory, MemoryExt};
+use crate::limits;
+use crate::limits::python::{LONGEST_TYPE_NAME, MOST_DICT_ENTRIES};
 
-/// Entries of a dictionary that are read at most: 4 MiB of them.
-const MOST_ENTRIES: u64 = 1 << 17;
-/// Characters of a type's name at most.
-const LONGEST_NAME: usize = 256;
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
 /// `PyTypeObject`: tp_name, tp_basicsize, tp_flags, tp_dictoffset.
 const NAME: u64 = 8;
@@ -182,7 +180,7 @@ impl<'a> Objects<'a> {
     /// `tp_name` of its type: "_thread.lock", "Event".
     pub(crate) fn class_name(&self, object: Addr) -> Option<String> {
         let name = self.field(self.class(object)?, NAME)?;
-        self.memory.c_string(name, LONGEST_NAME).ok().filter(|name| !name.is_empty())
+        self.memory.c_string(name, LONGEST_TYPE_NAME).ok().filter(|name| !name.is_empty())
     }
 
     /// `tp_basicsize` of its type.
@@ -206,7 +204,7 @@ impl<'a> Objects<'a> {
             "method" => self.function_name(self.field(object, METHOD_FUNCTION)?)?,
             "builtin_function_or_method" | "builtin_method" => {
                 let definition = self.field(object, METHOD_FUNCTION)?;
-                self.memory.c_string(self.memory.pointer(definition).ok()?, LONGEST_NAME).ok()?
+                self.memory.c_string(self.memory.pointer(definition).ok()?, LONGEST_TYPE_NAME).ok()?
             }
             _ => return None,
         };
@@ -243,7 +241,7 @@ impl<'a> Objects<'a> {
         }
         match self.class_name(object)?.as_str() {
             "set" | "frozenset" => {
-                let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_ENTRIES);
+                let slots = self.field(object, SET_MASK)?.0.checked_add(1)?.min(MOST_DICT_ENTRIES);
                 let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
                 // A removed entry is a dummy, whose hash is -1.
                 let used = table.as_chunks().0.iter().filter(|[key, hash]| !key.is_null() && hash.0 != u64::MAX);
@@ -252,6 +250,16 @@ impl<'a> Objects<'a> {
             "collections.deque" => self.deque(object, most),
             _ => None,
         }
+    }
+
+    /// The same; where there are more, that is told of `what`.
+    pub(crate) fn bounded_sequence(&self, object: Addr, most: u64, what: impl FnOnce() -> String) -> Option<Vec<Addr>> {
+        let mut items = self.sequence(object, most.saturating_add(1))?;
+        if items.len() as u64 > most {
+            items.truncate(most as usize);
+            limits::met(most, what(), "items of one container");
+        }
+        Some(items)
     }
 
     fn deque(&self, object: Addr, most: u64) -> Option<Vec<Addr>> {
@@ -297,7 +305,7 @@ impl<'a> Objects<'a> {
         let memory = self.memory;
         let (entries, first, with_hash) = match self.layout.dict_keys {
             DictKeys::Size => {
-                let size = memory.u64(keys + 8).ok().filter(|size| *size <= MOST_ENTRIES * 2)?;
+                let size = memory.u64(keys + 8).ok().filter(|size| *size <= MOST_DICT_ENTRIES * 2)?;
                 let index_bytes = if size <= 0xff { 1 } else { 2 << u64::from(size > 0xffff) };
                 (memory.u64(keys + 32).ok()?, keys + 40 + size * index_bytes, true)
             }
@@ -307,7 +315,8 @@ impl<'a> Objects<'a> {
                 (memory.u64(keys + 24).ok()?, keys + 32 + (1u64 << index_bytes), kind == 0)
             }
         };
-        if entries > MOST_ENTRIES {
+        if entries > MOST_DICT_ENTRIES {
+            limits::met(MOST_DICT_ENTRIES, "large dictionaries of Python", "entries of one");
             return None;
         }
         let (entry, key) = if with_hash { (24, 8) } else { (16, 0) };

@@ -15,11 +15,8 @@ use super::names::{bytes, text};
 use super::objects::Objects;
 use super::walk::{instruction_offset, suspended_frame};
 use crate::image::{Addr, Memory, MemoryExt};
+use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
 
-/// More variables or slots than any function has.
-const MOST_SLOTS: u64 = 4096;
-/// Blocks of one frame (CO_MAXBLOCKS).
-const MOST_BLOCKS: u32 = 20;
 /// `SETUP_FINALLY`: the type of the block of `with` and `try` from 3.7 to 3.10.
 const ENTERED: i32 = 122;
 /// The lowest bits of a reference on the stack are a tag (3.13 without a GIL, 3.14 on).

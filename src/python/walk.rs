@@ -9,20 +9,8 @@ use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil, stop};
 use super::names::Codes;
 use super::{EvalEntry, Gil, PythonFrame, PythonThread, StopTheWorld};
 use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage};
-
-/// More interpreters than anybody starts.
-const MOST_INTERPRETERS: usize = 1024;
-/// More threads than a kernel allows by default.
-const MOST_THREADS: usize = 100_000;
-/// More frames than any recursion limit in use.
-const MOST_FRAMES: usize = 100_000;
-
-/// What frames of all threads may take together, in bytes: damaged lists share their frames a thousand times over.
-pub(crate) const MOST_MEMORY: usize = 256 << 20;
-
-/// What each costs at least, so that there are a million at most: also a shim or an anchor, which becomes no frame, is
-/// work.
-const COST: usize = 256;
+use crate::limits;
+use crate::limits::python::{COST_OF_A_FRAME, MOST_FRAMES, MOST_INTERPRETERS, MOST_THREADS};
 
 /// One interpreter.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +25,11 @@ pub(crate) fn interpreters(memory: &dyn Memory, runtime: Addr, layout: &Layout) 
     let mut seen = HashSet::new();
     let mut next = memory.pointer(runtime + layout.interpreters_head);
     while let Ok(address) = next {
-        if address.is_null() || !seen.insert(address) || list.len() >= MOST_INTERPRETERS {
+        if address.is_null() || !seen.insert(address) {
+            break;
+        }
+        if list.len() >= MOST_INTERPRETERS {
+            limits::met(MOST_INTERPRETERS, "interpreters of Python", "interpreters");
             break;
         }
         let id = memory.u64(address + layout.interpreter_id).unwrap_or(0) as i64;
@@ -127,7 +119,11 @@ pub(crate) fn threads(
     let mut seen = HashSet::new();
     let mut next = memory.pointer(interpreter.address + layout.interpreter_threads);
     while let Ok(tstate) = next {
-        if tstate.is_null() || !seen.insert(tstate) || list.len() >= MOST_THREADS {
+        if tstate.is_null() || !seen.insert(tstate) {
+            break;
+        }
+        if list.len() >= MOST_THREADS {
+            limits::met(MOST_THREADS, "thread states of an interpreter of Python", "thread states");
             break;
         }
         let ident = memory.u64(tstate + layout.thread_ident).unwrap_or(0);
@@ -189,12 +185,12 @@ fn frames(
     codes: &mut Codes<'_>,
     left: &mut usize,
 ) -> (Vec<EvalEntry>, Option<String>) {
-    let (list, mut gap) = raw_frames(memory, layout, tstate, *left / COST);
+    let (list, mut gap) = raw_frames(memory, layout, tstate, *left / COST_OF_A_FRAME);
     let anchors = match layout.anchors {
-        Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate, *left / COST),
+        Anchors::CFramePerFrame | Anchors::CFramePerEntry => cframes(memory, layout, tstate, *left / COST_OF_A_FRAME),
         _ => Vec::new(),
     };
-    *left = left.saturating_sub((list.len() + anchors.len()) * COST);
+    *left = left.saturating_sub((list.len() + anchors.len()) * COST_OF_A_FRAME);
     let mut anchors = anchors.into_iter();
     let mut entries = Vec::new();
     let mut run: Vec<PythonFrame> = Vec::new();

@@ -29,10 +29,9 @@ use super::guard::Guard;
 use super::looker::{self, Answer, Requests};
 use super::sample::has_ended;
 use super::{LookError, Wanted};
+use crate::limits::run::MOST_LOOKERS;
 use crate::sys::{self, Ended, Forked};
 
-/// How often another process is started to look after one was lost: what makes it die does so again.
-const MOST_LOOKERS: u32 = 4;
 /// A process that was killed and does not end: it waits for something in the kernel, and is left behind.
 const UNTIL_LEFT: Duration = Duration::from_secs(2);
 

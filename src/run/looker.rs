@@ -18,11 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::own_names::{LOOKER, take_name};
 use super::{LastLook, LookError, Wanted};
 use crate::analysis::Outcome;
+use crate::limits::run::LONGEST_ANSWER;
 use crate::report::Report;
 use crate::sys;
-
-/// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
-const LONGEST: u64 = 1 << 30;
 
 /// The beginning of an answer; the bytes of the snapshot follow.
 #[derive(Debug, Serialize, Deserialize)]
@@ -121,7 +119,7 @@ fn read_frame(socket: &mut UnixStream) -> Option<Vec<u8>> {
     socket.read_exact(&mut length).ok()?;
     let length = u64::from_le_bytes(length);
     let mut bytes = Vec::new();
-    let read = socket.take(length.min(LONGEST)).read_to_end(&mut bytes).ok()?;
+    let read = socket.take(length.min(LONGEST_ANSWER)).read_to_end(&mut bytes).ok()?;
     (read as u64 == length).then_some(bytes)
 }
 
@@ -160,7 +158,7 @@ impl Requests {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(lost(&error.to_string())),
             }
-            if self.received.len() as u64 > 2 * LONGEST {
+            if self.received.len() as u64 > 2 * LONGEST_ANSWER {
                 return Err(lost("its answer has no end"));
             }
         }

@@ -21,9 +21,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{self, AttachOptions, Keep, Outcome};
+use crate::image::Gap;
+use crate::limits;
+use crate::limits::run::MOST_PROCESSES;
 use crate::report::Report;
 use judge::{Decision, Judge};
-use sample::Sampler;
+use sample::{Sample, Sampler};
 
 /// Time between two samples of /proc.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
@@ -96,16 +99,23 @@ pub(crate) struct Wanted {
     pub pids: Vec<i32>,
     /// What for.
     pub purpose: Purpose,
+    /// There are more processes than are followed.
+    pub in_part: bool,
 }
 
 impl Wanted {
     /// Look, in this process.
     pub(crate) fn carry_out(&self) -> LastLook {
-        match self.purpose {
-            Purpose::Routine => Ok(look(&self.pids, Keep::Nothing, None).map(Box::new)?),
-            Purpose::Last(Reason::Hang) => proven_look(&self.pids),
-            Purpose::Last(_) | Purpose::FromOutside => last_look(&self.pids),
+        let mut look = match self.purpose {
+            Purpose::Routine => look(&self.pids, Keep::Nothing, None).map(Box::new)?,
+            Purpose::Last(Reason::Hang) => proven_look(&self.pids)?,
+            Purpose::Last(_) | Purpose::FromOutside => last_look(&self.pids)?,
+        };
+        if self.in_part {
+            let met = limits::Met::of(MOST_PROCESSES, "the tree of processes", "processes of a command");
+            look.report.gaps.push(Gap::new(met.what, met.why));
         }
+        Ok(look)
     }
 }
 
@@ -175,7 +185,7 @@ impl Watch {
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
-        let pids = sample.pids;
+        let (pids, in_part) = (sample.pids, sample.in_part);
         let purpose = if self.is_out_of_time() {
             Purpose::Last(Reason::Timeout)
         } else if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
@@ -185,17 +195,17 @@ impl Watch {
         } else {
             return None;
         };
-        Some(Wanted { pids, purpose })
+        Some(Wanted { pids, purpose, in_part })
     }
 
     /// Take in a look, which took `cost` of a processor.
     pub(crate) fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
-        let Wanted { pids, purpose } = wanted;
+        let Wanted { pids, purpose, in_part } = wanted;
         let reason = match purpose {
             Purpose::Routine => {
                 let report = look.ok().map(|outcome| outcome.report);
                 return match (self.judge.looked(Instant::now(), cost, report.as_ref()), report) {
-                    (Decision::Over, _) => Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang) }),
+                    (Decision::Over, _) => Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part }),
                     (Decision::Beside, Some(report)) => Next::Event(Event::Beside(Box::new(report))),
                     _ => Next::Event(Event::Nothing),
                 };
@@ -221,7 +231,8 @@ impl Watch {
 
     /// A look at the whole tree as it is now, which somebody else ends.
     pub(crate) fn last_from_outside(&mut self) -> Wanted {
-        Wanted { pids: self.sampler.take(self.root, self.with_root).pids, purpose: Purpose::FromOutside }
+        let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
+        Wanted { pids, purpose: Purpose::FromOutside, in_part }
     }
 
     /// The same, in this process.

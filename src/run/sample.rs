@@ -12,9 +12,7 @@ use procfs::process::Stat;
 
 use super::own_names::{MONITOR, is_own};
 use crate::image::live::children;
-
-/// Most processes that are followed: the first of a larger tree.
-const MOST_PROCESSES: usize = 2048;
+use crate::limits::run::MOST_PROCESSES;
 
 /// What one pass over the tree saw.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +25,8 @@ pub(crate) struct Sample {
     pub elapsed_ms: u64,
     /// Processes came or went.
     pub changed: bool,
+    /// The tree has more processes than are followed.
+    pub in_part: bool,
     /// A monitor of tests is among them.
     pub monitored: bool,
 }
@@ -57,6 +57,25 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.starttime)
 }
 
+/// These processes with all their descendants, each before its children, as far as they are followed; whether there are more.
+fn followed(roots: Vec<i32>, children: impl Fn(i32) -> Vec<i32>) -> (Vec<i32>, bool) {
+    let mut ahead = roots;
+    ahead.reverse();
+    let (mut seen, mut tree) = (BTreeSet::new(), Vec::new());
+    while let Some(pid) = ahead.pop() {
+        if seen.contains(&pid) {
+            continue;
+        }
+        if tree.len() >= MOST_PROCESSES {
+            return (tree, true);
+        }
+        seen.insert(pid);
+        tree.push(pid);
+        ahead.extend(children(pid).into_iter().rev());
+    }
+    (tree, false)
+}
+
 /// Takes samples.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
@@ -76,15 +95,10 @@ impl Sampler {
         let now = Instant::now();
         let mut sample = Sample::default();
         let mut counters = BTreeMap::new();
-        let mut ahead = if with_root { vec![root] } else { children(root) };
-        ahead.reverse();
-        let mut seen = BTreeSet::new();
         let own = std::process::id() as i32;
-        while let Some(pid) = ahead.pop() {
-            if seen.len() >= MOST_PROCESSES || !seen.insert(pid) {
-                continue;
-            }
-            ahead.extend(children(pid).into_iter().rev());
+        let (tree, in_part) = followed(if with_root { vec![root] } else { children(root) }, children);
+        sample.in_part = in_part;
+        for pid in tree {
             let Some(stat) = stat(pid) else { continue };
             if pid == own || is_own(pid, &stat.comm) {
                 sample.monitored |= stat.comm == MONITOR;
@@ -107,5 +121,24 @@ impl Sampler {
         self.before = counters;
         self.at = Some(now);
         sample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_too_many_processes_is_followed_in_part_and_says_so() {
+        // A chain, which ends at `last`.
+        let chain = |last: i32| move |pid: i32| if pid < last { vec![pid + 1] } else { Vec::new() };
+        let most = i32::try_from(MOST_PROCESSES).expect("a number of processes");
+        let (all, in_part) = followed(vec![1], chain(most));
+        assert!(all.len() == MOST_PROCESSES && !in_part);
+        let (some, in_part) = followed(vec![1], chain(most + 1));
+        assert!(some == all && in_part);
+        // Whoever comes back to one that was seen is no more than that.
+        let (all, in_part) = followed(vec![1], |pid| vec![pid % most + 1]);
+        assert!(all.len() == MOST_PROCESSES && !in_part);
     }
 }

@@ -7,13 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use crate::limits::run::{LONGEST_LINE, MOST_RESULTS};
 use crate::render::junit::{TestOutcome, TestResult};
 use crate::report::{Frame, FrameKind, Report};
-
-/// Longest line of a runner; what is longer is passed over.
-const LONGEST_LINE: usize = 64 << 10;
-/// Most results that are kept: a file with more is shown by no CI system.
-const MOST_RESULTS: usize = 200_000;
 
 /// A line of a runner, as JSON.
 #[derive(Debug, Deserialize)]

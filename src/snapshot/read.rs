@@ -17,12 +17,10 @@ use super::recorder::PAGE;
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
 use crate::image::{Addr, Image, ProcessImage, budget};
+use crate::limits::snapshot::LARGEST_NOTE;
 use crate::modules::RecordedModule;
 use crate::symbols::Answers;
 use crate::unwind::NativeStack;
-
-/// The most that a note unpacks to: 2,000 threads of 100 frames make some 60 MiB of text.
-const LARGEST_NOTE: u64 = 256 << 20;
 
 /// One look of a snapshot.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use super::roots;
 use super::write::{self, Kept};
 use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, KernelFacts};
+use crate::limits::snapshot::LOOKS_KEPT;
 use crate::python::Python;
 use crate::symbols::Symbols;
 use crate::threads::Thread;
@@ -84,7 +85,7 @@ impl Recording {
             look.processes.push(saved);
         }
         self.looks.push(Kept { look, pages });
-        while self.looks.len() > 2 {
+        while self.looks.len() > LOOKS_KEPT {
             self.looks.remove(0);
         }
     }

@@ -7,30 +7,21 @@
 use super::recorder::Recorder;
 use crate::image::core::notes;
 use crate::image::{Addr, MemoryExt, ProcessImage};
+use crate::limits::snapshot::{
+    ALL_STACKS, FOLLOWED_FRAMES, FRAME_WORDS, LARGEST_STACK, LEAST_STACK, MOST_DYNAMIC_ENTRIES, MOST_LIBRARIES,
+    MOST_POINTED_AT, MOST_PROGRAM_HEADERS,
+};
 use crate::python::Python;
 use crate::threads::Thread;
 
-/// Bytes of all stacks together, and the least and the most of each.
-const ALL_STACKS: u64 = 4 << 20;
-const LEAST_STACK: u64 = 4 << 10;
-const LARGEST_STACK: u64 = 128 << 10;
 /// The red zone.
 const BELOW_STACK_POINTER: u64 = 128;
 /// `struct pthread` and the static thread-local variables below it.
 const DESCRIPTOR: (u64, u64) = (0x200, 0x900);
-/// Pages kept because a register or a variable points at them.
-const MOST_POINTED_AT: usize = 192;
-/// Frames of a stack whose registers are followed.
-const INNERMOST: usize = 8;
 /// The part of `_PyRuntime`, of an interpreter and of a thread state that holds lists, locks and counters.
 const RUNTIME: u64 = 4096;
 const INTERPRETER: u64 = 8192;
 const THREAD_STATE: u64 = 512;
-/// Words of a Python frame that are followed: its locals and value stack.
-const FRAME_WORDS: u64 = 40;
-/// Libraries and entries of the dynamic section that are followed.
-const MOST_LIBRARIES: usize = 2048;
-const MOST_ENTRIES: u64 = 512;
 
 /// Program headers and an entry of the dynamic section (elf.h).
 const PT_DYNAMIC: u32 = 2;
@@ -53,7 +44,7 @@ pub(super) fn keep(
         python_roots(recorder, process, python, redact, &mut left);
     }
     if !redact {
-        for frame in threads.iter().flat_map(|thread| thread.native.frames.iter().take(INNERMOST)) {
+        for frame in threads.iter().flat_map(|thread| thread.native.frames.iter().take(FOLLOWED_FRAMES)) {
             for register in process.architecture.callee_saved() {
                 follow(recorder, process, frame.registers.get(*register), &mut left);
             }
@@ -125,7 +116,7 @@ fn libraries(recorder: &Recorder, process: &ProcessImage) {
     let memory = &*process.memory;
     let auxiliary = |key| notes::auxiliary(&process.auxiliary, key);
     let Some(headers) = auxiliary(notes::AT_PHDR).map(Addr) else { return };
-    let count = auxiliary(notes::AT_PHNUM).unwrap_or(0).min(64);
+    let count = auxiliary(notes::AT_PHNUM).unwrap_or(0).min(MOST_PROGRAM_HEADERS);
     let header = |position: u64| {
         let at = headers + position * PROGRAM_HEADER;
         Some((memory.u32(at).ok()?, memory.u64(at + 16).ok()?))
@@ -140,7 +131,7 @@ fn libraries(recorder: &Recorder, process: &ProcessImage) {
         let at = dynamic + position * 16;
         Some((memory.u64(at).ok()?, memory.pointer(at + 8).ok()?))
     };
-    let entries = (0..MOST_ENTRIES).map_while(entry).take_while(|(tag, _)| *tag != 0);
+    let entries = (0..MOST_DYNAMIC_ENTRIES).map_while(entry).take_while(|(tag, _)| *tag != 0);
     let Some((_, debug)) = entries.filter(|(tag, _)| *tag == DT_DEBUG).last() else { return };
     // struct r_debug: r_version, r_map; struct link_map: l_addr, l_name, l_ld, l_next (link.h).
     recorder.keep(debug, 40);

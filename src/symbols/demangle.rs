@@ -1,5 +1,7 @@
 //! C++ and Rust names as people write them.
 
+use crate::limits::symbols::LONGEST_MANGLED;
+
 /// How a symbol's name was made of what the program calls it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,8 +48,7 @@ pub(crate) fn demangle(name: &str) -> String {
     }
     if name.starts_with("_Z") {
         // A name of more than this is a template of templates that nobody can read.
-        const LONGEST: usize = 4096;
-        if name.len() <= LONGEST
+        if name.len() <= LONGEST_MANGLED
             && let Ok(symbol) = cpp_demangle::Symbol::new(name)
             && let Ok(readable) = symbol.demangle()
         {

@@ -14,6 +14,8 @@ use self_cell::self_cell;
 use super::SourceFrame;
 use super::demangle::demangle;
 use crate::image::{FileBytes, budget};
+use crate::limits;
+use crate::limits::symbols::{DEEPEST_INLINING, LARGEST_LINE_PROGRAM, LARGEST_UNIT, MOST_UNITS};
 
 /// The file, and its sections that had to be unpacked.
 struct Sections {
@@ -40,15 +42,6 @@ impl std::fmt::Debug for Lines {
         f.write_str("Lines")
     }
 }
-
-/// libtorch has 4,000 units, Chromium 40,000; parsing takes up to 1 KiB for each.
-const MOST_UNITS: usize = 1 << 17;
-/// The largest unit, in bytes: those of whole programs that were optimised as one have some 60 MiB.
-const LARGEST_UNIT: u64 = 128 << 20;
-/// The largest line program, in bytes: a byte can make a row of 24.
-const LARGEST_PROGRAM: u64 = 12 << 20;
-/// Inlining deeper than this is not followed.
-const DEEPEST_INLINING: usize = 64;
 
 impl Sections {
     /// `None` for a file without debug information.
@@ -77,7 +70,7 @@ impl Sections {
         loaded.ok()?;
         let sections = Sections { file: file.clone(), unpacked };
         let fits = sections.with_section(".debug_info", |data| units_fit(data, LARGEST_UNIT))?
-            && sections.with_section(".debug_line", |data| units_fit(data, LARGEST_PROGRAM))?;
+            && sections.with_section(".debug_line", |data| units_fit(data, LARGEST_LINE_PROGRAM))?;
         if !fits {
             // What it says of itself stands for what parsing it would take.
             budget::take(u64::MAX, || "source lines of a file whose debug information is out of all proportion".into());
@@ -150,8 +143,11 @@ impl Lines {
 fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
     let Ok(mut frames) = tables.find_frames(address).skip_all_loads() else { return Vec::new() };
     let mut found = Vec::new();
-    while found.len() < DEEPEST_INLINING {
-        let Ok(Some(frame)) = frames.next() else { break };
+    while let Ok(Some(frame)) = frames.next() {
+        if found.len() >= DEEPEST_INLINING {
+            limits::met(DEEPEST_INLINING, "functions that are inlined into each other", "of one place");
+            break;
+        }
         let name = frame.function.as_ref().and_then(|f| f.raw_name().ok().map(|n| demangle(&n)));
         let (file, line) = match &frame.location {
             Some(location) => (location.file.map(str::to_string), location.line),

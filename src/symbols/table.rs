@@ -9,6 +9,8 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTabl
 use super::Symbol;
 use super::demangle::{Mangling, demangle};
 use crate::image::{Addr, FileBytes, budget};
+use crate::limits::symbols::{LARGEST_DEBUGDATA, MOST_SYMBOLS, NESTED_SYMBOLS};
+use crate::limits::{self, Bounded};
 
 /// What a symbol stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +40,6 @@ pub(crate) struct Table {
     longest: u64,
 }
 
-/// Symbols of one file are refused above this number.
-const MOST_SYMBOLS: usize = 8_000_000;
-
-/// .gnu_debugdata is not unpacked above this size.
-const LARGEST_DEBUGDATA: usize = 64 << 20;
-
 impl Table {
     /// Collect from the module's own file and from its debug file, where there is one.
     pub(crate) fn collect(file: Option<&FileBytes>, debug: Option<&FileBytes>) -> Table {
@@ -64,7 +60,11 @@ impl Table {
         let Ok(file) = ElfFile64::<LittleEndian>::parse(&**bytes) else { return };
         self.sources.push(bytes.clone());
         let base = bytes.as_ptr() as usize;
-        for symbol in file.symbols().chain(file.dynamic_symbols()).take(MOST_SYMBOLS) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()).bounded(
+            MOST_SYMBOLS,
+            || "symbols of a large file".into(),
+            "symbols",
+        ) {
             let kind = match symbol.kind() {
                 SymbolKind::Text => Kind::Function,
                 SymbolKind::Data => Kind::Data,
@@ -99,9 +99,8 @@ impl Table {
     fn covering(&self, address: u64, kind: Kind) -> Option<Symbol> {
         let after = self.entries.partition_point(|e| e.address <= address);
         // Symbols nest (a hot part inside a whole), so the nearest start need not cover: go back a bounded way.
-        const MOST_BACK: usize = 256;
         let mut best: Option<&Entry> = None;
-        for entry in self.entries.iter().take(after).rev().take(MOST_BACK) {
+        for entry in self.entries.iter().take(after).rev().take(NESTED_SYMBOLS) {
             if address - entry.address > self.longest {
                 break;
             }
@@ -167,6 +166,7 @@ fn debugdata(bytes: &FileBytes) -> Option<FileBytes> {
     let file = ElfFile64::<LittleEndian>::parse(&**bytes).ok()?;
     let packed = file.section_by_name(".gnu_debugdata")?.data().ok()?;
     if packed.len() > LARGEST_DEBUGDATA {
+        limits::met(LARGEST_DEBUGDATA, "symbols in .gnu_debugdata of a file", "bytes of it");
         return None;
     }
     let mut unpacked = Limited { bytes: Vec::new() };
@@ -183,9 +183,11 @@ impl std::io::Write for Limited {
     fn write(&mut self, more: &[u8]) -> std::io::Result<usize> {
         // The decoder keeps as much again.
         let cost = 2 * more.len() as u64;
-        if self.bytes.len() + more.len() > 2 * LARGEST_DEBUGDATA
-            || !budget::take(cost, || "the symbols in .gnu_debugdata of a file".into())
-        {
+        let fits = self.bytes.len() + more.len() <= 2 * LARGEST_DEBUGDATA;
+        if !fits {
+            limits::met(2 * LARGEST_DEBUGDATA, "symbols in .gnu_debugdata of a file", "bytes that it unpacks to");
+        }
+        if !fits || !budget::take(cost, || "the symbols in .gnu_debugdata of a file".into()) {
             return Err(std::io::Error::other("unpacks to too much"));
         }
         self.bytes.extend_from_slice(more);

@@ -8,15 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, MemoryExt, ProcessImage, ThreadImage};
+use crate::limits::threads::LONGEST_NAME;
+use crate::limits::threads::NAMING_FRAMES;
 use crate::symbols::{Symbols, plain_name};
 use crate::unwind::NativeStack;
 
-/// PR_SET_NAME (linux/prctl.h), and the most bytes of a name.
+/// PR_SET_NAME (linux/prctl.h).
 const PR_SET_NAME: u64 = 15;
-const LONGEST_NAME: usize = 15;
-
-/// Frames of a stack that are read, from the outermost on: threads name themselves when they begin.
-const OUTERMOST: usize = 24;
 
 /// Names by tid, for the threads of `image` that have none.
 pub(crate) fn missing(image: &ProcessImage, symbols: &Symbols<'_>, stacks: &[NativeStack]) -> BTreeMap<i32, String> {
@@ -38,8 +36,9 @@ pub(crate) fn missing(image: &ProcessImage, symbols: &Symbols<'_>, stacks: &[Nat
     let program = image.exe.as_ref().and_then(|exe| exe.file_name()).map(|name| name.to_string_lossy());
     let functions: Vec<Vec<String>> = stacks.iter().map(|stack| own_functions(symbols, stack)).collect();
     for (position, thread) in image.threads.iter().enumerate().filter(|(_, thread)| thread.name.is_empty()) {
-        let first =
-            || program.as_deref().filter(|_| thread.tid == image.pid).map(|name| name.chars().take(15).collect());
+        let first = || {
+            program.as_deref().filter(|_| thread.tid == image.pid).map(|name| name.chars().take(LONGEST_NAME).collect())
+        };
         let function = || {
             let of = functions.get(position)?;
             let is_shared = |name: &&String| {
@@ -57,7 +56,7 @@ pub(crate) fn missing(image: &ProcessImage, symbols: &Symbols<'_>, stacks: &[Nat
 fn own_functions(symbols: &Symbols<'_>, stack: &NativeStack) -> Vec<String> {
     const COMMON: [&str; 5] = ["libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl"];
     let list = &symbols.modules().list;
-    let frames = stack.frames.iter().rev().take(OUTERMOST).filter(|frame| {
+    let frames = stack.frames.iter().rev().take(NAMING_FRAMES).filter(|frame| {
         let module = symbols.modules().at(frame.lookup).and_then(|module| list.get(module));
         module.is_some_and(|module| !COMMON.iter().any(|prefix| module.name.starts_with(prefix)))
     });
@@ -85,7 +84,7 @@ impl Search<'_> {
 
     fn thread(&mut self, thread: &ThreadImage, stack: &NativeStack) {
         let Some(own) = self.descriptor(thread) else { return };
-        for frame in stack.frames.iter().rev().take(OUTERMOST) {
+        for frame in stack.frames.iter().rev().take(NAMING_FRAMES) {
             if self.is_of_interest.get(&frame.lookup) == Some(&false) {
                 continue;
             }

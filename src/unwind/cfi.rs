@@ -11,6 +11,7 @@ use gimli::{
 };
 
 use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet};
+use crate::limits::unwind::MOST_EVALUATIONS;
 use crate::modules::{Module, Modules, frame_index};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -54,9 +55,6 @@ pub(crate) struct RowCache {
     rows: HashMap<u64, Option<Row>>,
     context: UnwindContext<usize>,
 }
-
-/// The most steps of one DWARF expression: those in CFI have a handful.
-const MOST_EVALUATIONS: usize = 256;
 
 impl RowCache {
     /// The caller of the frame with these registers, whose code is at `lookup`.

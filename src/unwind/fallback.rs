@@ -6,9 +6,7 @@
 
 use super::Trust;
 use crate::image::{Addr, ProcessImage, RegisterSet};
-
-/// How many words above the stack pointer are looked at.
-const SCANNED_WORDS: u64 = 128;
+use crate::limits::unwind::SCANNED_WORDS;
 
 /// The caller of a frame without CFI. `innermost`: its code may be a leaf function that has pushed nothing.
 pub(super) fn step(image: &ProcessImage, registers: &RegisterSet, innermost: bool) -> Option<(RegisterSet, Trust)> {

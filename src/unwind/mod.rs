@@ -12,6 +12,7 @@ mod fallback;
 
 use crate::arch::Architecture;
 use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
+use crate::limits::unwind::MOST_FRAMES;
 use crate::modules::Modules;
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
@@ -122,9 +123,6 @@ impl NativeStack {
         NativeStack { frames: Vec::new(), end: StackEnd::NoRegisters }
     }
 }
-
-/// The most frames of one stack. 5,000 Python calls make some 15,000 native frames up to CPython 3.10.
-const MOST_FRAMES: usize = 32_768;
 
 /// The native stack of each thread, in the order of `image.threads`.
 pub(crate) fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {

@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::busy_threads;
 use super::context::Context;
 use crate::graph::{Cycle, Root};
+use crate::limits::verdict::ROOTS_TOLD;
 use crate::report::Verdict;
 use crate::waits::kinds::Topic;
 use crate::waits::model::Role;
 use crate::waits::{Gone, Hold, Party, ResourceKey};
-
-/// Ends of chains that the sentence names.
-const MOST_ROOTS: usize = 4;
 
 /// The summary for a verdict.
 pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], victims: &[Party]) -> String {
@@ -167,15 +165,19 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     let roots: Vec<Root> = roots.iter().map(of_program).filter(|root| !root.waiting.is_empty()).collect();
     let roots = once_for_each_set(&things, &roots);
     let (alike, roots) = alike(context, &things, &roots);
-    for (what, count) in alike.iter().take(MOST_ROOTS) {
+    for (what, count) in alike.iter().take(ROOTS_TOLD) {
         sentences.push(format!("{count} wait for a {what} each"));
     }
-    for root in roots.iter().filter(|root| !root.waiting.is_empty()).take(MOST_ROOTS) {
+    let untold: usize = alike.iter().skip(ROOTS_TOLD).map(|(_, count)| count).sum();
+    if untold > 0 {
+        sentences.push(format!("{untold} wait for other things, each for one"));
+    }
+    for root in roots.iter().filter(|root| !root.waiting.is_empty()).take(ROOTS_TOLD) {
         main_said |= root.waiting.len() == 1 && is_first(context, &root.waiting[0]);
         main_said |= is_first(context, &root.party);
         sentences.push(root_sentence(context, root, &busy, &things));
     }
-    let rest = roots.iter().filter(|root| !root.waiting.is_empty()).count().saturating_sub(MOST_ROOTS);
+    let rest = roots.iter().filter(|root| !root.waiting.is_empty()).count().saturating_sub(ROOTS_TOLD);
     if rest > 0 {
         sentences.push(format!("and {rest} other things are waited for"));
     }

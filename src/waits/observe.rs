@@ -13,6 +13,7 @@ use super::model::{Party, Wait};
 use super::observations::Observations;
 use super::thread::{Context, Process, ThreadView};
 use super::{absl, cpython, cuda, kernel, libc, quiescent};
+use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{begins_with, plain_name};
 
 /// The families, lowest first. A new one is a folder and a line here.
@@ -24,12 +25,9 @@ pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
 }
 
 /// The names of all kinds, as the families list them.
-pub fn kind_names() -> Vec<&'static str> {
+pub(crate) fn kind_names() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|family| family.kinds).map(|kind| kind.name).collect()
 }
-
-/// Frames searched for the call that waits: the wait is at the innermost end.
-const ENTRY_FRAMES: usize = 16;
 
 /// Decode the waits and holds of all processes of one sample.
 pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 
 use super::blocked_call::FUTEX_ARGUMENTS;
-use super::thread::{FRAMES_LIMIT, Process, ThreadView};
+use super::thread::{Process, ThreadView};
 use crate::arch::system_calls::FUTEX;
 use crate::image::{Addr, Register};
+use crate::limits::waits::SEARCHED_FRAMES;
 
 /// What sort of place an address was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl ThreadView<'_> {
         start: Addr,
         size: u64,
     ) -> impl Iterator<Item = Reference> + 'r {
-        let registers = self.registers(FRAMES_LIMIT);
+        let registers = self.registers(SEARCHED_FRAMES);
         let hits: Vec<Reference> = registers
             .iter()
             .filter(|(_, _, value)| Addr(*value).within(start, size))
@@ -102,7 +103,7 @@ impl ThreadView<'_> {
         if objects.sorted.is_empty() {
             return first;
         }
-        let registers = self.registers(FRAMES_LIMIT);
+        let registers = self.registers(SEARCHED_FRAMES);
         for &(native, register, value) in &registers {
             for object in objects.at(value) {
                 if !first.contains_key(&object) {
@@ -134,7 +135,7 @@ impl ThreadView<'_> {
         let keeps = |frame: usize| registers.iter().any(|&(n, r, v)| n == frame && r == register && v == value);
         let native = match kind {
             ReferenceKind::CalleeSaved => {
-                (native..FRAMES_LIMIT).take_while(|&frame| keeps(frame)).last().unwrap_or(native)
+                (native..SEARCHED_FRAMES).take_while(|&frame| keeps(frame)).last().unwrap_or(native)
             }
             _ => native,
         };

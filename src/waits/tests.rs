@@ -4,6 +4,7 @@ use super::testing::{ARCHITECTURE, LOCK, Made, PD, STACK, number, observe_made};
 use super::{Certainty, Gone, Observations, Party, Scope};
 use crate::arch::system_calls::{self as calls, SystemCall};
 use crate::image::{Addr, Mapping};
+use crate::limits::{self, libc::INSIDE_FRAMES, waits::SEARCHED_FRAMES};
 use crate::python::{Gil, Python, PythonThread};
 
 const WAITER: i32 = 10;
@@ -509,6 +510,35 @@ fn a_stack_that_is_too_deep_to_be_searched_is_a_gap() {
         frame.cfa = Some(frame.sp + (1 << 19));
     }
     assert!(gap(&observe_made(vec![made]), "too deep"));
+}
+
+#[test]
+fn a_stack_of_too_many_frames_is_a_gap() {
+    let frames = |count: usize| {
+        let mut made = process();
+        rust_waiter(&mut made, 0, LOCK, 0);
+        made.frames(1, &vec!["deep"; count]);
+        gap(&observe_made(vec![made]), "too deep")
+    };
+    assert!(frames(SEARCHED_FRAMES + 1) && !frames(SEARCHED_FRAMES));
+}
+
+#[test]
+fn threads_too_deep_to_tell_whether_they_are_inside_the_allocator_are_told_of() {
+    let told = |count: usize| {
+        limits::begin();
+        let mut made = process();
+        made.u32(LOCK, 2);
+        made.futex(0, LOCK, 0x80, 2);
+        made.frames(0, &["__lll_lock_wait_private", "malloc", "work"]);
+        made.frames(1, &vec!["deep"; count]);
+        observe_made(vec![made]);
+        limits::told()
+    };
+    let met = told(INSIDE_FRAMES + 1);
+    assert!(met.len() == 1 && met[0].what.starts_with("owner of malloc arena lock"), "{met:?}");
+    assert!(met[0].why.contains(&INSIDE_FRAMES.to_string()), "{met:?}");
+    assert!(told(INSIDE_FRAMES).is_empty());
 }
 
 const GIL: u64 = 0x5100_0000;

@@ -11,19 +11,10 @@ use crate::arch::Architecture;
 use crate::code::Code;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
+use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
 use crate::symbols::{Symbols, begins_with, plain_name};
 use crate::threads::Thread;
-
-/// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a hang are
-/// small (measured: 2 KiB to 40 KiB).
-const STACK_LIMIT: u64 = 1 << 20;
-/// Most bytes of one frame: a greater one is an array, or the unwinding went astray.
-const FRAME_LIMIT: u64 = 256 << 10;
-/// Most frames of one stack that are searched: whoever recurses deeper has its locks near either end.
-pub(super) const FRAMES_LIMIT: usize = 512;
-/// Bytes above the stack pointer that are searched where no frames are known.
-const TOP_OF_STACK: u64 = 1024;
 
 /// What the families may look at in one process.
 #[derive(Debug, Clone, Copy)]
@@ -241,7 +232,7 @@ impl ThreadView<'_> {
     /// Position of the native frame that `slot` of the stack belongs to.
     pub(super) fn native_frame(&self, slot: Addr) -> Option<usize> {
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        frames.iter().take(FRAMES_LIMIT).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa))
+        frames.iter().take(SEARCHED_FRAMES).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa))
     }
 
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
@@ -273,12 +264,13 @@ impl ThreadView<'_> {
         let modules = process.context.symbols.modules();
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
         let of_language = ["libstdc++", "libc++", "[vdso]"];
-        let first = frames.iter().take(FRAMES_LIMIT).filter_map(|frame| modules.list.get(modules.at(frame.pc)?)).find(
-            |module| {
-                !c_library::is_c_library(&module.name)
-                    && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
-            },
-        )?;
+        let first =
+            frames.iter().take(SEARCHED_FRAMES).filter_map(|frame| modules.list.get(modules.at(frame.pc)?)).find(
+                |module| {
+                    !c_library::is_c_library(&module.name)
+                        && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
+                },
+            )?;
         first.name.contains(".so").then(|| first.name.clone())
     }
 
@@ -291,7 +283,7 @@ impl ThreadView<'_> {
         let modules = process.context.symbols.modules();
         let code = Code::new(process.context.image, process.context.symbols);
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
-        let pairs = frames.windows(2).take(FRAMES_LIMIT).enumerate();
+        let pairs = frames.windows(2).take(SEARCHED_FRAMES).enumerate();
         let entries = pairs.filter(move |(native, pair)| {
             let inside = modules.at(pair[0].pc);
             inside.is_some() && !pair[0].signal && inside != modules.at(pair[1].pc) && self.name_of(*native).is_none()
@@ -302,7 +294,7 @@ impl ThreadView<'_> {
     /// The native frame that a signal interrupted, of the innermost handler on the stack.
     pub(crate) fn interrupted(&self) -> Option<usize> {
         let frames = &self.thread?.native.frames;
-        frames.iter().take(FRAMES_LIMIT).position(|frame| frame.signal).map(|native| native + 1)
+        frames.iter().take(SEARCHED_FRAMES).position(|frame| frame.signal).map(|native| native + 1)
     }
 
     /// The name of a native frame.
@@ -317,15 +309,15 @@ fn segments(image: &ThreadImage, thread: Option<&Thread>) -> (Vec<(Addr, Addr)>,
     let frames = thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
     let mut parts: Vec<(Addr, Addr)> = Vec::new();
     let mut total = 0;
-    let mut is_cut = frames.len() > FRAMES_LIMIT;
-    for frame in frames.iter().take(FRAMES_LIMIT) {
+    let mut is_cut = frames.len() > SEARCHED_FRAMES;
+    for frame in frames.iter().take(SEARCHED_FRAMES) {
         let Some(cfa) = frame.cfa else { continue };
         let start = Addr(frame.sp.0 & !7);
         let size = cfa - start;
         if size == 0 || cfa < start {
             continue;
         }
-        if size > FRAME_LIMIT || total + size > STACK_LIMIT {
+        if size > SEARCHED_FRAME || total + size > SEARCHED_STACK {
             is_cut = true;
             continue;
         }

@@ -175,6 +175,38 @@ fn a_thread_of_5000_frames_is_shown_whole() {
     }
 }
 
+const TASKS: &str = "
+import asyncio, os, signal, sys, threading
+signal.alarm(120)
+lock = threading.Lock()
+lock.acquire()
+async def idle():
+    await asyncio.get_event_loop().create_future()
+async def main():
+    tasks = [asyncio.ensure_future(idle()) for _ in range(int(sys.argv[1]))]
+    await asyncio.sleep(0)
+    print('READY pids=%d' % os.getpid(), flush=True)
+    lock.acquire()
+asyncio.run(main())
+";
+
+/// A loop whose thread waits holds up each of its tasks: of how many that is shown is bounded, and that is said.
+#[test]
+fn tasks_that_are_left_out_are_told_of() {
+    // Tasks are known from 3.8 on.
+    for (version, python) in
+        pythons().into_iter().filter(|(version, _)| !version.starts_with("3.6.") && !version.starts_with("3.7."))
+    {
+        for (count, is_cut) in [(300, true), (200, false)] {
+            let target = Target::start(python.command().args(["-c", TASKS, &count.to_string()])).settle(1);
+            let gaps = attach(&target.pids, &[]).json["gaps"].to_string();
+            let place = format!("Python {version}, {count} tasks: {gaps}");
+            assert_eq!(gaps.contains("asyncio tasks of the event loop of"), is_cut, "{place}");
+            assert_eq!(gaps.contains("no more than 256 tasks of one loop"), is_cut, "{place}");
+        }
+    }
+}
+
 const NAMES: &str = r"
 import os, signal, threading, time
 signal.alarm(120)

@@ -12,16 +12,14 @@ use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
 use crate::image::{Addr, ProcessImage};
+use crate::limits::analysis::DEEPEST_FOR_PYSPY;
 use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
-
-/// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
-const DEEPEST: usize = 4096;
 
 /// Add what py-spy knows to the own walk's threads; or why it could not be had.
 pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
     let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
-    let result = if deepest.unwrap_or(0) >= DEEPEST {
-        Err(format!("a thread is deeper than the {DEEPEST} frames that it can follow"))
+    let result = if deepest.unwrap_or(0) >= DEEPEST_FOR_PYSPY {
+        Err(format!("a thread is deeper than the {DEEPEST_FOR_PYSPY} frames that it can follow"))
     } else {
         quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
     };

@@ -2,6 +2,7 @@
 
 use super::registers::{RBP, RIP};
 use crate::arch::{Register, RegisterSet};
+use crate::limits::unwind::LARGEST_FRAME;
 use crate::memory::{Addr, Memory, MemoryExt};
 
 /// The return address has a column of its own (psABI, figure 3.36).
@@ -9,9 +10,6 @@ pub(in crate::arch) const RETURN_COLUMN: Register = RIP;
 
 /// No extensions.
 pub(in crate::arch) const VENDOR: gimli::Vendor = gimli::Vendor::Default;
-
-/// The largest frame that a frame pointer may span, in bytes.
-const LARGEST_FRAME: u64 = 1 << 20;
 
 /// Whether the code before `pc` is a call: `e8 rel32`, or `ff /2` in its lengths.
 pub(in crate::arch) fn is_behind_call(pc: Addr, memory: &dyn Memory) -> bool {

@@ -15,17 +15,12 @@ use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use super::error::CoreError;
 use crate::arch::Architecture;
 use crate::image::{Addr, budget};
+use crate::limits::core::{LARGEST_NOTES, LARGEST_UNPACKED, MOST_NOTES, MOST_SEGMENTS};
 use crate::memory::copy_into;
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-/// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be sane.
-const MOST_SEGMENTS: u64 = 1 << 20;
-/// Notes of a process, all together: 3,000 threads make some 10 MiB, those of a snapshot are as large as itself.
-const LARGEST_NOTES: u64 = 256 << 20;
-/// What is unpacked in memory at most; a larger one is to be unpacked on disk.
-const LARGEST_UNPACKED: u64 = 512 << 20;
 /// What is unpacked at once.
 const PIECE: usize = 8 << 20;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -250,8 +245,6 @@ impl CoreFile {
 
     /// The notes of one segment; whether that was all.
     fn read_segment(&mut self, data: &[u8], align: u64) -> bool {
-        /// A thread has eight, a snapshot few more than its threads.
-        const MOST_NOTES: usize = 1 << 20;
         // The kernel says 0 or 4 here, and means 4.
         let align = if align == 8 { 8 } else { 4 };
         let Ok(mut notes) = NoteIterator::<Header>::new(LittleEndian, align, data) else { return true };

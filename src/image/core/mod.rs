@@ -23,6 +23,8 @@ pub(crate) use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
 use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment};
+use crate::limits;
+use crate::limits::image::LARGEST_ENVIRONMENT;
 use files::CoreFiles;
 use memory::CoreMemory;
 
@@ -102,7 +104,10 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
 fn environment_on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mapping]) -> Vec<(String, String)> {
     let Some(random) = notes::auxiliary(auxiliary, notes::AT_RANDOM).map(Addr) else { return Vec::new() };
     let Some(stack) = Mapping::of(mappings, random) else { return Vec::new() };
-    let mut strings = vec![0; (stack.end - random).min(environment::LARGEST) as usize];
+    if stack.end - random > LARGEST_ENVIRONMENT {
+        limits::met(LARGEST_ENVIRONMENT, "environment of the program", "bytes of it");
+    }
+    let mut strings = vec![0; (stack.end - random).min(LARGEST_ENVIRONMENT) as usize];
     let read = memory.read(random, &mut strings).unwrap_or(0);
     environment::relevant(strings.get(..read).unwrap_or_default())
 }

@@ -6,6 +6,7 @@
 
 use crate::arch::Architecture;
 use crate::image::{Addr, Registers};
+use crate::limits::core::MOST_FILES;
 
 /// Kinds of notes with the owner "CORE" (linux/elf.h).
 pub(crate) const NT_PRSTATUS: u32 = 1;
@@ -37,9 +38,6 @@ pub(crate) mod prpsinfo {
     pub(crate) const ARGUMENTS_SIZE: usize = 80;
     pub(crate) const SIZE: usize = 136;
 }
-
-/// Mapped files are refused above this number: the kernel cuts the note at 4 MiB by default.
-const MOST_FILES: u64 = 1 << 20;
 
 /// A thread.
 #[derive(Debug, Clone, Copy)]

@@ -17,6 +17,7 @@ use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
 use nix::unistd::{read, write};
 
+use crate::limits::live::MOST_FAULTS;
 use crate::sys::{PIECES_PER_CALL, SharedArea, Span};
 
 /// Page size of x86-64.
@@ -25,8 +26,6 @@ pub(super) const PAGE: usize = 4096;
 const BYTES_PER_CALL: usize = 1 << 20;
 /// Pages that are asked for at once whether they are in memory.
 const PAGES_PER_QUESTION: usize = 512;
-/// Most pages that may fault in one order, so that a strange map cannot make it endless.
-const MOST_FAULTS: u32 = 4096;
 /// Words of a piece on the board.
 const WORDS: usize = 6;
 /// The word that says that the copies are not wanted any more.

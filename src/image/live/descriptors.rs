@@ -13,14 +13,15 @@ use super::frozen;
 use super::proc_fs::ProcFs;
 use super::sockets::Sockets;
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, KernelFacts, MOST_WANTED, PipeEnd, SetSemaphore, Want, asked,
-    semaphores_asked, socket_inode, socket_name,
+    Asked, Descriptor, Detail, FileLock, KernelFacts, PipeEnd, SetSemaphore, Want, asked, semaphores_asked,
+    socket_inode, socket_name,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
+use crate::limits::Bounded;
+use crate::limits::image::MOST_WANTED;
+use crate::limits::live::MOST_DESCRIPTORS;
 use crate::sys;
 
-/// More descriptors than the kernel allows by default.
-const MOST_DESCRIPTORS: usize = 1 << 20;
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
 const ACCESS_MODE: u32 = 3;
 
@@ -152,7 +153,11 @@ fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
         let target = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
         Some(Descriptor { number, target, ..Descriptor::default() })
     };
-    let mut list: Vec<Descriptor> = entries.flatten().take(MOST_DESCRIPTORS).filter_map(one).collect();
+    let mut list: Vec<Descriptor> = entries
+        .flatten()
+        .bounded(MOST_DESCRIPTORS, || format!("open files of {}", directory.display()), "descriptors")
+        .filter_map(one)
+        .collect();
     list.sort_by_key(|descriptor| descriptor.number);
     Ok(list)
 }

@@ -12,11 +12,11 @@ use nix::unistd::Pid;
 use super::proc_fs::{self, ProcFs, Stat, Status};
 use super::spared::{self, Early};
 use crate::image::{Mapping, Syscall, environment};
+use crate::limits::image::LARGEST_ENVIRONMENT;
+use crate::limits::live::MOST_SCHED_FILES;
 
 /// Shortest time between two samples of CPU time: several scheduler ticks.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
-/// The kernel's `sched` file is long and slow; with more threads than this it is not read.
-const MAX_SCHED_FILES: usize = 64;
 
 /// CPU times of a process's threads at one moment, by thread id and start time.
 #[derive(Debug, Clone)]
@@ -158,12 +158,12 @@ impl ProcessFacts {
                 (tid, facts)
             })
             .collect();
-        if threads.len() <= MAX_SCHED_FILES {
+        if threads.len() <= MOST_SCHED_FILES {
             tell_sleeps(proc_fs, pid, &mut threads, released);
         }
         let main = threads.get(&pid);
         let (command_line, whole_arguments) = proc_fs::command_line(&directory);
-        let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), environment::LARGEST);
+        let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), LARGEST_ENVIRONMENT);
         let cut = [("arguments", whole_arguments), ("environment", whole_environment)];
         Some(ProcessFacts {
             pid,

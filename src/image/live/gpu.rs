@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::image::gpu::{DEVICES, GpuUse, PROCESSES};
+use crate::limits::live::LONGEST_ANSWER;
 
 /// Measured: 30 ms with the driver loaded; without persistence mode it loads the driver first, which takes seconds.
 const LIMIT: Duration = Duration::from_millis(1000);
@@ -25,8 +26,6 @@ const PLACES: [&str; 5] = [
     "/usr/lib/wsl/lib/nvidia-smi",
     "/run/current-system/sw/bin/nvidia-smi",
 ];
-/// More than the answer for the largest machine.
-const LONGEST_ANSWER: usize = 1 << 20;
 
 /// Ask.
 pub(crate) fn ask() -> GpuUse {

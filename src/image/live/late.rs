@@ -15,14 +15,13 @@ use super::copier::{Copier, Wanted};
 use super::memory::{Pages, Source, SourceError, locked, whole_pages};
 use super::proc_fs::ProcFs;
 use crate::image::{Gap, Mapping};
+use crate::limits::live::MOST_PLACES;
 use crate::sys::Span;
 
 /// A page that comes from somewhere has come by then, from a disk or over a network.
 const LIMIT: Duration = Duration::from_millis(250);
 /// A copier that does not wait but gets no processor is given so many times more.
 const TIMES_WHEN_BUSY: u32 = 20;
-/// So many places are waited for; after that none is.
-const MOST_PLACES: usize = 8;
 /// Room of a copier that is started for late reads alone: detailed maps have to fit.
 const PAGES: usize = 1024;
 

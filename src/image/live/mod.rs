@@ -40,6 +40,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::limits::Bounded;
+use crate::limits::live::PARENT_THREADS;
 use crate::sys::Span;
 use asleep::{Reading, SleepReader, Sleeper};
 use copier::{Copier, Copies, Wanted};
@@ -720,7 +722,6 @@ fn ticks_to_ms(ticks: u64) -> u64 {
 /// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. None where
 /// the process has run another program since the fork.
 fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
-    const MOST: usize = 4096;
     let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
     if !mappings.is_empty() && !share_fork_ancestor(&mappings, own) {
         return Vec::new();
@@ -728,7 +729,7 @@ fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, S
     let threads = proc_fs.threads(parent).unwrap_or_default();
     threads
         .into_iter()
-        .take(MOST)
+        .bounded(PARENT_THREADS, || format!("threads of process {parent}"), "threads of a parent that is not captured")
         .map(|tid| {
             let facts = ThreadFacts::read(proc_fs, parent, tid);
             (facts.status.innermost_id.unwrap_or(tid), facts.name)

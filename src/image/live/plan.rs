@@ -7,13 +7,11 @@ use std::collections::BTreeSet;
 
 use super::memory::{PAGE, is_changeable, is_readable, page_spans};
 use crate::image::{Mapping, Registers, Syscall};
+use crate::limits::live::{STACK_OF_FEW, STACK_OF_MANY};
 use crate::sys::Span;
 
 /// Bytes below the stack pointer: the red zone, and some to spare.
 const BELOW_STACK_POINTER: u64 = 256;
-/// Most bytes of each stack, with few threads and with many.
-const STACK_OF_FEW: u64 = 256 << 10;
-const STACK_OF_MANY: u64 = 64 << 10;
 const FEW_THREADS: usize = 32;
 /// From the thread pointer on: the part of `struct pthread` that decoders read.
 const THREAD_DESCRIPTOR: u64 = 0x700;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use procfs::FromRead;
 
 use crate::image::{Addr, Mapping, Syscall, TaskState};
+use crate::limits::live::{LONGEST_COMMAND_LINE, MOST_ARGUMENTS};
 
 /// The proc file system at some root.
 #[derive(Debug, Clone)]
@@ -176,22 +177,19 @@ pub(super) fn beginning(path: &Path, most: u64) -> (Vec<u8>, bool) {
 
 /// Its argument vector; whether that is all of it.
 pub(super) fn command_line(directory: &Path) -> (Vec<String>, bool) {
-    /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
-    const LONGEST: u64 = 128 << 10;
-    let (bytes, whole) = beginning(&directory.join("cmdline"), LONGEST);
+    let (bytes, whole) = beginning(&directory.join("cmdline"), LONGEST_COMMAND_LINE);
     let (arguments, all) = parse_arguments(&bytes);
     (arguments, whole && all)
 }
 
 /// Parse `cmdline`: strings with a 0 byte behind each; whether these are all.
 pub(crate) fn parse_arguments(bytes: &[u8]) -> (Vec<String>, bool) {
-    const MOST: usize = 4096;
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
         return (Vec::new(), true);
     }
     let mut list = bytes.split(|&byte| byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned());
-    let arguments = list.by_ref().take(MOST).collect();
+    let arguments = list.by_ref().take(MOST_ARGUMENTS).collect();
     (arguments, list.next().is_none())
 }
 

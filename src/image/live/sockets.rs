@@ -19,9 +19,8 @@ use nix::sched::{CloneFlags, setns};
 
 use super::proc_fs::ProcFs;
 use crate::image::descriptors::Socket;
-
-/// More bytes of answers than any machine gives.
-const MOST_ANSWERS: usize = 64 << 20;
+use crate::limits;
+use crate::limits::live::MOST_ANSWERS;
 
 /// The sockets of the network namespaces that were asked about: processes of one are told from one answer.
 #[derive(Debug, Default)]
@@ -57,11 +56,17 @@ fn unix(proc_fs: &ProcFs, directory: &Path, namespace: &Path) -> BTreeMap<u64, S
     };
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("sockets".to_owned());
-        builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok().flatten()).unwrap_or_default()
+        let answer = builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok().flatten());
+        let (sockets, is_whole) = answer.unwrap_or((BTreeMap::new(), true));
+        if !is_whole {
+            limits::met(MOST_ANSWERS, "sockets of a network namespace", "bytes of the kernel's answer");
+        }
+        sockets
     })
 }
 
-fn ask_unix() -> Option<BTreeMap<u64, Socket>> {
+/// The sockets, and whether these are all.
+fn ask_unix() -> Option<(BTreeMap<u64, Socket>, bool)> {
     let mut netlink = Netlink::new(NETLINK_SOCK_DIAG).ok()?;
     netlink.bind_auto().ok()?;
     netlink.connect(&NetlinkAddress::new(0, 0)).ok()?;
@@ -85,23 +90,25 @@ fn ask_unix() -> Option<BTreeMap<u64, Socket>> {
         total += answer.len().max(1);
         let mut at = 0;
         while let Some(rest) = answer.get(at..).filter(|rest| !rest.is_empty()) {
-            let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) else { return Some(sockets) };
+            let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) else {
+                return Some((sockets, true));
+            };
             match message.payload {
                 NetlinkPayload::InnerMessage(SockDiagMessage::UnixResponse(response)) => {
                     let socket = of_unix(&response);
                     sockets.insert(socket.inode, socket);
                 }
-                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Some(sockets),
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Some((sockets, true)),
                 _ => {}
             }
             match message.header.length {
-                0 => return Some(sockets),
+                0 => return Some((sockets, true)),
                 // Messages are padded to four bytes.
                 length => at += (length as usize).next_multiple_of(4),
             }
         }
     }
-    Some(sockets)
+    Some((sockets, false))
 }
 
 fn of_unix(response: &UnixResponse) -> Socket {

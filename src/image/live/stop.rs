@@ -24,6 +24,7 @@ use nix::unistd::Pid;
 use super::asleep::Sleeper;
 use super::proc_fs::{self, ProcFs};
 use crate::arch::Architecture;
+use crate::limits::live::MOST_STOP_ROUNDS;
 use crate::sys::{self, RegisterBytes};
 
 /// How one thread fared.
@@ -82,8 +83,6 @@ pub(super) enum StopError {
 
 /// Threads in state D are waited for this long after the last other one stopped.
 const GRACE: Duration = Duration::from_millis(3);
-/// How often the threads are listed again to find new ones.
-const MAX_ROUNDS: usize = 16;
 
 /// Which threads to stop: those of `pids`, but not those `spared`; and for how long.
 #[derive(Debug, Clone)]
@@ -219,7 +218,7 @@ impl<'a> Tracer<'a> {
 
     /// Until `deadline`, or until what is left of the time to `end` is needed for the release.
     fn stop_all(&mut self, deadline: Instant, end: Instant) -> Result<(), StopError> {
-        for _ in 0..MAX_ROUNDS {
+        for _ in 0..MOST_STOP_ROUNDS {
             let mut found_new = false;
             sys::set_urgent(true);
             for index in 0..self.which.pids.len() {

@@ -50,6 +50,7 @@ use super::context::{Context, Draft};
 use super::names::{is_driver_function, source_line};
 use super::{Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
+use crate::limits::verdict::OUTERMOST_FRAMES;
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
@@ -322,6 +323,6 @@ impl Context<'_> {
         driver > self.frame_of(edge)
             && outer.iter().all(|frame| frame.kind != FrameKind::Python)
             && !frames[inner..].iter().any(is_driver_function)
-            && outer.len() <= 4
+            && outer.len() <= OUTERMOST_FRAMES
     }
 }

@@ -65,6 +65,4 @@ pub(super) mod held {
     pub(in super::super) const LOCKS: u64 = 8;
     /// Bytes of one.
     pub(in super::super) const ENTRY: u64 = 24;
-    /// As many as there is room for.
-    pub(in super::super) const MOST: u32 = 40;
 }

@@ -10,6 +10,7 @@ mod layout;
 mod queue;
 
 use crate::image::{Addr, MemoryExt};
+use crate::limits::absl::LOCK_FRAMES;
 use crate::waits::blocked_on::{BlockedOn, Ownership, Readers, Unrecorded};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, by_critical_section, exact_hold};
@@ -46,9 +47,8 @@ const CONDITION: &Kind = &Kind::new(
 /// Its row in the list of families.
 pub(crate) const FAMILY: Registered = Registered { kinds: &[MUTEX, CONDITION], open };
 
-/// Frames whose registers are asked, and bytes of stack: from the futex to the caller of `Lock` there are six frames of less
+/// Bytes of stack that are searched: from the futex to the caller of `Lock` there are six frames of less
 /// than 500 bytes in all (measured with -O0 and -O2).
-const FRAMES: usize = 10;
 const STACK: u64 = 1024;
 
 /// The family, with the queues of each process.
@@ -112,7 +112,7 @@ impl Case<'_, '_> {
     /// The first thing at hand, with its word, that `is_it` and whose ring has the waiter; one that lies on the waiter's own
     /// stack only where there is no other.
     fn queued_in(&self, is_it: impl Fn(Addr, u64) -> bool) -> Option<(Addr, u64)> {
-        let registers = self.thread.registers(FRAMES).into_iter().map(|(_, _, value)| value);
+        let registers = self.thread.registers(LOCK_FRAMES).into_iter().map(|(_, _, value)| value);
         let words = self.thread.top(self.process, STACK).into_iter().map(|(_, word)| word);
         let values = registers.chain(words).filter(|value| value.is_multiple_of(8)).map(Addr);
         let (mut own, mut others): (Vec<Addr>, Vec<Addr>) = values.partition(|at| self.thread.on_own_stack(*at));

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::layout::{HIGH, held, identity, parameters};
 use crate::image::{Addr, MemoryExt};
+use crate::limits::absl::MOST_HELD;
 use crate::waits::blocked_call::{self, Futex};
 use crate::waits::thread::Process;
 
@@ -102,7 +103,7 @@ fn account(process: &Process<'_>) -> Account {
         let Some((list, count)) = list.and_then(|list| Some((list, memory.u32(list + held::COUNT).ok()?))) else {
             continue;
         };
-        for entry in (0..count.min(held::MOST)).map(|index| list + held::LOCKS + held::ENTRY * u64::from(index)) {
+        for entry in (0..count.min(MOST_HELD)).map(|index| list + held::LOCKS + held::ENTRY * u64::from(index)) {
             let Ok(mutex) = memory.pointer(entry) else { break };
             let evidence = format!("all_locks of {}, at {list}, has it at {entry}", thread.describe());
             account.entry(mutex).or_default().push((position, evidence));

@@ -7,6 +7,8 @@ use super::tasks::{Task, is_task};
 use super::threading_objects::method;
 use super::{Cpython, Facts};
 use crate::image::Gap;
+use crate::limits::Bounded;
+use crate::limits::cpython::{GATHERED_FUTURES, TASKS_WAITING};
 use crate::python::PythonFrame;
 use crate::python::inspect::frames_of;
 use crate::python::library::is_library;
@@ -17,11 +19,6 @@ use crate::waits::kinds;
 use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
-
-/// Tasks of one process that waits are told of: each is compared with each other.
-const MOST_TASKS: usize = 256;
-/// Futures that one task gathers.
-const MOST_CHILDREN: u64 = 256;
 
 /// Add what the tasks of each process wait for.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
@@ -44,11 +41,11 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
     let objects = inspector.objects();
     let frames = inspector.frames();
     let count = facts.tasks().len();
-    if count > MOST_TASKS {
+    if count > TASKS_WAITING {
         let what = format!("asyncio tasks of process {}", process.context.image.pid);
-        out.gaps.push(Gap::new(what, format!("what {MOST_TASKS} of its {count} tasks wait for was looked at")));
+        out.gaps.push(Gap::new(what, format!("what {TASKS_WAITING} of its {count} tasks wait for was looked at")));
     }
-    for task in facts.tasks().iter().take(MOST_TASKS) {
+    for task in facts.tasks().iter().take(TASKS_WAITING) {
         let inner = task.coroutines.last().and_then(|inner| frames.of_generator(*inner));
         let in_lock = inner.and_then(|(frame, code)| {
             let lock = frames.at(frame, code)?.first()?;
@@ -85,7 +82,11 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             continue;
         }
         let Some(future) = task.waits_for else { continue };
-        let gathered = || objects.sequence(objects.attribute(future, "_children")?, MOST_CHILDREN);
+        let gathered = || {
+            objects.bounded_sequence(objects.attribute(future, "_children")?, GATHERED_FUTURES, || {
+                format!("futures that {} gathers", task.name)
+            })
+        };
         let others = if is_task(&objects, future) { vec![future] } else { gathered().unwrap_or_default() };
         for other in facts.tasks().iter().filter(|other| others.contains(&other.object)) {
             wait(process, task, &resource_of(process, other), "it awaits that task", out);
@@ -128,7 +129,8 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: 
         state: Vec::new(),
     };
     add_resource(out, &resource);
-    for task in own.iter().take(MOST_TASKS) {
+    let what = || format!("asyncio tasks of the event loop of {name}");
+    for task in own.iter().bounded(TASKS_WAITING, what, "tasks of one loop") {
         wait(process, task, &resource, "its loop's thread is inside of a callback", out);
     }
     let evidence =

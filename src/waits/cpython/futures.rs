@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::threading_objects::method;
 use crate::image::Addr;
+use crate::limits;
+use crate::limits::cpython::QUEUE_ITEMS;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::objects::Objects;
-
-/// Items of a queue that are searched for a future.
-const MOST_ITEMS: u64 = 1 << 14;
 
 // `simplequeueobject` behind the head: a list and the position of its first item (up to 3.12), or a ring of items with the
 // positions for putting and getting (from 3.13 on) [DWARF of 3.11.7, 3.13.0].
@@ -95,12 +94,16 @@ fn function(objects: &Objects<'_>, item: Addr) -> Option<String> {
 
 /// The items of a `SimpleQueue`.
 fn contents(objects: &Objects<'_>, queue: Addr) -> Vec<Addr> {
-    let list = || objects.sequence(objects.field(queue, LIST)?, MOST_ITEMS);
+    let what = || format!("futures in the queue of a pool at {queue}");
+    let list = || objects.bounded_sequence(objects.field(queue, LIST)?, QUEUE_ITEMS, what);
     let ring = || {
         let field = |offset| objects.field(queue, offset).map(|word| word.0);
         let (get, capacity, count) = (field(RING_GET)?, field(RING_CAPACITY)?, field(RING_COUNT)?);
         let items = objects.field(queue, RING_ITEMS)?;
-        let fits = capacity.is_power_of_two() && capacity <= MOST_ITEMS && count <= capacity && get < capacity;
+        if capacity.is_power_of_two() && capacity > QUEUE_ITEMS {
+            limits::met(QUEUE_ITEMS, what(), "items of one queue");
+        }
+        let fits = capacity.is_power_of_two() && capacity <= QUEUE_ITEMS && count <= capacity && get < capacity;
         let at = |position: u64| objects.pointer(items + (get + position) % capacity * 8);
         fits.then(|| (0..count).filter_map(at).collect())
     };

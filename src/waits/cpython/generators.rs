@@ -8,14 +8,9 @@ use std::collections::HashSet;
 
 use super::with_blocks::{locks_of, of_generator};
 use crate::image::Addr;
+use crate::limits::Met;
+use crate::limits::cpython::{CONTAINED_OBJECTS, CONTAINER_ITEMS, CONTAINER_LEVELS, SUSPENDED_STACKS};
 use crate::python::inspect::{Inspector, frames_of};
-
-/// Objects that are looked at for one process.
-const MOST_OBJECTS: usize = 4096;
-/// Items of a container.
-const MOST_ITEMS: u64 = 256;
-/// Containers and instances inside each other.
-const LEVELS: usize = 2;
 
 /// A generator or coroutine that has locks.
 #[derive(Debug, Clone)]
@@ -26,8 +21,28 @@ pub(super) struct Suspended {
     pub(super) locks: Vec<Addr>,
 }
 
+/// What a search found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Those that have locks, in order of address.
+    pub(super) list: Vec<Suspended>,
+    /// What was passed over, for whoever finds no holder among these.
+    pub(super) passed_over: Vec<Met>,
+}
+
+/// What the bounds here are on.
+const SEARCH: &str = "generators and coroutines that stopped inside a `with` block";
+
+impl Found {
+    fn pass_over(&mut self, met: Met) {
+        if !self.passed_over.contains(&met) {
+            self.passed_over.push(met);
+        }
+    }
+}
+
 /// All that are within reach of the frames of living threads: what they have at hand, then what that contains.
-pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Suspended> {
+pub(super) fn all(inspector: &Inspector<'_>) -> Found {
     let mut roots = Vec::new();
     let mut globals = HashSet::new();
     for (_, thread) in inspector.living() {
@@ -40,35 +55,45 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Suspended> {
     }
     let mut unique = HashSet::new();
     roots.retain(|root| unique.insert(*root));
-    let mut found = Vec::new();
+    let mut found = Found::default();
     let mut seen = HashSet::new();
     for root in &roots {
         visit(inspector, *root, 0, &mut seen, &mut found);
     }
     let mut inside = HashSet::new();
     for root in &roots {
-        visit(inspector, *root, LEVELS, &mut inside, &mut found);
+        visit(inspector, *root, CONTAINER_LEVELS, &mut inside, &mut found);
     }
-    found.sort_by_key(|one| one.generator);
-    found.dedup_by_key(|one| one.generator);
+    found.list.sort_by_key(|one| one.generator);
+    found.list.dedup_by_key(|one| one.generator);
     found
 }
 
-fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut HashSet<Addr>, out: &mut Vec<Suspended>) {
-    if object.is_null() || seen.len() >= MOST_OBJECTS || !seen.insert(object) {
+fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut HashSet<Addr>, out: &mut Found) {
+    if object.is_null() || seen.contains(&object) {
         return;
     }
+    if seen.len() >= CONTAINED_OBJECTS {
+        out.pass_over(Met::of(CONTAINED_OBJECTS, SEARCH, "objects"));
+        return;
+    }
+    seen.insert(object);
     let objects = inspector.objects();
     let Some(class) = objects.class_name(object) else { return };
     match class.as_str() {
-        "generator" | "coroutine" | "async_generator" => out.extend(generator_with_locks(inspector, object, &class)),
+        "generator" | "coroutine" | "async_generator" => {
+            out.list.extend(generator_with_locks(inspector, object, &class))
+        }
         "str" | "int" | "float" | "bool" | "bytes" | "function" | "type" | "module" | "code" | "NoneType" => {}
         _ => {
             let Some(levels) = levels.checked_sub(1) else { return };
-            let items = objects.sequence(object, MOST_ITEMS);
+            let items = objects.sequence(object, CONTAINER_ITEMS + 1);
             let values = || objects.items(object).or_else(|| objects.attributes(object)).unwrap_or_default();
-            let inner = items.unwrap_or_else(|| values().into_iter().map(|(_, value)| value).collect());
-            for value in inner.into_iter().take(MOST_ITEMS as usize) {
+            let inner: Vec<Addr> = items.unwrap_or_else(|| values().into_iter().map(|(_, value)| value).collect());
+            if inner.len() as u64 > CONTAINER_ITEMS {
+                out.pass_over(Met::of(CONTAINER_ITEMS, SEARCH, "items of one container"));
+            }
+            for value in inner.into_iter().take(CONTAINER_ITEMS as usize) {
                 visit(inspector, value, levels, seen, out);
             }
         }
@@ -79,7 +104,7 @@ fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut Hash
 pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, class: &str) -> Option<Suspended> {
     let mut locks = Vec::new();
     for entered in of_generator(inspector, generator) {
-        locks_of(inspector, entered, 2, &mut locks);
+        locks_of(inspector, entered, SUSPENDED_STACKS, &mut locks);
     }
     let frames = inspector.frames();
     let name = frames.of_generator(generator).and_then(|(_, code)| frames.code_name(code)).unwrap_or_default();

@@ -4,6 +4,7 @@
 //! needed, cpython.md section 2), and the hold of `last_holder` while `locked` is 1. A free-threaded process has none.
 
 use crate::image::{Addr, Gap};
+use crate::limits::cpython::GIL_FRAMES;
 use crate::python::{Gil, Python};
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::holders::{add_resource, exact_hold};
@@ -18,8 +19,6 @@ const COND_SIZE: u64 = 48;
 const SWITCH_SIZE: u64 = 88;
 /// `struct _gil_runtime_state`; 8 more in a free-threaded build.
 const GIL_SIZE: u64 = 208;
-/// Frames from the innermost one in which a thread that takes the GIL has its function.
-const FRAMES: usize = 8;
 /// Functions that take the GIL. In a stripped build `take_gil` has no name and its exported callers do.
 const TAKERS: &[&str] = &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure"];
 
@@ -88,7 +87,7 @@ fn holder(python: &Python, gil: &Gil) -> Option<i32> {
 /// address of the GIL at hand.
 fn taking(process: &Process<'_>, thread: &ThreadView<'_>, gil: &Gil) -> Option<Vec<String>> {
     let (native, name) =
-        thread.names(FRAMES).find(|(_, name)| TAKERS.iter().any(|taker| name.trim_start_matches('_') == *taker))?;
+        thread.names(GIL_FRAMES).find(|(_, name)| TAKERS.iter().any(|taker| name.trim_start_matches('_') == *taker))?;
     let hit = |value: u64| {
         let value = Addr(value);
         value.within(gil.address, GIL_SIZE) || value.within(gil.cond, COND_SIZE) || value == gil.mutex

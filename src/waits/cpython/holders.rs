@@ -8,6 +8,7 @@
 use super::with_blocks::{Held, gives_back};
 use super::{Cpython, Facts, HolderRule, generators, multiprocessing, stop_the_world, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
+use crate::limits;
 use crate::python::inspect::{AtHand, frames_of};
 use crate::python::objects::Objects;
 use crate::waits::blocked_on::ThreadWait;
@@ -182,6 +183,8 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, found: 
         holds.push(Hold { gone: Some(Gone::Exited), certainty: Certainty::Inferred, ..hold });
     }
     if holds.is_empty() {
+        facts.suspended().passed_over.iter().for_each(|met| limits::tell(met.clone()));
+        facts.inspector.tell_deep_threads();
         out.gaps.push(Gap::new(
             format!("holder of {}", found.blocked_on.resource.label),
             "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
@@ -253,7 +256,7 @@ fn in_a_generator(
     lock: Addr,
     out: &mut Observations,
 ) -> Option<Hold> {
-    let mut holders = facts.suspended().iter().filter(|one| one.locks.contains(&lock));
+    let mut holders = facts.suspended().list.iter().filter(|one| one.locks.contains(&lock));
     let one = holders.next()?;
     let resource = Resource {
         key: key(process, kinds::PY_GENERATOR, one.generator),

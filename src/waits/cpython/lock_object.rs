@@ -6,12 +6,10 @@
 //! parking lot names. It says nothing of holders.
 
 use crate::image::{Addr, MemoryExt};
+use crate::limits::cpython::NATIVE_FRAMES;
 use crate::python::inspect::Inspector;
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::thread::{Process, ThreadView};
-
-/// Native frames between the eval loop and the system call that are searched for the object.
-const NATIVE_FRAMES: usize = 24;
 
 // `struct wait_entry` of Python/parking_lot.c on the waiter's stack, from 3.13 on [DWARF of 3.13.0, live on 3.13 to 3.15]:
 // the futex is its semaphore at 16.

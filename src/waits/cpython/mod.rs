@@ -32,7 +32,6 @@ use crate::waits::model::{Needs, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use futures::Work;
-use generators::Suspended;
 use tasks::Task;
 use with_blocks::Held;
 
@@ -69,7 +68,7 @@ enum HolderRule {
 pub(crate) struct Facts<'a> {
     inspector: Inspector<'a>,
     held: OnceCell<Vec<Held>>,
-    suspended: OnceCell<Vec<Suspended>>,
+    suspended: OnceCell<generators::Found>,
     tasks: OnceCell<Vec<Task>>,
     shared: OnceCell<Vec<Addr>>,
     work: OnceCell<Work>,
@@ -101,7 +100,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Generators within reach that have locks.
-    fn suspended(&self) -> &[Suspended] {
+    fn suspended(&self) -> &generators::Found {
         self.suspended.get_or_init(|| generators::all(&self.inspector))
     }
 

@@ -9,6 +9,8 @@ use std::collections::HashSet;
 
 use super::{Cpython, Facts};
 use crate::image::{Addr, Gap, MemoryExt};
+use crate::limits;
+use crate::limits::cpython::SHARED_OBJECTS;
 use crate::python::inspect::frames_of;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
@@ -20,8 +22,6 @@ use crate::waits::observations::Observations;
 const HANDLE: u64 = 0;
 const LAST_THREAD: u64 = 8;
 const COUNT: u64 = 16;
-/// Objects of one process that are looked at.
-const MOST_OBJECTS: usize = 4096;
 
 /// Add who has the lock that `found` waits for.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Observations) {
@@ -80,12 +80,16 @@ pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
         }
     };
     for root in roots {
-        if seen.len() >= MOST_OBJECTS || !seen.insert(root) || inspector.is_plain(root) {
+        if seen.len() >= SHARED_OBJECTS {
+            limits::met(SHARED_OBJECTS, "locks of multiprocessing that a process has at hand", "objects");
+            break;
+        }
+        if !seen.insert(root) || inspector.is_plain(root) {
             continue;
         }
         take(root);
         for (_, value) in objects.attributes(root).unwrap_or_default() {
-            if seen.len() < MOST_OBJECTS && seen.insert(value) && !inspector.is_plain(value) {
+            if seen.len() < SHARED_OBJECTS && seen.insert(value) && !inspector.is_plain(value) {
                 take(value);
             }
         }

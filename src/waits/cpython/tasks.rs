@@ -6,17 +6,16 @@
 
 use super::with_blocks;
 use crate::image::Addr;
+use crate::limits::cpython::{MOST_COROUTINES, MOST_TASKS, SEARCHED_FOR_TASKS};
+use crate::limits::{self, Bounded};
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
 
-/// Tasks that are looked at.
-const MOST_TASKS: usize = 10_000;
-/// Coroutines that await each other.
-const MOST_COROUTINES: usize = 64;
-/// Bytes behind a thread state that are searched for the list of its tasks (3.14.10: 40, 3.15.2: 168).
-const SEARCHED: u64 = 512;
 /// The list's node in a task from 3.14 on, behind the head.
 const NODE: u64 = 136;
+
+/// What the bounds here are on.
+const TASKS: &str = "asyncio tasks";
 
 /// Offsets in the task of C (`TaskObj` of Modules/_asynciomodule.c) behind the head, where the loop stands in all.
 struct Offsets {
@@ -86,7 +85,9 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
         let sets =
             ["_scheduled_tasks", "_all_tasks"].into_iter().flat_map(|name| inspector.globals("asyncio.tasks", name));
         for set in sets {
-            let weak = objects.attribute(set, "data").and_then(|data| objects.sequence(data, MOST_TASKS as u64));
+            let weak = objects
+                .attribute(set, "data")
+                .and_then(|data| objects.bounded_sequence(data, MOST_TASKS as u64, || TASKS.into()));
             let tasks = weak.unwrap_or_default().into_iter().filter_map(|weak| objects.field(weak, 0));
             found.extend(tasks.map(|task| (task, loop_thread(inspector, &objects, task))));
         }
@@ -112,7 +113,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
             coroutines,
         })
     };
-    found.into_iter().take(MOST_TASKS).filter_map(task).collect()
+    found.into_iter().bounded(MOST_TASKS, || TASKS.into(), "tasks").filter_map(task).collect()
 }
 
 /// `_asyncio.Task`, or a class of that name.
@@ -131,7 +132,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let Some(size) = inspector.python.layout.as_ref().map(|layout| layout.thread_size) else { return Vec::new() };
     let node = objects.head() + NODE;
-    let heads = (0..SEARCHED / 8).map(|word| tstate + size + word * 8);
+    let heads = (0..SEARCHED_FOR_TASKS / 8).map(|word| tstate + size + word * 8);
     for head in heads {
         let Some(first) = objects.pointer(head).filter(|first| *first != head && first.0 > node) else { continue };
         if objects.pointer(first + 8) != Some(head) || !is_task(&objects, first - node) {
@@ -139,7 +140,11 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
         }
         let mut tasks = Vec::new();
         let mut at = first;
-        while at != head && tasks.len() < MOST_TASKS {
+        while at != head {
+            if tasks.len() >= MOST_TASKS {
+                limits::met(MOST_TASKS, TASKS, "tasks");
+                break;
+            }
             tasks.push(at - node);
             match objects.pointer(at) {
                 Some(next) if !next.is_null() => at = next,
@@ -160,7 +165,12 @@ fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     };
     let mut list: Vec<Addr> = Vec::new();
     let mut next = Some(coroutine).filter(|coroutine| is_coroutine(*coroutine));
-    while let Some(here) = next.filter(|here| !list.contains(here) && list.len() < MOST_COROUTINES) {
+    while let Some(here) = next.filter(|here| !list.contains(here)) {
+        if list.len() >= MOST_COROUTINES {
+            let what = format!("coroutines of the task of {coroutine}");
+            limits::met(MOST_COROUTINES, what, "coroutines that await one another");
+            break;
+        }
         let Some(frame) =
             inspector.frames().of_generator(here).and_then(|(frame, code)| inspector.frames().at(frame, code))
         else {

@@ -7,6 +7,7 @@
 use super::lock_object::{LockObject, What, noun};
 use super::{Facts, HolderRule};
 use crate::image::Addr;
+use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
@@ -31,8 +32,6 @@ const THINGS: &[&str] = &[
     "AsyncResult",
     "IMapIterator",
 ];
-/// Frames of a library around a wait.
-const MOST_FRAMES: usize = 12;
 
 /// What a wait is for.
 #[derive(Debug, Clone)]
@@ -62,7 +61,7 @@ pub(super) fn method(frame: &PythonFrame) -> &str {
 pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option<&LockObject>) -> Option<Purpose> {
     let inspector = &facts.inspector;
     let tid = thread.image.tid;
-    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * MOST_FRAMES).collect();
+    let stack: Vec<&PythonFrame> = inspector.stack(tid).take(4 * LIBRARY_FRAMES).collect();
     let inner = *stack.first()?;
     if let Some(behind) = behind.filter(|behind| behind.what != What::Lock) {
         return of_object(inspector, &stack, behind);
@@ -117,7 +116,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
 
 /// The name that the program has for an object; else that of the library's functions that wait.
 fn called(inspector: &Inspector<'_>, stack: &[&PythonFrame], object: Addr) -> Option<String> {
-    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file)).count();
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| is_library(&frame.file)).count();
     let (inside, outside) = stack.split_at(library);
     let name = |frames: &[&PythonFrame]| inspector.name_of(object, frames.iter().copied());
     name(outside).or_else(|| name(inside))
@@ -129,7 +128,7 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     let objects = inspector.objects();
     let condition = inspector.frame(stack[0])?.first()?;
     let mut thing = (condition, stack[0], "Condition".to_owned());
-    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| is_library(&frame.file));
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| is_library(&frame.file));
     for frame in library.clone() {
         let Some(first) = inspector.frame(frame).and_then(|frame| frame.first()) else { continue };
         let Some(class) = objects.class_name(first) else { continue };
@@ -222,7 +221,7 @@ fn join(
     address: Addr,
     evidence: Vec<String>,
 ) -> Purpose {
-    let library = stack.iter().take(MOST_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
+    let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
     let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
     Purpose {
         kind: kinds::PY_THREAD,

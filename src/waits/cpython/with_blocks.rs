@@ -6,14 +6,11 @@
 
 use super::threading_objects::method;
 use crate::image::Addr;
+use crate::limits;
+use crate::limits::cpython::{NESTED_STACKS, STACK_CALLBACKS};
 use crate::python::PythonThread;
 use crate::python::inspect::{Entered, Inspector, frames_of};
 use crate::python::objects::Objects;
-
-/// Generators inside generators, stacks inside stacks.
-const MOST_LEVELS: usize = 8;
-/// Callbacks of an ExitStack.
-const MOST_CALLBACKS: u64 = 256;
 
 /// A lock that an entered block has.
 #[derive(Debug, Clone)]
@@ -39,7 +36,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
         };
         let place = place(inspector, block);
         let mut found = Vec::new();
-        locks_of(inspector, block.object, MOST_LEVELS, &mut found);
+        locks_of(inspector, block.object, NESTED_STACKS, &mut found);
         for (lock, how) in &found {
             add(
                 *lock,
@@ -80,8 +77,14 @@ pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, o
         out.push((object, "the lock".into()));
         return;
     }
-    let Some(levels) = levels.checked_sub(1) else { return };
     let Some(class) = objects.class_name(object) else { return };
+    let Some(levels) = levels.checked_sub(1) else {
+        if class.ends_with("GeneratorContextManager") || class.ends_with("ExitStack") {
+            let why = "it lies in more context managers of contextlib, one inside the other, than are opened";
+            limits::tell(limits::Met { what: format!("locks of the {class} at {object}"), why: why.into() });
+        }
+        return;
+    };
     match class.rsplit('.').next().unwrap_or(&class) {
         "Condition" => {
             let lock = objects.attribute(object, "_lock").filter(|lock| is_lock(&objects, *lock));
@@ -98,7 +101,12 @@ pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, o
         }
         "ExitStack" | "AsyncExitStack" => {
             let callbacks = objects.attribute(object, "_exit_callbacks");
-            let callbacks = callbacks.and_then(|list| objects.sequence(list, MOST_CALLBACKS)).unwrap_or_default();
+            let callbacks = callbacks
+                .and_then(|list| {
+                    objects
+                        .bounded_sequence(list, STACK_CALLBACKS, || format!("callbacks of the ExitStack at {object}"))
+                })
+                .unwrap_or_default();
             for callback in callbacks {
                 // (is_sync, method); the function alone up to 3.7.
                 let pair = objects.sequence(callback, 2).and_then(|pair| pair.get(1).copied());

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::image::gpu::is_version;
 use crate::image::{Addr, Memory, MemoryExt};
+use crate::limits::cuda::{LARGEST_NOTE, MOST_HEADERS};
 use crate::modules::Module;
 use crate::waits::circumstances::{CudaLibrary, Fits};
 use crate::waits::thread::Context;
@@ -34,8 +35,6 @@ pub(super) fn mapped(context: &Context<'_>) -> Vec<CudaLibrary> {
 /// ELF header (facts: `{"format":1,"CUDA version":"13.0","driver":[535,550,...],"device":[...]}`).
 fn note(memory: &dyn Memory, start: Addr) -> Option<Fits> {
     const PT_NOTE: u32 = 4;
-    const MOST_HEADERS: u16 = 64;
-    const MOST_BYTES: usize = 4096;
     const OWNER: &[u8] = b"NVIDIA Corporation\0";
     if memory.bytes(start, 4).ok()? != b"\x7fELF" {
         return None;
@@ -50,7 +49,7 @@ fn note(memory: &dyn Memory, start: Addr) -> Option<Fits> {
             continue;
         }
         let (offset, size) = (memory.u64(header + 8).ok()?, memory.u64(header + 32).ok()?);
-        let Ok(notes) = memory.bytes(start + offset, (size as usize).min(MOST_BYTES)) else { continue };
+        let Ok(notes) = memory.bytes(start + offset, (size as usize).min(LARGEST_NOTE)) else { continue };
         // Sizes of name and description, a type, then both, each filled up to four bytes (elf.h, Elf64_Nhdr).
         let mut rest = notes.as_slice();
         while let [a, b, c, d, e, f, g, h, _, _, _, _, more @ ..] = rest {

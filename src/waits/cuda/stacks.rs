@@ -5,12 +5,10 @@
 
 use super::calls::is_api;
 use super::libraries::Libraries;
+use crate::limits::cuda::STARTS_THREADS;
 use crate::symbols::plain_name;
 use crate::waits::c_library::is_c_library;
 use crate::waits::thread::{Process, ThreadView};
-
-/// Frames of the C library below a thread's first function: `start_thread`, `clone`.
-const STARTS_THREADS: usize = 3;
 
 /// A call into CUDA that has not returned.
 #[derive(Debug, Clone, PartialEq, Eq)]

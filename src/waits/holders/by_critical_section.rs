@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
+use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
 use crate::symbols::{is_named, plain_name};
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
@@ -51,12 +52,6 @@ pub(crate) struct Memo {
     /// The calls of a function, by its first address.
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
 }
-
-/// The most frames that are read, from the innermost on: whoever took a lock for longer is seldom further out, and an
-/// interpreter's recursion would cost more than all the rest.
-const MOST_FRAMES: usize = 64;
-/// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured: 20 ms).
-const NEAR_FRAMES: usize = 8;
 
 /// The threads of `process` that have locked `lock` and not yet unlocked it, nor gave it back to wait for a condition.
 pub(crate) fn sections(
@@ -100,12 +95,12 @@ pub(crate) fn holders(
         }
     }
     if holders.is_empty() && !calls.is_ambiguous {
-        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > MOST_FRAMES).count();
+        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > CODE_FRAMES).count();
         let why = "the lock records no owner, and no thread's code shows that it has it";
         let why = match deep {
             0 => why.to_owned(),
             _ => {
-                format!("{why}; of {deep} threads only the innermost {MOST_FRAMES} frames were read")
+                format!("{why}; of {deep} threads only the innermost {CODE_FRAMES} frames were read")
             }
         };
         out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
@@ -159,7 +154,7 @@ fn taken(
     let mut taken: HashMap<Addr, Vec<(usize, CallSite)>> = HashMap::new();
     // From a guard to its lock.
     let mut guarded: HashMap<u64, Addr> = HashMap::new();
-    let most = if calls.is_ambiguous { NEAR_FRAMES } else { MOST_FRAMES };
+    let most = if calls.is_ambiguous { NEAR_FRAMES } else { CODE_FRAMES };
     for (native, frame) in frames.iter().enumerate().take(most).rev() {
         // What a search of the stack found may be a call that is over.
         if frame.trust == Trust::Scan {

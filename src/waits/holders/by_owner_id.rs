@@ -4,14 +4,12 @@
 //! section 4: an id alone proves little, since ids are used again and fork copies locks without their owners.
 
 use crate::image::{Gap, share_fork_ancestor};
+use crate::limits::holders::{GENERATIONS, GREATEST_ID};
 use crate::waits::blocked_on::{Owner, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::model::{Certainty, Gone, Hold, Party, Resource, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
-
-/// Generations of parents asked for an owner that fork left behind.
-const GENERATIONS: usize = 16;
 
 /// Add the hold of `owner`, or the gap that stands for it.
 pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, out: &mut Observations) {
@@ -23,7 +21,6 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, 
     }
     // The kernel gives no task a greater id (PID_MAX_LIMIT): such a word is of another kind, or damaged, and names
     // nobody who could have gone.
-    const GREATEST_ID: i32 = 1 << 22;
     if !(1..=GREATEST_ID).contains(&owner.tid) {
         out.gaps.push(Gap::new(
             format!("owner of {}", resource.label),

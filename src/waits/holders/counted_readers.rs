@@ -5,6 +5,7 @@
 
 use super::{by_critical_section, by_reference};
 use crate::image::Gap;
+use crate::limits::holders::CALL_FRAMES;
 use crate::symbols::begins_with;
 use crate::waits::blocked_on::{Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -12,9 +13,6 @@ use crate::waits::model::{Certainty, Hold, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::references::Reference;
 use crate::waits::thread::{Process, ThreadView};
-
-/// Frames of the C library in which a wait for a lock lies.
-const CALL_FRAMES: usize = 8;
 
 /// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
 /// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.

@@ -6,9 +6,10 @@
 
 use super::HolderRule;
 use crate::image::descriptors::{
-    Detail, FAULT_SIGNALS, MOST_WANTED, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name,
+    Detail, FAULT_SIGNALS, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many,
 };
 use crate::image::{Addr, Descriptor, Gap, TaskState};
+use crate::limits::image::MOST_WANTED;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
@@ -34,6 +35,10 @@ pub(super) fn descriptor<'p>(process: &Process<'p>, number: i32) -> Option<&'p D
 pub(super) fn watched<'p>(process: &Process<'p>, number: i32) -> Option<&'p [Want]> {
     match &descriptor(process, number)?.detail {
         Detail::Set(wants) if wants.len() <= MOST_WANTED => Some(wants),
+        Detail::Set(_) => {
+            tell_of_many();
+            None
+        }
         _ => None,
     }
 }

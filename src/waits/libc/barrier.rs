@@ -4,6 +4,7 @@
 //! thread is left that could; else the threads that could as those who hold it up. The barrier records
 //! nobody: which of them are meant is an inference.
 
+use crate::limits::libc::MOST_PARTIES;
 use crate::waits::kinds;
 use std::collections::BTreeSet;
 
@@ -17,8 +18,6 @@ use crate::waits::thread::Process;
 /// `struct pthread_barrier` { in, current_round, count, .. } (nptl/internaltypes.h).
 const ROUND: u64 = 4;
 const COUNT: u64 = 8;
-/// More parties than any process has threads mean that it is no barrier.
-const MOST_PARTIES: u32 = 1 << 20;
 
 /// Add who has yet to come to the barrier that `found` waits at, one of glibc's or another.
 pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, is_glibc: bool, out: &mut Observations) {

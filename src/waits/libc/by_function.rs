@@ -7,6 +7,7 @@
 use super::lock_calls::GUARD;
 use super::{Case, HolderRule};
 use crate::image::Addr;
+use crate::limits::libc::WRAPPER_FRAMES;
 use crate::symbols::plain_name;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
@@ -117,9 +118,6 @@ const ATOMIC: &str = "word of a std::atomic";
 /// The futex word, and of an RwLock the word for writers.
 const RUST_LOCK_SIZE: u64 = 8;
 
-/// Frames searched: Rust and C++ wrap their waits in several.
-const FRAMES: usize = 10;
-
 /// Decode by the name of one of the innermost frames.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let (row, name) = by_frames(case).or_else(|| by_call(case))?;
@@ -151,7 +149,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
 fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
     // The innermost frame that has a name of its own; atomics are what C++ makes the others of.
     let find = |weak: bool| {
-        case.thread.names(FRAMES).find_map(|(_, name)| {
+        case.thread.names(WRAPPER_FRAMES).find_map(|(_, name)| {
             let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(name))?;
             Some((row, name.to_owned()))
         })

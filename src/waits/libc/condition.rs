@@ -6,13 +6,12 @@
 use super::Case;
 use super::layout::{condition as layout, mutex};
 use crate::image::{Addr, MemoryExt};
+use crate::limits::libc::{CLEANUP_RANGE, CONDITION_FRAMES, CONDITION_WAITERS, LOWEST_ADDRESS};
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::kinds;
 
 /// Calls that wait on a condition.
 pub(super) const ENTRY_POINTS: &[&str] = &["pthread_cond_", "cnd_"];
-/// Frames whose registers are asked where the clean-up buffer was not found.
-const FRAMES: usize = 5;
 
 /// Decode a condition wait.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
@@ -27,12 +26,12 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         // The waiter itself is counted in `__wrefs`: a pointer to a structure that has the waited-for word by
         // chance at such an offset seldom passes.
         let waiters = case.word(base, *references)? >> layout::WAITERS_SHIFT;
-        (base.0.is_multiple_of(8) && (1..layout::MOST_WAITERS).contains(&waiters)).then_some(delta)
+        (base.0.is_multiple_of(8) && (1..CONDITION_WAITERS).contains(&waiters)).then_some(delta)
     };
-    let words = case.thread.top(case.process, layout::CLEANUP_RANGE);
+    let words = case.thread.top(case.process, CLEANUP_RANGE);
     let from_stack = words.windows(2).find_map(|pair| {
         let (base, lock) = (Addr(pair[0].1), Addr(pair[1].1));
-        let kind = (lock != base && lock.0 > 4096 && lock.0.is_multiple_of(4))
+        let kind = (lock != base && lock.0 >= LOWEST_ADDRESS && lock.0.is_multiple_of(4))
             .then(|| case.word(lock, mutex::KIND))
             .flatten()?;
         let delta = offset(base)?;
@@ -44,7 +43,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
             return None;
         }
         let architecture = case.process.context.image.architecture;
-        case.thread.registers(FRAMES).into_iter().find_map(|(frame, register, value)| {
+        case.thread.registers(CONDITION_FRAMES).into_iter().find_map(|(frame, register, value)| {
             Some((
                 Addr(value),
                 offset(Addr(value))?,

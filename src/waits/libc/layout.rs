@@ -69,9 +69,4 @@ pub(super) mod condition {
         [([40, 44], 36, "glibc up to 2.40"), ([32, 36], 28, "glibc 2.41 and later")];
     /// `__wrefs >> 3` is the number of waiters.
     pub(crate) const WAITERS_SHIFT: u32 = 3;
-    /// More waiters than any process has threads mean that it is no condition.
-    pub(crate) const MOST_WAITERS: u32 = 1 << 20;
-    /// Bytes above the stack pointer in which the clean-up buffer {.., cond, mutex, ..} was found (at most 0x70 plus
-    /// three hidden frames).
-    pub(crate) const CLEANUP_RANGE: u64 = 768;
 }

@@ -18,6 +18,7 @@ mod semaphore;
 mod spinlock;
 
 use crate::image::{Addr, MemoryExt};
+use crate::limits::libc::CALL_FRAMES;
 use crate::waits::blocked_call::Futex;
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::c_library::CLibrary;
@@ -115,7 +116,7 @@ impl Case<'_, '_> {
 
     /// Whether the waiter is inside a function whose name starts with one of `prefixes`.
     fn inside(&self, prefixes: &[&str]) -> bool {
-        self.thread.inside(8, prefixes)
+        self.thread.inside(CALL_FRAMES, prefixes)
     }
 }
 

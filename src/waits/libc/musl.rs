@@ -4,9 +4,10 @@
 //! them apart, and without one the futex stays a futex.
 
 use super::Case;
-use super::layout::{OWNER_DIED, TID_MASK, WAITERS, condition as layout};
+use super::layout::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{by_function, condition, join, lock_calls, mutex, rwlock, semaphore};
 use crate::image::{Addr, TaskState};
+use crate::limits::libc::{CLEANUP_RANGE, LOWEST_ADDRESS, MUSL_WAITERS, PARKED_FRAMES};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds;
@@ -115,14 +116,13 @@ fn waits_for_signal(case: &Case<'_, '_>) -> BlockedOn {
 /// The condition, by a register or stack word of the waiter, in whose list this node is.
 fn listed_in(case: &Case<'_, '_>, node: Addr) -> Option<Addr> {
     use crate::image::MemoryExt;
-    const MOST_WAITERS: usize = 1 << 14;
     let memory = case.process.memory();
     let next = |node: &Addr| memory.pointer(*node + NODE_NEXT).ok().filter(|next| !next.is_null());
-    let oldest = std::iter::successors(Some(node), next).take(MOST_WAITERS).last()?;
-    let registers = case.thread.registers(4).into_iter().map(|(_, _, value)| value);
-    let words = case.thread.top(case.process, layout::CLEANUP_RANGE).into_iter().map(|(_, word)| word);
+    let oldest = std::iter::successors(Some(node), next).take(MUSL_WAITERS).last()?;
+    let registers = case.thread.registers(PARKED_FRAMES).into_iter().map(|(_, _, value)| value);
+    let words = case.thread.top(case.process, CLEANUP_RANGE).into_iter().map(|(_, word)| word);
     let names_it = |base: &Addr| memory.pointer(*base + TAIL).is_ok_and(|tail| tail == oldest);
-    registers.chain(words).filter(|value| *value > 4096 && value % 8 == 0).map(Addr).find(names_it)
+    registers.chain(words).filter(|value| *value >= LOWEST_ADDRESS && value % 8 == 0).map(Addr).find(names_it)
 }
 
 /// The lock in a FILE: the owner's id, and a bit for waiters (src/stdio/__lockfile.c).

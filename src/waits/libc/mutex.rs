@@ -8,6 +8,7 @@ use super::once::ALLOCATION;
 use super::{Case, HolderRule};
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
+use crate::limits::libc::{GREATEST_OWNER, LOWEST_ADDRESS, MOST_USERS, PARKED_BYTES, PARKED_FRAMES};
 use crate::symbols::plain_name;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
@@ -21,9 +22,6 @@ pub(super) const ENTRY_POINTS: &[&str] =
 /// Calls that wait for a FILE.
 pub(super) const FILE_ENTRY_POINTS: &[&str] =
     &["f", "put", "get", "vf", "printf", "vprintf", "IO_", "lll_lock", "perror", "exit", "ungetc", "setv"];
-/// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
-const PARKED_FRAMES: usize = 4;
-const PARKED_BYTES: u64 = 768;
 
 /// The kernel keeps the owner: LOCK_PI names the mutex itself.
 pub(super) fn inheriting(case: &Case<'_, '_>) -> Option<BlockedOn> {
@@ -41,7 +39,7 @@ pub(super) fn robust(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let kind = case.word(futex.word, layout::KIND)?;
     // A token of Rust's park is -1, and beside it there is anything.
-    let a_task = (futex.value & TID_MASK) as i32 <= MOST_TASKS;
+    let a_task = (futex.value & TID_MASK) as i32 <= GREATEST_OWNER;
     let waited_for = waits(&futex) && futex.value & WAITERS != 0 && a_task;
     (waited_for && kind & layout::ROBUST != 0 && kind & !layout::KIND_BITS == 0)
         .then(|| from_word(case, futex.word, ""))
@@ -54,7 +52,7 @@ pub(super) fn not_captured(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let owner = (futex.value & TID_MASK) as i32;
     let shaped = waits(&futex) && futex.value & WAITERS != 0 && futex.value & OWNER_DIED == 0;
-    if !shaped || !(1..=MOST_TASKS).contains(&owner) || case.word(futex.word, 0).is_some() {
+    if !shaped || !(1..=GREATEST_OWNER).contains(&owner) || case.word(futex.word, 0).is_some() {
         return None;
     }
     let state = vec![("lock", i64::from(futex.value)), ("owner", i64::from(owner))];
@@ -93,18 +91,12 @@ pub(super) fn refused_and_paused(
 ) -> Option<BlockedOn> {
     let row = below.call.and_then(|call| call.row(process.architecture()));
     let in_pause = row.is_some_and(|row| row.waits == Waits::AnySignal);
-    if !in_pause || !thread.inside(4, &["pthread_mutex_"]) {
+    if !in_pause || !thread.inside(PARKED_FRAMES, &["pthread_mutex_"]) {
         return None;
     }
     let futex = Futex { word: Addr(0), value: 0, operation: 0, command: 0, timed: false };
     refused(&Case { process, thread, below, futex })
 }
-
-/// The kernel gives no task a greater id (PID_MAX_LIMIT).
-const MOST_TASKS: i32 = 1 << 22;
-
-/// Nesting and users of a mutex beyond this mean that it is none.
-const MOST_USERS: u32 = 1 << 16;
 
 /// Find the mutex that the kernel refused among registers and stack words.
 fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
@@ -119,7 +111,7 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
             && kind & layout::INHERIT != 0
             // Lock elision is not for this protocol.
             && kind & layout::ELISION == 0
-            && (1..=MOST_TASKS).contains(&tid);
+            && (1..=GREATEST_OWNER).contains(&tid);
         if !shaped {
             return None;
         }
@@ -136,7 +128,7 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
     // Some builds keep only the address of `__kind` in a register.
     let base = registers
         .chain(words.into_iter().map(|(_, word)| word))
-        .filter(|value| *value > 4096)
+        .filter(|value| *value >= LOWEST_ADDRESS)
         .find_map(|value| is_one(Addr(value)).or_else(|| is_one(Addr(value) - layout::KIND)))?;
     from_word(case, base, "the kernel refused the lock and glibc sleeps for ever on a word of its own")
 }
@@ -180,7 +172,7 @@ pub(super) fn plain(case: &Case<'_, '_>) -> Option<BlockedOn> {
     }
     let kind = case.word(base, layout::KIND).unwrap_or(u32::MAX);
     let owner = case.word(base, layout::OWNER).unwrap_or(0);
-    let is_owner = owner <= MOST_TASKS as u32 || layout::SPECIAL_OWNERS.contains(&owner);
+    let is_owner = owner <= GREATEST_OWNER as u32 || layout::SPECIAL_OWNERS.contains(&owner);
     let shaped = kind & !layout::KIND_BITS == 0 && is_owner;
     if shaped && owner != 0 && (by_libc(case) || case.process.libc_tid(owner as i32).is_some()) {
         return Some(owned(case, base, owner));

@@ -5,6 +5,8 @@
 //! holder, one that fork left behind. Nothing here is exact: the objects record no thread.
 
 use crate::image::{Addr, Gap};
+use crate::limits;
+use crate::limits::libc::INSIDE_FRAMES;
 use crate::symbols::plain_name;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
@@ -12,9 +14,6 @@ use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
 use crate::waits::observations::Observations;
 use crate::waits::references::Reference;
 use crate::waits::thread::{Process, ThreadView};
-
-/// Frames searched for a call that has not come back.
-const FRAMES: usize = 64;
 
 /// Functions that take the lock of an arena (malloc/malloc.c), by their plain names.
 pub(super) const ALLOCATION: &[&str] = &[
@@ -40,6 +39,7 @@ pub(super) fn initialisers(blocked: &Blocked<'_>, found: &ThreadWait, control: A
     let holders = holds(process, key, inside);
     if holders.is_empty() {
         let what = format!("holder of {}", found.blocked_on.resource.label);
+        tell_deep_threads(process, &what);
         out.gaps.push(Gap::new(what, "the object records no thread"));
     }
     out.holds.extend(holders);
@@ -59,9 +59,17 @@ pub(super) fn allocators(blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Ob
     }
     if holders.is_empty() {
         let what = format!("owner of {}", found.blocked_on.resource.label);
+        tell_deep_threads(process, &what);
         out.gaps.push(Gap::new(what, "this lock records no owner"));
     }
     out.holds.extend(holders);
+}
+
+/// Some threads are too deep to tell whether they are inside.
+fn tell_deep_threads(process: &Process<'_>, what: &str) {
+    if process.threads.iter().any(|thread| thread.names(usize::MAX).any(|(native, _)| native >= INSIDE_FRAMES)) {
+        limits::met(INSIDE_FRAMES, what, "frames of a thread");
+    }
 }
 
 /// One thread alone is inferred to hold it; of several, each may.
@@ -84,7 +92,7 @@ fn holds<'p>(
 
 /// Inside a `pthread_once` that has this control in its registers or on its stack.
 fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Option<(usize, String)> {
-    let (native, name) = thread.names(FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
+    let (native, name) = thread.names(INSIDE_FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
     let outside = |reference: &Reference| reference.is_live() && reference.is_from(native);
     let reference = thread.references(process, control, 4).find(outside)?;
     let who = thread.describe();
@@ -99,7 +107,7 @@ fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Opt
 fn in_allocator(process: &Process<'_>, thread: &ThreadView<'_>, waits: bool) -> Option<(usize, String)> {
     let is_allocation = |name: &str| ALLOCATION.contains(&plain_name(name));
     let interrupted = if waits { thread.interrupted()? } else { 0 };
-    let named = thread.names(FRAMES).map(|(native, name)| (native, name.to_owned()));
+    let named = thread.names(INSIDE_FRAMES).map(|(native, name)| (native, name.to_owned()));
     let calls = named.chain(thread.nameless_entries(process));
     let inside = calls.filter(|(native, name)| *native >= interrupted && is_allocation(name));
     let (native, name) = inside.max_by_key(|(native, _)| *native)?;

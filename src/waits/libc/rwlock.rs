@@ -7,6 +7,7 @@ use super::layout::rwlock as layout;
 use super::lock_calls::READERS;
 use super::{Case, HolderRule};
 use crate::image::{Addr, Gap};
+use crate::limits::libc::MOST_READERS;
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
@@ -16,8 +17,6 @@ use crate::waits::observations::Observations;
 
 /// Calls that wait for an rwlock.
 pub(super) const ENTRY_POINTS: &[&str] = &["pthread_rwlock_"];
-/// More readers than any process has threads mean that it is no rwlock.
-const MOST_READERS: u32 = 1 << 20;
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

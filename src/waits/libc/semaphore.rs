@@ -5,20 +5,24 @@
 
 use super::Case;
 use super::lock_calls::SEMAPHORE;
+use crate::limits::libc::SEMAPHORE_WAITERS;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
 
 /// Calls that wait for a semaphore.
 pub(super) const ENTRY_POINTS: &[&str] = &["sem_", "new_sem_", "PyThread_acquire_lock"];
-/// More waiters than any process has threads mean that it is no semaphore.
-const MOST_WAITERS: u32 = 10_000;
 
 /// Decode a semaphore wait: 64 bits, value below and number of waiters above (nptl/sem_waitcommon.c).
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let futex = case.futex;
     let base = futex.word;
     let waiters = case.word(base, 4)?;
-    if futex.command != 9 || futex.value != 0 || case.word(base, 0)? != 0 || waiters == 0 || waiters >= MOST_WAITERS {
+    if futex.command != 9
+        || futex.value != 0
+        || case.word(base, 0)? != 0
+        || waiters == 0
+        || waiters >= SEMAPHORE_WAITERS
+    {
         return None;
     }
     let shared = case.word(base, 8).unwrap_or(0);

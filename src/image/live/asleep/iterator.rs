@@ -16,6 +16,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use super::Mark;
 use crate::arch::{Architecture, Registers};
 use crate::image::live::proc_fs::{self, ProcFs};
+use crate::limits::live::MOST_RECORDS;
 
 /// The program, as scripts/check/bpf-object builds it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("task_registers.bpf.o");
@@ -24,8 +25,6 @@ const PROGRAM: &str = "task_registers";
 const PROCESSES: &str = "wanted";
 /// The kernel's type information.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// Most threads that are taken of one pass, so that no kernel can make it endless: as many as there can be thread ids.
-const MOST_RECORDS: usize = 4 << 20;
 
 /// Why there is no iterator. The text goes into the report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
 use crate::image::gpu::uses_cuda;
+use crate::limits::verdict::CALL_FRAMES;
 use crate::report::Severity;
 use crate::waits::{Gone, Handled, Party, cuda};
 
@@ -29,7 +30,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         waits.iter().any(|wait| {
             let wait = &seen.waits[*wait];
             let frames = context.names.frames(&wait.waiter).iter().skip(wait.frame.unwrap_or(0));
-            frames.into_iter().take(16).any(|frame| context.names.is_driver(frame))
+            frames.into_iter().take(CALL_FRAMES).any(|frame| context.names.is_driver(frame))
         })
     };
     let left = context.orphans.iter().filter(|orphan| orphan.gone == Gone::LeftInParent && in_driver(&orphan.waits));

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
+use crate::limits::verdict::WAITS_TOLD;
 use crate::report::Severity;
 use crate::waits::{Certainty, Party, Wait};
 
@@ -20,9 +21,6 @@ pub(super) const RULE: Rule = Rule {
     },
     rule,
 };
-
-/// Waits that the message tells in full.
-const MOST_TOLD: usize = 4;
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let processes = context.look.image.processes.iter().enumerate();
@@ -44,7 +42,7 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
         return None;
     }
     let names = context.names;
-    let told = waits.iter().take(MOST_TOLD).map(|wait| {
+    let told = waits.iter().take(WAITS_TOLD).map(|wait| {
         let how = match (wait.since_ms, wait.spinning) {
             (_, true) => " (it spins)".to_owned(),
             (Some(since), _) => format!(" (for {})", duration(since)),
@@ -54,8 +52,8 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
         format!("{who} waits for {what}{}{how}", names.call(&wait.waiter, wait.frame).phrase())
     });
     let mut message = told.collect::<Vec<_>>().join("; ");
-    if waits.len() > MOST_TOLD {
-        message += &format!("; and {} more threads", waits.len() - MOST_TOLD);
+    if waits.len() > WAITS_TOLD {
+        message += &format!("; and {} more threads", waits.len() - WAITS_TOLD);
     }
     message += ". No thread of the process holds that up.";
     message += &held_up(context, &waits);
@@ -83,7 +81,7 @@ fn held_up(context: &Context<'_>, waits: &[&Wait]) -> String {
         let has = if hold.certainty > Certainty::Candidate { "has" } else { "may have" };
         Some(format!(" {who} for {}, which {} {has}.", names.resource(&hold.resource), names.party(&hold.holder)))
     });
-    told.take(MOST_TOLD).collect()
+    told.take(WAITS_TOLD).collect()
 }
 
 /// " GPU 0 is busy: a kernel ran in 100 % of the last sample."

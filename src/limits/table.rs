@@ -1,0 +1,377 @@
+//! The bounds over foreign data, one row each.
+//!
+//! In: nothing. Out: a constant a row, by area, and [`ROWS`], the same as data: value, why there is such a bound and why this one,
+//! and what is said when it is met. What memory a look may take in all stands in `image/budget.rs`, which says itself
+//! what it refused; bounds on what is shown (rows of a table, boxes of a picture) belong to the renderers, which say how much
+//! there is in all.
+
+#[cfg(test)]
+use super::Row;
+#[cfg(test)]
+use super::When::{Beyond, Gap, Refused, Shape, Told};
+
+macro_rules! limits {
+    ($($(#[doc = $about:literal])+ $area:ident {
+        $($(#[doc = $why:literal])+ $name:ident: $type:ty = $value:expr, $when:ident $said:literal;)+
+    })+) => {
+        $($(#[doc = $about])+ pub(crate) mod $area {
+            $($(#[doc = $why])+ pub(crate) const $name: $type = $value;)+
+        })+
+
+        /// Every row, in the order of this file.
+        #[cfg(test)]
+        pub(super) const ROWS: &[Row] = &[$($(Row {
+            area: stringify!($area),
+            name: stringify!($name),
+            value: $area::$name as i128,
+            why: concat!($($why),+),
+            when: $when,
+            said: $said,
+        }),+),+];
+    };
+}
+
+limits! {
+    /// What a snapshot keeps.
+    snapshot {
+        /// Bytes of all stacks together, and the least and the most of each.
+        ALL_STACKS: u64 = 4 << 20, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Bytes kept of each stack at least, however many there are: the innermost frames.
+        LEAST_STACK: u64 = 4 << 10, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Bytes kept of each stack at most.
+        LARGEST_STACK: u64 = 128 << 10, Told "as above";
+        /// Pages kept because a register or a variable points at them.
+        MOST_POINTED_AT: usize = 192, Told "as above";
+        /// Frames of a stack whose registers are followed.
+        FOLLOWED_FRAMES: usize = 8, Told "as above";
+        /// Words of a Python frame that are followed: its locals and value stack.
+        FRAME_WORDS: u64 = 40, Told "as above";
+        /// Program headers of the program, from which its libraries are found: it has a dozen.
+        MOST_PROGRAM_HEADERS: u64 = 64, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Libraries of the loader's list that are kept.
+        MOST_LIBRARIES: usize = 2048, Told "as above";
+        /// Entries of a program's dynamic section: the program has some 30.
+        MOST_DYNAMIC_ENTRIES: u64 = 512, Told "as above";
+        /// The most that a note unpacks to: 2,000 threads of 100 frames make some 60 MiB of text.
+        LARGEST_NOTE: u64 = 256 << 20, Refused "the snapshot is refused as damaged";
+        /// Looks that a snapshot keeps.
+        LOOKS_KEPT: usize = 2, Beyond "two looks tell what moves from what stands still; older ones say nothing more";
+    }
+    /// CPython's structures.
+    python {
+        /// Offsets in structures of CPython that no build has would lead reads astray.
+        LARGEST_STRUCTURE: u64 = 1 << 20, Shape "the table of offsets is damaged, and another one is looked for";
+        /// Frames of one thread that are searched for names and blocks.
+        SEARCHED_FRAMES: usize = 2000, Gap "the frames of a deeper thread that were not searched";
+        /// Frames of one thread whose objects at hand are known.
+        AT_HAND_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
+        /// Objects at hand of all frames together: damaged tables repeat themselves.
+        MOST_AT_HAND: usize = 1 << 21, Gap "that the objects of further frames are not known";
+        /// Frames, from the one that waits, in which a name for an object is looked for.
+        NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
+        /// Generators that are being run inside handlers of exceptions, one inside the other.
+        MOST_HANDLERS: usize = 64, Gap "that the exception which the thread handles is not known";
+        /// Entries of a dictionary that are read at most: 4 MiB of them.
+        MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
+        /// Characters of a type's name at most.
+        LONGEST_TYPE_NAME: usize = 256, Beyond "names that decide are shorter; a longer one reads as no name";
+        /// More variables or slots than any function has.
+        MOST_SLOTS: u64 = 4096, Shape "the frame is none";
+        /// Blocks of one frame (CO_MAXBLOCKS).
+        MOST_BLOCKS: u32 = 20, Shape "CPython refuses to compile more";
+        /// The longest name or path that is read, in characters.
+        LONGEST_TEXT: u64 = 4096, Beyond "PATH_MAX: what is longer is shown cut, and no name that decides is as long";
+        /// The largest line table that is read, in bytes.
+        LARGEST_LINE_TABLE: u64 = 4 << 20, Refused "the frame has no line";
+        /// More interpreters than anybody starts.
+        MOST_INTERPRETERS: usize = 1024, Gap "that further interpreters were not walked";
+        /// More threads than a kernel allows by default.
+        MOST_THREADS: usize = 100_000, Gap "that further thread states were not walked";
+        /// More frames than any recursion limit in use.
+        MOST_FRAMES: usize = 100_000, Told "`it has more than .. frames` at the thread";
+        /// What frames of all threads may take together, in bytes: damaged lists share their frames a thousand times over.
+        MEMORY_OF_FRAMES: usize = 256 << 20, Told "`it has more than .. frames` at the thread";
+        /// What each costs at least, so that there are a million at most: also a shim or an anchor, which becomes no frame,
+        /// is work.
+        COST_OF_A_FRAME: usize = 256, Told "`it has more than .. frames` at the thread";
+    }
+    /// Symbols and debug information.
+    symbols {
+        /// libtorch has 4,000 units, Chromium 40,000; parsing takes up to 1 KiB for each.
+        MOST_UNITS: usize = 1 << 17, Told "that the file's source lines are out of all proportion";
+        /// The largest unit, in bytes: those of whole programs that were optimised as one have some 60 MiB.
+        LARGEST_UNIT: u64 = 128 << 20, Told "that the file's source lines are out of all proportion";
+        /// The largest line program, in bytes: a byte can make a row of 24.
+        LARGEST_LINE_PROGRAM: u64 = 12 << 20, Told "as above";
+        /// How many symbols before an address are asked whether they cover it: symbols nest (a hot part inside a whole).
+        NESTED_SYMBOLS: usize = 256, Beyond "the function has no name, as one without a symbol";
+        /// Inlining deeper than this is not followed.
+        DEEPEST_INLINING: usize = 64, Gap "that further inlined functions of a place are not shown";
+        /// Symbols of one file are refused above this number.
+        MOST_SYMBOLS: usize = 8_000_000, Gap "that further symbols of the file were not read";
+        /// .gnu_debugdata is not unpacked above this size.
+        LARGEST_DEBUGDATA: usize = 64 << 20, Gap "that the file's .gnu_debugdata was not unpacked";
+        /// A name of more than this is a template of templates that nobody can read.
+        LONGEST_MANGLED: usize = 4096, Beyond "the name is shown as it stands in the file";
+    }
+    /// Stacks.
+    unwind {
+        /// The largest frame that a frame pointer may span, in bytes.
+        LARGEST_FRAME: u64 = 1 << 20, Told "the caller is found by other means, and the frame's trust says so";
+        /// The most entries that are indexed: libtorch has about 300,000.
+        MOST_ENTRIES: usize = 4_000_000, Gap "that further functions of the file are unwound without CFI";
+        /// The most steps of one DWARF expression: those in CFI have a handful.
+        MOST_EVALUATIONS: usize = 256, Told "the frame's caller is found by other means, and its trust says so";
+        /// The most frames of one stack. 5,000 Python calls make some 15,000 native frames up to CPython 3.10.
+        MOST_FRAMES: usize = 32_768, Told "the end of the stack says that its limit was reached, which is a gap";
+        /// How many words above the stack pointer are looked at.
+        SCANNED_WORDS: u64 = 128, Told "the end of the stack says that no caller was found, which is a gap";
+        /// Program and section headers are refused above this number: no real file comes near.
+        MOST_HEADERS: usize = 65_536, Gap "that the file was not read as a module";
+        /// Bytes of the vDSO: it has two to four pages.
+        LARGEST_VDSO: u64 = 64 << 10, Beyond "its headers lie at its beginning";
+        /// The largest module that is pieced together from memory, where its file cannot be opened.
+        LARGEST_FROM_MEMORY: u64 = 64 << 20, Gap "that the module was not pieced together from memory";
+    }
+    /// Machine code that is read.
+    code {
+        /// The most code of one function that is read, in bytes. What people write stays far below; interpreters' dispatch
+        /// loops are far larger and are left alone.
+        LARGEST_FUNCTION: u64 = 16 << 10, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
+        /// Bytes of a function that has returned, which is read for the locks that it took and kept: such functions are
+        /// short.
+        FIRST_BYTES: usize = 1024, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
+        /// Functions that one after the other pass a parameter on.
+        PASSED_ON_FRAMES: usize = 8, Told "the parameter is unknown, and whoever asked for it says what it could not tell";
+    }
+    /// Files and calls of the target.
+    image {
+        /// As many links as the kernel follows (path_resolution(7)).
+        MOST_LINKS: usize = 40, Refused "the file cannot be opened (ELOOP), as for the target itself";
+        /// Names in a path, with those of links.
+        MOST_NAMES: usize = 1024, Refused "the file cannot be opened (ENAMETOOLONG)";
+        /// More than the kernel takes for arguments and environment without being told to.
+        LARGEST_ENVIRONMENT: u64 = 4 << 20, Gap "that the rest of the environment was not read";
+        /// More descriptors in one call are not looked at one by one.
+        MOST_WANTED: usize = 256, Gap "that who may end a wait for more descriptors was not looked at";
+        /// SEMOPM, what the kernel allows by default is 500.
+        MOST_OPERATIONS: u64 = 500, Shape "the kernel refuses such a call (SEMOPM)";
+        /// Descriptors in a set of select(2).
+        FD_SETSIZE: i32 = 1024, Shape "such a call writes beyond its own set (select(2)): no C library makes it";
+    }
+    /// Core files.
+    core {
+        /// The kernel allows a process 65,530 mappings unless told otherwise; this is what it can be told at most to be
+        /// sane.
+        MOST_SEGMENTS: u64 = 1 << 20, Refused "the core is refused as damaged";
+        /// Notes of a process, all together: 3,000 threads make some 10 MiB, those of a snapshot are as large as itself.
+        LARGEST_NOTES: u64 = 256 << 20, Told "a gap says that the core's notes were read in part";
+        /// A thread has eight, a snapshot few more than its threads.
+        MOST_NOTES: usize = 1 << 20, Told "a gap says that the core's notes were read in part";
+        /// What is unpacked in memory at most; a larger one is to be unpacked on disk.
+        LARGEST_UNPACKED: u64 = 512 << 20, Refused "an error says how to unpack it on disk first";
+        /// Mapped files are refused above this number: the kernel cuts the note at 4 MiB by default.
+        MOST_FILES: u64 = 1 << 20, Refused "the note has no room for as many: it is damaged, and the files that it does have room for are taken";
+    }
+    /// Running processes.
+    live {
+        /// Threads that are taken of one pass of the kernel over them, so that no kernel can make it endless.
+        MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
+        /// How often the threads are listed again to find new ones.
+        MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// More than the answer for the largest machine.
+        LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
+        /// The kernel's `sched` file is long and slow; with more threads than this it is not read.
+        MOST_SCHED_FILES: usize = 64, Told "the report has no `since_ms` for these waits";
+        /// Threads of a process's parent whose names are read: any of them may be the owner of a lock that fork copied.
+        PARENT_THREADS: usize = 4096, Gap "that the parent has further threads, which may be a lock's owner";
+        /// More bytes of answers than any machine gives.
+        MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
+        /// More descriptors than the kernel allows by default.
+        MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
+        /// So many places are waited for; after that none is.
+        MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
+        /// Most pages that may fault in one order, so that a strange map cannot make it endless.
+        MOST_FAULTS: u32 = 4096, Told "what was not copied is read later or is a gap";
+        /// Most bytes of each stack, with few threads and with many.
+        STACK_OF_FEW: u64 = 256 << 10, Told "the rest of a stack is read later, which costs another look";
+        /// Bytes of each stack that are copied under the stop, with many threads.
+        STACK_OF_MANY: u64 = 64 << 10, Told "the rest of a stack is read later, which costs another look";
+        /// The kernel takes 128 KiB for one argument; of more than this much nobody reads the rest.
+        LONGEST_COMMAND_LINE: u64 = 128 << 10, Told "the command line is marked as cut";
+        /// Arguments of a command line: nobody reads more.
+        MOST_ARGUMENTS: usize = 4096, Told "the command line is marked as cut";
+    }
+    /// Names of threads.
+    threads {
+        /// Bytes of the name of a thread (TASK_COMM_LEN, less the 0).
+        LONGEST_NAME: usize = 15, Shape "the kernel keeps no longer name";
+        /// Frames of a stack that are read, from the outermost on: threads name themselves when they begin.
+        NAMING_FRAMES: usize = 24, Beyond "what begins a thread stands at its outer end";
+    }
+    /// Looks.
+    analysis {
+        /// The innermost frames, in which a thread that spins is here and there (driver 580.159.04: up to four, and two of
+        /// clock_gettime).
+        MOVING_FRAMES: usize = 4, Beyond "further out a thread that spins stands still";
+        /// Frames inside the call of a thread that spins, which must be the same in each look.
+        INNER_FRAMES: usize = 2, Beyond "what goes on further in while a thread spins says nothing of what it waits for";
+        /// How often the target is stopped at most. Two looks settle a real hang; a third and fourth are for one in which a
+        /// bystander moved the pages that were wanted.
+        MOST_LOOKS: u32 = 4, Told "a cycle that did not come to be confirmed is a suspicion, and the verdict says so";
+        /// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
+        LOCK_WORDS: u64 = 16, Beyond "shown for people beside what was decoded; the largest lock has fewer";
+        /// Innermost frames whose registers are told: what waits is among them, and of thousands of threads they would fill
+        /// the memory.
+        FRAMES_WITH_REGISTERS: usize = 12, Beyond "shown for people; what waits is among them";
+        /// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
+        DEEPEST_FOR_PYSPY: usize = 4096, Told "a gap says that py-spy was not asked and why";
+    }
+    /// Watched commands.
+    run {
+        /// How often another process is started to look after one was lost: what makes it die does so again.
+        MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
+        /// Most processes that are followed: the first of a larger tree.
+        MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
+        /// Longest line of a runner; what is longer is passed over.
+        LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
+        /// Most results that are kept: a file with more is shown by no CI system.
+        MOST_RESULTS: usize = 200_000, Beyond "a file with more is shown by no CI system; who waits for whom does not depend on it";
+        /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
+        LONGEST_ANSWER: u64 = 1 << 30, Refused "the look is an error that says so";
+    }
+    /// Who has a lock, by rules of several families.
+    holders {
+        /// The most frames that are read, from the innermost on: whoever took a lock for longer is seldom further out, and
+        /// an interpreter's recursion would cost more than all the rest.
+        CODE_FRAMES: usize = 64, Told "the gap on the lock's owner says of how many threads only so many frames were read";
+        /// The same for calls that are common: to read an interpreter's functions costs more than all the rest (measured:
+        /// 20 ms).
+        NEAR_FRAMES: usize = 8, Beyond "calls that are used for other things as well say too little further out";
+        /// Generations of parents asked for an owner that fork left behind.
+        GENERATIONS: usize = 16, Beyond "a holder further up is found by the addresses that all descendants share";
+        /// The kernel gives no task a greater id.
+        GREATEST_ID: i32 = 1 << 22, Shape "no task has such an id (PID_MAX_LIMIT)";
+        /// Frames of the C library in which a wait for a lock lies.
+        CALL_FRAMES: usize = 8, Beyond "a C library's wait is no deeper";
+    }
+    /// Stacks that are searched for locks.
+    waits {
+        /// Most bytes of one stack that are searched for a lock's address: stacks have 8 MiB by default, and those of a
+        /// hang are small (measured: 2 KiB to 40 KiB).
+        SEARCHED_STACK: u64 = 1 << 20, Told "the gap on a lock's candidates says how many stacks were searched in part";
+        /// Most bytes of one frame: a greater one is an array, or the unwinding went astray.
+        SEARCHED_FRAME: u64 = 256 << 10, Told "the gap on a lock's candidates says how many stacks were searched in part";
+        /// Most frames of one stack that are searched: whoever recurses deeper has its locks near either end.
+        SEARCHED_FRAMES: usize = 512, Told "as above";
+        /// Bytes above the stack pointer that are searched where no frames are known.
+        TOP_OF_STACK: u64 = 1024, Told "a gap says why the thread has no frames";
+        /// Frames searched for the call that waits: the wait is at the innermost end.
+        ENTRY_FRAMES: usize = 16, Beyond "the wait is at the innermost end; further out its name would be another call's";
+    }
+    /// The family of CPython.
+    cpython {
+        /// Items of a queue that are searched for a future.
+        QUEUE_ITEMS: u64 = 1 << 14, Gap "that further items of the queue were not searched for the future";
+        /// Native frames between the eval loop and the system call that are searched for the object.
+        NATIVE_FRAMES: usize = 24, Beyond "between the interpreter and the wait lie fewer";
+        /// Objects of one process that are looked at.
+        SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
+        /// Tasks of one process that waits are told of: each is compared with each other.
+        TASKS_WAITING: usize = 256, Gap "that further tasks were not looked at";
+        /// Futures that one task gathers.
+        GATHERED_FUTURES: u64 = 256, Gap "that further futures that the task gathers were not looked at";
+        /// Tasks that are looked at.
+        MOST_TASKS: usize = 10_000, Gap "that further tasks were not looked at";
+        /// Coroutines that await each other.
+        MOST_COROUTINES: usize = 64, Gap "that the inner coroutines of the task were not looked at";
+        /// Bytes behind a thread state that are searched for the list of its tasks (3.14.10: 40, 3.15.2: 168).
+        SEARCHED_FOR_TASKS: u64 = 512, Beyond "the list's place was found well within in each version there is";
+        /// Generators inside generators, stacks inside stacks.
+        NESTED_STACKS: usize = 8, Gap "that what lies deeper was not searched for locks";
+        /// Callbacks of an ExitStack.
+        STACK_CALLBACKS: u64 = 256, Gap "that further callbacks were not searched for locks";
+        /// Objects that are looked at for one process.
+        CONTAINED_OBJECTS: usize = 4096, Gap "that further objects were not searched for suspended generators";
+        /// Items of a container.
+        CONTAINER_ITEMS: u64 = 256, Gap "that further items of a container were not searched for suspended generators, where a lock's holder is looked for so";
+        /// Context managers of contextlib one inside the other in a suspended generator.
+        SUSPENDED_STACKS: usize = 2, Gap "that what lies deeper was not searched for locks";
+        /// Containers and instances inside each other.
+        CONTAINER_LEVELS: usize = 2, Beyond "the search is for what a frame has at hand, not for all objects";
+        /// Frames from the innermost one in which a thread that takes the GIL has its function.
+        GIL_FRAMES: usize = 8, Beyond "whoever takes the GIL sleeps right inside of it";
+        /// Frames of a library around a wait.
+        LIBRARY_FRAMES: usize = 12, Beyond "the standard library's methods lie no deeper inside each other";
+    }
+    /// The family of the C library.
+    libc {
+        /// Frames in which a call of the C library is looked for that the thread is inside of.
+        CALL_FRAMES: usize = 8, Beyond "a wait of the C library is no deeper";
+        /// Nothing is mapped below, in the first page: what is smaller is no pointer.
+        LOWEST_ADDRESS: u64 = 4097, Shape "the word is no address";
+        /// Frames whose registers are asked where the clean-up buffer was not found.
+        CONDITION_FRAMES: usize = 5, Beyond "the C library's own frames are fewer";
+        /// More readers than any process has threads mean that it is no rwlock.
+        MOST_READERS: u32 = 1 << 20, Shape "the words are no rwlock";
+        /// More waiters than any process has threads mean that it is no semaphore.
+        SEMAPHORE_WAITERS: u32 = 10_000, Shape "the words are no semaphore";
+        /// Waiters in the list of a condition of musl.
+        MUSL_WAITERS: usize = 1 << 14, Shape "the list is damaged and its end is not the condition's";
+        /// More parties than any process has threads mean that it is no barrier.
+        MOST_PARTIES: u32 = 1 << 20, Shape "the words are no barrier";
+        /// More waiters than any process has threads mean that it is no condition.
+        CONDITION_WAITERS: u32 = 1 << 20, Shape "the words are no condition";
+        /// Bytes above the stack pointer in which the clean-up buffer {.., cond, mutex, ..} was found (at most 0x70 plus
+        /// three hidden frames).
+        CLEANUP_RANGE: u64 = 768, Beyond "the buffer lies right above the wait";
+        /// Frames searched for a call that has not come back.
+        INSIDE_FRAMES: usize = 64, Gap "that threads are too deep to tell whether they are inside the call, where nobody is found there";
+        /// Frames searched: Rust and C++ wrap their waits in several.
+        WRAPPER_FRAMES: usize = 10, Beyond "further out the name would be another call's";
+        /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
+        PARKED_FRAMES: usize = 4, Beyond "glibc's own frames are fewer";
+        /// Stack bytes in which that mutex is looked for.
+        PARKED_BYTES: u64 = 768, Beyond "glibc's own frames are fewer";
+        /// The kernel gives no task a greater id (PID_MAX_LIMIT).
+        GREATEST_OWNER: i32 = 1 << 22, Shape "the word is no owner";
+        /// Nesting and users of a mutex beyond this mean that it is none.
+        MOST_USERS: u32 = 1 << 16, Shape "the words are no mutex";
+    }
+    /// The family of Abseil.
+    absl {
+        /// Frames whose registers are asked: from the futex to the caller of `Lock` there are six (measured with -O0 and -O2).
+        LOCK_FRAMES: usize = 10, Beyond "Abseil's own frames are fewer";
+        /// Locks in the list of those that a thread holds: Abseil has room for no more.
+        MOST_HELD: u32 = 40, Shape "the list is none";
+    }
+    /// The family of CUDA.
+    cuda {
+        /// Program headers of the driver's library that are searched for its note.
+        MOST_HEADERS: u16 = 64, Shape "the driver's library has a dozen";
+        /// Bytes of a note of the driver's library.
+        LARGEST_NOTE: usize = 4096, Shape "the driver's notes take a few hundred bytes";
+        /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
+        STARTS_THREADS: usize = 3, Beyond "the C library starts a thread with no more";
+    }
+    /// What findings look at.
+    verdict {
+        /// Ends of chains that the sentence names.
+        ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
+        /// Waits that the message tells in full.
+        WAITS_TOLD: usize = 4, Told "the message says how many more there are";
+        /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
+        OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
+        /// Frames around a wait in which the driver's are looked for.
+        CALL_FRAMES: usize = 16, Beyond "the driver's own frames lie right around its locks";
+    }
+    /// Cycles.
+    graph {
+        /// How many cycles are given in full.
+        MOST_CYCLES: usize = 50, Told "the report says how many more there are";
+        /// How many distinct cycles are collected before the shortest are chosen.
+        MOST_FOUND: usize = 2_000, Told "the report says that the search was given up";
+        /// Edges followed in all searches together: about a second of work in the worst case.
+        STEPS: usize = 4_000_000, Told "the report says that the search was given up";
+    }
+}
