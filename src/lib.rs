@@ -1,7 +1,7 @@
 //! lockscope says why a process hangs: who waits for what, who holds it, how that is known, and what to change.
 //!
 //! The library is what the command line tool does: [`attach`] to processes, or look at cores and snapshots [`post_mortem`]; both give a
-//! [`Report`], the data of the JSON contract; [`render`] writes it.
+//! [`Report`], the data of the JSON contract; [`render()`] writes it.
 //!
 //! ```
 //! use lockscope::report::{Certainty, Verdict};

@@ -21,7 +21,7 @@ pub(crate) struct Names<'a> {
     threads: HashMap<(usize, i32), &'a Thread>,
 }
 
-/// Words for a [`CallSite`].
+/// Words for a [`CallSite`](crate::report::CallSite).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CallPhrase {
     /// The function that a person knows: the driver's entry point, else the one that waits.

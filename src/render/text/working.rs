@@ -1,6 +1,6 @@
 //! How a thread was read, step by step, with what to type into gdb to see the same.
 //!
-//! In: a thread's [`Working`](crate::report::Working) and the report's waits and holds. Out: lines on a [`Page`]. It says nothing
+//! In: a thread's [`Working`] and the report's waits and holds. Out: lines on a [`Page`]. It says nothing
 //! that the report does not.
 
 use super::page::Page;

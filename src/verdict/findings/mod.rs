@@ -124,7 +124,7 @@ impl Rule {
 
 /// A function that the driver called back.
 struct Callback {
-    /// "its callback <lambda> at compiler.py:288".
+    /// `its callback <lambda> at compiler.py:288`.
     function: String,
     /// The entry point that called it.
     api: String,

@@ -58,7 +58,7 @@ impl Row {
     }
 }
 
-/// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, <latch>).
+/// Offsets: libc.md sections 1, 4 and 5. C++: libstdc++ 10 to 16 (bits/atomic_wait.h, bits/atomic_futex.h, `latch`).
 /// Rust: library/std/src/sys/sync and its earlier places, parking_lot 0.11 and 0.12.
 const TABLE: &[Row] = &[
     row(&["cxa_guard_acquire"], kinds::STATIC_GUARD, "guard of a static variable", 0).held_by(Holder::Guard),
