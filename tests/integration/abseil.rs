@@ -167,7 +167,10 @@ fn healthy_programs_are_left_in_peace() {
         for _ in 0..20 {
             let look = attach(&target.pids, &[]);
             assert_eq!(look.code, 0, "{build:?}: {}", look.text);
-            assert!(look.cycles().is_empty() && look.findings().is_empty(), "{build:?}: {}", look.text);
+            assert!(look.cycles().is_empty(), "{build:?}: {}", look.text);
+            // That a reader stands behind a writer may be true of the moment: it is a note, and the verdict is not of it.
+            let wrong = look.findings().iter().any(|code| *code != "reader-behind-writer");
+            assert!(!wrong, "{build:?}: {}", look.text);
         }
     }
 }
