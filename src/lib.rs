@@ -1,8 +1,32 @@
 //! lockscope says why a process hangs: who waits for what, who holds it, how that is known, and what to change.
 //!
+//! The library is what the command line tool does: [`attach`] to processes, or look at cores and snapshots [`post_mortem`]; both give a
+//! [`Report`], the data of the JSON contract; [`render`] writes it.
+//!
+//! ```
+//! use lockscope::report::{Certainty, Verdict};
+//! use lockscope::{CoreOptions, Format, Style};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Of a program in which `ledger_lock` and `journal_lock` are taken in two orders.
+//! # let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/snapshots/lock-order.snapshot.zst");
+//! let report = lockscope::post_mortem(&CoreOptions::of([snapshot]))?;
+//! assert_eq!(report.verdict, Verdict::Deadlock);
+//! assert_eq!(report.findings[0].code, "lock-order-cycle");
+//! assert_eq!(report.cycles[0].certainty, Certainty::Exact);
+//!
+//! let mut text = Vec::new();
+//! lockscope::render(&report, Format::Text, &Style::plain(), &mut text)?;
+//! assert!(String::from_utf8(text)?.contains("mutex `journal_lock`"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All else is the library's own, and the pages below are for those who work on it.
+//!
 //! # The map
 //!
-//! Data flows one way, through plain and owned types at each border ([`analysis`] runs the stages):
+//! Data flows one way, through plain and owned types at each border (`analysis` runs the stages):
 //!
 //! ```text
 //! capture   pid | core | snapshot  -> image::Image        threads + registers, mappings, memory, files, kernel facts
@@ -14,23 +38,24 @@
 //! report    owned, serialisable    -> render::{text, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
-//! [`run`] goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
-//! ([`run::family`]: the process that keeps limits and signals never looks, and the one that looks may die of it), while [`cli`]
+//! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
+//! (`run::family`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
 //! decides what becomes of a hang and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
-//! ([`run::suite`]).
+//! (`run::suite`).
 //!
 //! # What imports what
 //!
-//! Each room of the crate and the rooms that it imports, lowest first; of [`waits`], each layer. A test reads the `use` lines
-//! and paths of the source and compares; it also knows the few circles that are yet to be cut.
+//! Each room of the crate and the rooms that it imports, lowest first; of `waits`, each layer. A test reads the `use` lines
+//! and paths of the source and compares, and refuses circles at any depth.
 //!
 //! ```text
 //! sys                  ->
 //! memory               ->
 //! arch                 -> memory
 //! image                -> sys memory arch
-//! unwind               -> arch image symbols
-//! symbols              -> image unwind
+//! modules              -> arch image
+//! unwind               -> arch image modules
+//! symbols              -> image modules unwind
 //! code                 -> arch image unwind symbols
 //! python               -> image symbols
 //! threads              -> image unwind symbols code python
@@ -49,7 +74,7 @@
 //! waits::kernel        -> arch image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch image unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch image modules unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
@@ -57,17 +82,18 @@
 //! report               -> image threads waits
 //! verdict              -> image unwind symbols python threads graph waits report
 //! render               -> waits report
-//! snapshot             -> arch image unwind symbols python threads
-//! analysis             -> arch image unwind symbols python threads waits report verdict snapshot
+//! snapshot             -> arch image modules unwind symbols python threads
+//! analysis             -> arch image modules unwind symbols python threads report verdict snapshot waits
 //! run                  -> sys image report render analysis
 //! cli                  -> sys image report verdict render snapshot analysis run
-//! fuzzing              -> arch image unwind symbols code python waits render snapshot analysis
+//! internals            -> arch image modules unwind symbols code python threads verdict render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree
 //!
 //! ```text
 //! analysis/            the stages in their order; what a second look confirms
+//! analysis/pyspy/      py-spy, where it is built in
 //! arch/                the machine: registers, system calls, instructions
 //! arch/x86_64/         the one that there is
 //! cli/                 commands, their arguments, what is printed where
@@ -76,7 +102,10 @@
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
 //! image/live/          running processes
+//! image/live/asleep/   registers of sleeping threads without a stop
+//! internals/           doors for the program, the benchmark, fuzzers and tests
 //! memory/              bytes at an address: the one seam to the memory of a target
+//! modules/             the ELF files that a process maps
 //! python/              CPython's structures
 //! render/              the report for people and tools
 //! render/layout/       places of boxes and lines
@@ -100,39 +129,84 @@
 //!
 //! # Invariants
 //!
-//! * After capture nobody asks where the facts came from: a live process ([`image::live`]), a core file
-//!   ([`image::core`]) and a snapshot (`snapshot`) all are an [`image::Image`]. A snapshot stores facts and answers of
-//!   files, never waits or verdicts: these are found again, by whichever version reads it. Analysis sees memory only through [`image::Memory`], one method, and touches no file descriptor.
+//! * After capture nobody asks where the facts came from: a live process (`image::live`), a core file
+//!   (`image::core`) and a snapshot (`snapshot`) all are an `image::Image`. A snapshot stores facts and answers of
+//!   files, never waits or verdicts: these are found again, by whichever version reads it. Analysis sees memory only through `image::Memory`, one method, and touches no file descriptor.
 //! * *Release, then think*: a live target is stopped only while registers, stacks and the pages that an earlier
-//!   look asked for are copied ([`image::live`]). What a first look had to read later, the second look copies
+//!   look asked for are copied (`image::live`). What a first look had to read later, the second look copies
 //!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
-//! * The tracer reads no memory: that is done by a process of its own ([`image::live`], `copier`), which a page that never comes
+//! * The tracer reads no memory: that is done by a process of its own (`image::live`, `copier`), which a page that never comes
 //!   leaves behind. So neither the stop nor the look depends on whoever serves the target's memory.
 //! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
-//! * A fact that could not be read is a [`image::Gap`] with its reason; no guess is drawn like a fact.
+//! * A fact that could not be read is a `image::Gap` with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded, every length checked: no input makes lockscope panic.
 //! * `unsafe` stands in one file, `sys.rs`.
-//! * What depends on the machine (registers, system calls, code) stands behind [`arch::Architecture`], a value of each
+//! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
-pub mod analysis;
-pub mod arch;
-pub mod cli;
-pub mod code;
+// No input makes it panic, and only `cli` prints or ends the process.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::print_stdout,
+        clippy::print_stderr,
+        clippy::exit,
+        clippy::dbg_macro,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
+
+mod analysis;
+mod arch;
+mod cli;
+mod code;
+mod graph;
+mod image;
 #[doc(hidden)]
-pub mod fuzzing;
-pub mod graph;
-pub mod image;
-pub mod memory;
-pub mod python;
-pub mod render;
+pub mod internals;
+mod memory;
+mod modules;
+mod python;
+mod render;
 pub mod report;
-pub mod run;
-pub(crate) mod snapshot;
-pub mod symbols;
-pub(crate) mod sys;
-pub mod threads;
-pub mod unwind;
-pub mod verdict;
-pub mod waits;
+mod run;
+mod snapshot;
+mod symbols;
+mod sys;
+mod threads;
+mod unwind;
+mod verdict;
+mod waits;
+
+pub use analysis::{AttachOptions, CoreOptions, Error};
+pub use image::core::error::CoreError;
+pub use image::core::files::Places;
+pub use image::live::error::AttachError;
+pub use render::{Detail, Format, Style, render};
+pub use report::Report;
+
+use analysis::Keep;
+
+/// Look at running processes: they are stopped for a moment, at most [`AttachOptions::max_pause`] each time.
+///
+/// # Errors
+///
+/// If a process is not there, or may not be looked at: the sentence says why and what to do.
+pub fn attach(options: &AttachOptions) -> Result<Report, Error> {
+    Ok(analysis::attach(options, Keep::Nothing)?.report)
+}
+
+/// Look at core files, each of one process, or at a snapshot.
+///
+/// # Errors
+///
+/// If a file cannot be read, or is no core of a machine that lockscope knows.
+pub fn post_mortem(options: &CoreOptions) -> Result<Report, Error> {
+    Ok(analysis::post_mortem(options, Keep::Nothing)?.report)
+}

@@ -6,5 +6,5 @@
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> std::process::ExitCode {
-    lockscope::cli::run()
+    lockscope::internals::run()
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::image::Gap;
 pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
-pub use crate::waits::{Certainty, Gone, Needs};
+pub use crate::waits::model::{Certainty, Gone, Needs};
 pub(crate) use shorten::{base_name, function as short_function, path as short_path};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
@@ -22,6 +22,7 @@ pub const VERSION: &str = "1.1";
 /// The verdict, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// A cycle or knot, every edge untimed and exact or by a binding rule, nothing in it moved.
     Deadlock,
@@ -79,6 +80,7 @@ impl Verdict {
 
 /// The whole report (`lockscope.report`).
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Report {
     /// Always `lockscope.report`.
     pub schema: String,
@@ -116,6 +118,7 @@ pub struct Report {
 
 /// Where the facts come from.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Source {
     /// What was looked at.
     pub kind: SourceKind,
@@ -126,6 +129,7 @@ pub struct Source {
 /// What was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum SourceKind {
     /// Running processes.
     Live,
@@ -139,6 +143,7 @@ pub enum SourceKind {
 
 /// One process.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Process {
     /// `p0`, `p1`, ...
     pub id: String,
@@ -160,6 +165,7 @@ pub struct Process {
 
 /// CPython of a process.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct PythonInfo {
     /// `3.12.3`.
     pub version: String,
@@ -169,6 +175,7 @@ pub struct PythonInfo {
 
 /// CUDA of a process.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CudaInfo {
     /// Version of the user-mode driver.
     pub libcuda: Option<String>,
@@ -181,6 +188,7 @@ pub struct CudaInfo {
 
 /// One thread.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Thread {
     /// Thread id.
     pub tid: i32,
@@ -215,6 +223,7 @@ impl Thread {
 /// What a thread does, by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum ThreadState {
     /// On a CPU or about to be.
     Running,
@@ -249,6 +258,7 @@ impl ThreadState {
 
 /// The call that a person should read of a stack, and who made it: indices into the thread's frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct CallSite {
     /// The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
     /// library, or a line of the program itself.
@@ -270,6 +280,7 @@ impl CallSite {
 /// Whose code a frame runs, where that is known and not the program's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Library {
     /// The C library.
     C,
@@ -286,6 +297,7 @@ pub enum Library {
 /// How a native frame was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Trust {
     /// By call frame information, or the thread's own registers.
     Cfi,
@@ -308,6 +320,7 @@ impl Trust {
 
 /// A function that somebody called back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Callback {
     /// Index of its frame; null on the way into it.
     pub frame: Option<usize>,
@@ -315,6 +328,7 @@ pub struct Callback {
 
 /// One frame.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Frame {
     /// What it is.
     pub kind: FrameKind,
@@ -343,6 +357,7 @@ pub struct Frame {
 
 /// A lock or another thing waited for.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Resource {
     /// `r1`, `r2`, ...
     pub id: String,
@@ -373,6 +388,7 @@ impl Resource {
 
 /// One wait.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Wait {
     /// Process of the waiter.
     pub process: String,
@@ -407,6 +423,7 @@ pub struct Wait {
 
 /// One hold.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Hold {
     /// Process of the holder.
     pub process: String,
@@ -431,6 +448,7 @@ pub struct Hold {
 
 /// A cycle of the wait-for graph.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Cycle {
     /// The weakest of its edges.
     pub certainty: Certainty,
@@ -440,6 +458,7 @@ pub struct Cycle {
 
 /// One edge: `waiter` waits for `resource`, which `holder` holds.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Edge {
     /// Process of the waiter.
     pub process: String,
@@ -462,6 +481,7 @@ pub struct Edge {
 /// How grave a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Severity {
     /// It hangs because of this.
     Error,
@@ -484,6 +504,7 @@ impl Severity {
 
 /// A recognised situation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Finding {
     /// Its name in the contract.
     pub code: String,
@@ -513,6 +534,7 @@ fn not_said() -> Certainty {
 
 /// A thread by process and tid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct ThreadReference {
     /// Process.
     pub process: String,
@@ -522,6 +544,7 @@ pub struct ThreadReference {
 
 /// How the look went.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Capture {
     /// Threads captured.
     pub threads: usize,
@@ -538,6 +561,7 @@ pub struct Capture {
 
 /// How many threads' registers were had in which way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct RegistersRead {
     /// The thread was stopped.
     pub by_stop: usize,

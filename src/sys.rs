@@ -213,6 +213,15 @@ pub(crate) fn process_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
+/// Null in the place of the standard files: a process that is left behind must keep nobody's pipe open.
+pub(crate) fn leave_standard_files() {
+    if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdin(&nowhere);
+        let _ = nix::unistd::dup2_stdout(&nowhere);
+        let _ = nix::unistd::dup2_stderr(&nowhere);
+    }
+}
+
 /// Close all descriptors of this process but the standard ones and `kept`. Only for a process that was just forked and will never
 /// drop what it owned before: it ends by `exit`.
 pub(crate) fn close_all_but(kept: BorrowedFd<'_>) {

@@ -21,12 +21,13 @@ use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::AttachError;
 use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
+use crate::modules::Modules;
 use crate::python::{self, Python};
 use crate::report::{Capture, RegistersRead, Report};
 use crate::snapshot::{self, KeptLook, Recording, Written};
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
-use crate::unwind::{self, Modules};
+use crate::unwind;
 use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::kinds::Topic;
 use crate::waits::{self, Observations, Party, ResourceKey};
@@ -36,8 +37,9 @@ use subject::{Cores, Live, Recorded, Subject};
 /// Two looks that confirm each other are at least this far apart (design, "two looks").
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// What to attach to and how.
+/// What to attach to and how. Made by [`AttachOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct AttachOptions {
     /// Process ids.
     pub pids: Vec<i32>,
@@ -53,8 +55,23 @@ pub struct AttachOptions {
     pub working: bool,
 }
 
-/// Which files to look at and where what they mapped may be.
+impl AttachOptions {
+    /// These processes, without their descendants; with nothing beyond what a report needs.
+    pub fn of(pids: impl IntoIterator<Item = i32>) -> AttachOptions {
+        AttachOptions {
+            pids: pids.into_iter().collect(),
+            tree: false,
+            max_pause: None,
+            no_stop: false,
+            locals: false,
+            working: false,
+        }
+    }
+}
+
+/// Which files to look at and where what they mapped may be. Made by [`CoreOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CoreOptions {
     /// Cores, each of one process, or a snapshot.
     pub files: Vec<PathBuf>,
@@ -64,9 +81,16 @@ pub struct CoreOptions {
     pub working: bool,
 }
 
+impl CoreOptions {
+    /// These cores, or this snapshot, with the files where the processes had them.
+    pub fn of(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> CoreOptions {
+        CoreOptions { files: files.into_iter().map(Into::into).collect(), places: Places::default(), working: false }
+    }
+}
+
 /// Whether to write down what a look saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// The report only.
     Nothing,
     /// A snapshot beside it.
@@ -78,7 +102,7 @@ pub enum Keep {
 
 /// What a look came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The report.
     pub report: Report,
     /// The bytes of a snapshot, where one was asked for.
@@ -89,6 +113,7 @@ pub struct Outcome {
 
 /// Why no report could be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The target could not be looked at.
     #[error(transparent)]
@@ -107,13 +132,6 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What to try next, beside what the sentence says.
-    pub fn hints(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
 /// One look, analysed.
 struct Analysis {
     threads: Vec<Vec<Thread>>,
@@ -126,13 +144,13 @@ struct Analysis {
 type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
-pub fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     examine(&mut Live::open(options)?, keep, options.working)
 }
 
 /// Look at core files or at a snapshot, report.
-pub fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
+pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     opened(&options.files, cores, &options.places, keep, options.working)
@@ -167,7 +185,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         Keep::Nothing => None,
         Keep::Snapshot { redact } => Some(Recording::new(redact)),
     };
-    let mut modules: Vec<Modules> = Vec::new();
+    let mut modules: Vec<(Modules, Tables)> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
     let mut spins = Spins::default();
@@ -310,22 +328,28 @@ fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) 
     still
 }
 
-/// The modules of each process; those of the look before serve again where nothing was mapped or unmapped.
-fn modules_of(image: &Image, before: Vec<Modules>, subject: &dyn Subject) -> Vec<Modules> {
+/// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or
+/// unmapped.
+fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subject) -> Vec<(Modules, Tables)> {
+    let with_tables = |modules: Modules| {
+        let tables = Tables::of(&modules);
+        (modules, tables)
+    };
     let mut before = before.into_iter();
     let modules = |(position, process)| match (subject.modules(position, process), before.next()) {
-        (Some(known), _) => known,
-        (None, Some(modules)) if modules.still_fit(process) => modules,
-        _ => Modules::of(process),
+        (Some(known), _) => with_tables(known),
+        (None, Some(before)) if before.0.still_fit(process) => before,
+        _ => with_tables(Modules::of(process)),
     };
     image.processes.iter().enumerate().map(modules).collect()
 }
 
-fn symbols_of<'a>(image: &'a Image, modules: &'a [Modules], subject: &dyn Subject) -> Vec<Symbols<'a>> {
-    let processes = image.processes.iter().zip(modules).enumerate();
-    processes
-        .map(|(position, (process, modules))| Symbols::with_answers(modules, process, subject.answers(position)))
-        .collect()
+fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &dyn Subject) -> Vec<Symbols<'a>> {
+    let mut symbols = Vec::new();
+    for (position, (process, (modules, tables))) in image.processes.iter().zip(modules).enumerate() {
+        symbols.push(Symbols::with_answers(modules, tables, process, subject.answers(position)));
+    }
+    symbols
 }
 
 fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Analysis {

@@ -11,11 +11,12 @@ use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::{Gap, Image, ProcessImage};
+use crate::modules::Modules;
 use crate::python::Python;
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::Answers;
-use crate::unwind::{Modules, NativeStack};
+use crate::unwind::NativeStack;
 
 /// Something that can be looked at.
 pub(super) trait Subject {

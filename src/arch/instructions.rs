@@ -5,7 +5,6 @@
 //! not told, only what it overwrites.
 
 use super::Register;
-use super::x86_64::instructions::X86Decoder;
 use crate::memory::Addr;
 
 /// One instruction.
@@ -191,30 +190,5 @@ impl RegisterMask {
     /// All of them.
     pub fn iter(self) -> impl Iterator<Item = Register> {
         (0..64).map(Register).filter(move |register| self.has(*register))
-    }
-}
-
-/// Reads code; ends at the first bytes that are none.
-pub enum Decoder<'c> {
-    /// Of x86-64.
-    X86_64(X86Decoder<'c>),
-}
-
-impl Decoder<'_> {
-    /// What the instruction does that was given last.
-    pub fn effect(&mut self) -> Effect {
-        match self {
-            Decoder::X86_64(decoder) => decoder.effect(),
-        }
-    }
-}
-
-impl Iterator for Decoder<'_> {
-    type Item = Instruction;
-
-    fn next(&mut self) -> Option<Instruction> {
-        match self {
-            Decoder::X86_64(decoder) => decoder.next(),
-        }
     }
 }

@@ -5,14 +5,18 @@
 //! a snapshot is read on any machine. Each machine has a folder with the same files; nothing outside of these folders
 //! knows a register by name, a system call by number, or an instruction. It knows no lock, no library and no file.
 
-pub mod instructions;
-pub mod registers;
-pub mod system_calls;
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod decoder;
+pub(crate) mod instructions;
+pub(crate) mod registers;
+pub(crate) mod system_calls;
 mod x86_64;
 
 use crate::memory::{Addr, Memory};
-use instructions::Decoder;
-pub use registers::{Register, RegisterSet, Registers, Syscall};
+pub(crate) use decoder::Decoder;
+pub(crate) use registers::{Register, RegisterSet, Registers, Syscall};
 use system_calls::SystemCall;
 
 /// A machine whose processes can be read.

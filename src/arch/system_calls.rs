@@ -13,6 +13,59 @@ pub struct SystemCall {
     pub waits: Waits,
     /// Its time-out.
     pub timeout: Timeout,
+    /// When a stop makes it return before it is done.
+    pub cut_short: Option<CutShort>,
+}
+
+/// A call that a stop makes return early: it sleeps with something done already, so that the kernel does not restart it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutShort {
+    /// With which arguments.
+    pub when: When,
+    /// What it returns then.
+    pub early: Early,
+}
+
+/// What a call that is interrupted returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Early {
+    /// The number of bytes so far, of those that it was to write.
+    PartOfAWrite,
+    /// The number of bytes, messages or events so far.
+    Part,
+    /// What it always returns, but before that has come which it was to wait for.
+    Before,
+}
+
+/// With which arguments a call can be cut short: the number of one, and what it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Whatever the arguments.
+    Always,
+    /// That argument is larger.
+    Above(usize, u64),
+    /// That argument has one of these bits.
+    Flag(usize, u64),
+}
+
+impl SystemCall {
+    /// The same, cut short by a stop.
+    const fn cut_short(self, when: When, early: Early) -> SystemCall {
+        SystemCall { cut_short: Some(CutShort { when, early }), ..self }
+    }
+
+    /// What the call returns if a stop interrupts it while it sleeps; `None` if it goes on.
+    pub fn early(&self, arguments: &[u64; 6]) -> Option<Early> {
+        let argument = |number: usize| arguments.get(number).copied().unwrap_or(0);
+        let CutShort { when, early } = self.cut_short?;
+        let applies = match when {
+            When::Always => true,
+            // Counts are 32 bits wide in these calls, but for io_getevents', which is a long.
+            When::Above(number, least) => argument(number) > least,
+            When::Flag(number, bits) => argument(number) & bits != 0,
+        };
+        applies.then_some(early)
+    }
 }
 
 /// What a call may wait for.
@@ -124,12 +177,12 @@ impl Timeout {
 }
 
 /// A call that waits for nothing with a name.
-pub const fn plain(name: &'static str) -> SystemCall {
-    SystemCall { name, waits: Waits::Other, timeout: Timeout::Unknown }
+pub(crate) const fn plain(name: &'static str) -> SystemCall {
+    SystemCall { name, waits: Waits::Other, timeout: Timeout::Unknown, cut_short: None }
 }
 
 const fn call(name: &'static str, waits: Waits, timeout: Timeout) -> SystemCall {
-    SystemCall { name, waits, timeout }
+    SystemCall { name, waits, timeout, cut_short: None }
 }
 
 /// A call on the descriptor that is its first argument.
@@ -145,30 +198,52 @@ const fn socket(name: &'static str, role: Role, timeout: Timeout) -> SystemCall 
 macro_rules! calls {
     ($($constant:ident = $row:expr;)*) => {
         $(#[doc = concat!("`", stringify!($constant), "`, in capitals.")]
-        pub const $constant: SystemCall = $row;)*
+        pub(crate) const $constant: SystemCall = $row;)*
     };
 }
 
+/// Linux's flag for recv: wait for all bytes (include/linux/socket.h, the same on every machine).
+const MSG_WAITALL: u64 = 0x100;
+
+// Cut short are those that sleep with something done already, and return it when they are interrupted; read in Linux 6.12:
+//
+// * writes to pipes [anon_pipe_write], sockets [sk_stream_wait_memory in tcp_sendmsg_locked, unix_stream_sendmsg] and terminals
+//   [n_tty_write]; of several messages, their number [__sys_sendmmsg, do_recvmmsg];
+// * reads for which all bytes were asked for [tcp_recvmsg_locked, unix_stream_read_generic];
+// * copies between files [splice_direct_to_actor, splice_to_socket, iter_to_pipe, generic_copy_file_range];
+// * events, where more than one was asked for [read_events in fs/aio.c];
+// * io_uring_enter, which returns the number of entries submitted without the completions that it was to wait for
+//   [`submitted ? submitted : ret`];
+// * close, which returns 0 while unsent bytes linger (SO_LINGER) [sk_stream_wait_close in tcp_close]; any other does not sleep in
+//   state S.
+//
+// Not cut short, since they sleep with nothing done and are restarted: read and its like on pipes, sockets and event files
+// [anon_pipe_read, unix_stream_read_generic, tcp_recvmsg_locked without MSG_WAITALL], tee [ipipe_prep, opipe_prep], msgsnd and
+// msgrcv [ERESTARTNOHAND], semop, epoll_wait, io_getevents of one event, futex, flock, connect, accept, wait4, mq_timedsend. And
+// getrandom, which returns part of what it was asked for but sleeps only before the first byte [wait_for_random_bytes].
+//
+// Not seen here: a read of a terminal in raw mode with VMIN above 1 [n_tty_read], or of a socket with SO_RCVLOWAT above 1.
 calls! {
     READ = on("read", Role::Read, Timeout::Never);
-    WRITE = on("write", Role::Write, Timeout::Never);
+    WRITE = on("write", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
+    CLOSE = plain("close").cut_short(When::Always, Early::Before);
     POLL = call("poll", Waits::Several(Several::Array), Timeout::Milliseconds(2));
     IOCTL = on("ioctl", Role::Other, Timeout::Never);
     PREAD64 = on("pread64", Role::Read, Timeout::Never);
-    PWRITE64 = on("pwrite64", Role::Write, Timeout::Never);
+    PWRITE64 = on("pwrite64", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
     READV = on("readv", Role::Read, Timeout::Never);
-    WRITEV = on("writev", Role::Write, Timeout::Never);
+    WRITEV = on("writev", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
     SELECT = call("select", Waits::Several(Several::Sets), Timeout::Pointer(4));
     SCHED_YIELD = call("sched_yield", Waits::Yield, Timeout::Never);
     PAUSE = call("pause", Waits::AnySignal, Timeout::Never);
     NANOSLEEP = call("nanosleep", Waits::Clock, Timeout::Always);
-    SENDFILE = on("sendfile", Role::Write, Timeout::Never);
+    SENDFILE = on("sendfile", Role::Write, Timeout::Never).cut_short(When::Always, Early::Part);
     CONNECT = socket("connect", Role::Write, Timeout::Never);
     ACCEPT = socket("accept", Role::Read, Timeout::Never);
-    SENDTO = socket("sendto", Role::Write, Timeout::Never);
-    RECVFROM = socket("recvfrom", Role::Read, Timeout::Never);
-    SENDMSG = socket("sendmsg", Role::Write, Timeout::Never);
-    RECVMSG = socket("recvmsg", Role::Read, Timeout::Never);
+    SENDTO = socket("sendto", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
+    RECVFROM = socket("recvfrom", Role::Read, Timeout::Never).cut_short(When::Flag(3, MSG_WAITALL), Early::Part);
+    SENDMSG = socket("sendmsg", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
+    RECVMSG = socket("recvmsg", Role::Read, Timeout::Never).cut_short(When::Flag(2, MSG_WAITALL), Early::Part);
     WAIT4 = call("wait4", Waits::Child(Child::Id), Timeout::Never);
     SEMOP = call("semop", Waits::Semaphores, Timeout::Never);
     MSGSND = call("msgsnd", Waits::Other, Timeout::Never);
@@ -180,7 +255,7 @@ calls! {
     RT_SIGTIMEDWAIT = call("rt_sigtimedwait", Waits::Signal, Timeout::Pointer(2));
     RT_SIGSUSPEND = call("rt_sigsuspend", Waits::Signal, Timeout::Never);
     FUTEX = call("futex", Waits::Futex(Futex::Operation), Timeout::Pointer(3));
-    IO_GETEVENTS = call("io_getevents", Waits::Other, Timeout::Pointer(4));
+    IO_GETEVENTS = call("io_getevents", Waits::Other, Timeout::Pointer(4)).cut_short(When::Above(1, 1), Early::Part);
     RESTART_SYSCALL = call("restart_syscall", Waits::Restarted, Timeout::Always);
     SEMTIMEDOP = call("semtimedop", Waits::Semaphores, Timeout::Pointer(3));
     CLOCK_NANOSLEEP = call("clock_nanosleep", Waits::Clock, Timeout::Always);
@@ -190,21 +265,22 @@ calls! {
     WAITID = call("waitid", Waits::Child(Child::Kind), Timeout::Never);
     PSELECT6 = call("pselect6", Waits::Several(Several::Sets), Timeout::Pointer(4));
     PPOLL = call("ppoll", Waits::Several(Several::Array), Timeout::Pointer(2));
-    SPLICE = on("splice", Role::Read, Timeout::Never);
+    SPLICE = on("splice", Role::Read, Timeout::Never).cut_short(When::Always, Early::Part);
     TEE = on("tee", Role::Read, Timeout::Never);
     SYNC_FILE_RANGE = on("sync_file_range", Role::Other, Timeout::Never);
     EPOLL_PWAIT = call("epoll_pwait", Waits::Several(Several::Epoll), Timeout::Milliseconds(3));
     ACCEPT4 = socket("accept4", Role::Read, Timeout::Never);
     PREADV = on("preadv", Role::Read, Timeout::Never);
-    PWRITEV = on("pwritev", Role::Write, Timeout::Never);
-    RECVMMSG = socket("recvmmsg", Role::Read, Timeout::Pointer(4));
+    PWRITEV = on("pwritev", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
+    RECVMMSG = socket("recvmmsg", Role::Read, Timeout::Pointer(4)).cut_short(When::Above(2, 1), Early::Part);
     SYNCFS = on("syncfs", Role::Other, Timeout::Never);
-    SENDMMSG = socket("sendmmsg", Role::Write, Timeout::Never);
+    SENDMMSG = socket("sendmmsg", Role::Write, Timeout::Never).cut_short(When::Always, Early::Part);
     PREADV2 = on("preadv2", Role::Read, Timeout::Never);
-    PWRITEV2 = on("pwritev2", Role::Write, Timeout::Never);
-    COPY_FILE_RANGE = on("copy_file_range", Role::Read, Timeout::Never);
-    IO_PGETEVENTS = call("io_pgetevents", Waits::Other, Timeout::Pointer(4));
-    IO_URING_ENTER = on("io_uring_enter", Role::Other, Timeout::Never);
+    PWRITEV2 = on("pwritev2", Role::Write, Timeout::Never).cut_short(When::Always, Early::PartOfAWrite);
+    VMSPLICE = plain("vmsplice").cut_short(When::Always, Early::Part);
+    COPY_FILE_RANGE = on("copy_file_range", Role::Read, Timeout::Never).cut_short(When::Always, Early::Part);
+    IO_PGETEVENTS = call("io_pgetevents", Waits::Other, Timeout::Pointer(4)).cut_short(When::Above(1, 1), Early::Part);
+    IO_URING_ENTER = on("io_uring_enter", Role::Other, Timeout::Never).cut_short(When::Above(1, 0), Early::Before);
     EPOLL_PWAIT2 = call("epoll_pwait2", Waits::Several(Several::Epoll), Timeout::Pointer(3));
     FUTEX_WAITV = call("futex_waitv", Waits::Futex(Futex::Array), Timeout::Pointer(3));
     FUTEX_WAIT = call("futex_wait", Waits::Futex(Futex::Word), Timeout::Pointer(4));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::instructions::{Effect, Flow, Place, Target};
+use super::system_calls::Early;
 use super::*;
 use crate::memory::{Fault, MemoryExt};
 
@@ -201,7 +202,11 @@ fn machine_words(line: &str) -> Option<String> {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = line.split(|letter| !is_word(letter)).filter(|word| !word.is_empty());
     for word in words {
-        if REGISTERS.iter().any(|register| register.eq_ignore_ascii_case(word)) || word.starts_with("NR_") {
+        // System calls are called SYS_read and so on; capabilities are SYS_PTRACE.
+        let is_call =
+            word.strip_prefix("SYS_").is_some_and(|name| name.starts_with(|first: char| first.is_lowercase()));
+        let is_register = REGISTERS.iter().any(|register| register.eq_ignore_ascii_case(word));
+        if is_register || is_call || word.starts_with("NR_") {
             return Some(word.to_owned());
         }
     }
@@ -222,6 +227,7 @@ fn the_search_for_words_of_a_machine_finds_them() {
         "use iced_x86::Decoder;",
         "if call.number == 202 {",
         "const NR_PAUSE: i64 = 34;",
+        "(libc::SYS_write, When::Always)",
         "general.set(Register(7), 0);",
         "/// rbx of frame 3",
         "registers.orig_rax",
@@ -234,6 +240,7 @@ fn the_search_for_words_of_a_machine_finds_them() {
         "if call.number == wanted {",
         "the driver4 of 8 threads",
         "system_call: number",
+        "--cap-add=SYS_PTRACE, CAP_SYS_NICE",
     ] {
         assert_eq!(machine_words(line), None, "{line}");
     }
@@ -258,6 +265,8 @@ fn nothing_else_names_a_register_or_a_system_call_number() {
     files.retain(|path| !path.starts_with(root.join("arch")));
     // A text with registers in it, as the report shows them.
     files.retain(|path| !path.ends_with("render/text/tests.rs"));
+    // The program's own calls, which the C library has no function for.
+    files.retain(|path| !path.ends_with("src/sys.rs") && !path.ends_with("cli/demo.rs"));
     assert!(files.len() > 100);
     let mut found = Vec::new();
     for path in files {
@@ -269,4 +278,23 @@ fn nothing_else_names_a_register_or_a_system_call_number() {
         }
     }
     assert!(found.is_empty(), "these belong into src/arch:\n{}", found.join("\n"));
+}
+
+#[test]
+fn what_cuts_a_call_short_are_its_arguments() {
+    use nix::libc;
+    let early = |number: i64, arguments: [u64; 6]| X86_64.system_call(number).expect("a call").early(&arguments);
+    let all = libc::MSG_WAITALL as u64;
+    assert_eq!(early(libc::SYS_write, [1, 0, 9, 0, 0, 0]), Some(Early::PartOfAWrite));
+    assert_eq!(early(libc::SYS_read, [0, 0, 9, 0, 0, 0]), None);
+    // io_uring_enter(ring, to_submit, min_complete, ...): what only waits says EINTR, and is restarted.
+    assert_eq!(early(libc::SYS_io_uring_enter, [3, 0, 1, 1, 0, 0]), None);
+    assert_eq!(early(libc::SYS_io_uring_enter, [3, 2, 1, 1, 0, 0]), Some(Early::Before));
+    assert_eq!(early(libc::SYS_recvfrom, [3, 0, 9, 0, 0, 0]), None);
+    assert_eq!(early(libc::SYS_recvfrom, [3, 0, 9, all, 0, 0]), Some(Early::Part));
+    assert_eq!(early(libc::SYS_io_getevents, [3, 1, 8, 0, 0, 0]), None);
+    assert_eq!(early(libc::SYS_io_getevents, [3, 2, 8, 0, 0, 0]), Some(Early::Part));
+    assert_eq!(early(333, [3, 2, 8, 0, 0, 0]), Some(Early::Part), "io_pgetevents, which the libc crate lacks");
+    assert_eq!(early(libc::SYS_close, [3, 0, 0, 0, 0, 0]), Some(Early::Before));
+    assert_eq!(early(libc::SYS_vmsplice, [3, 0, 0, 0, 0, 0]), Some(Early::Part));
 }

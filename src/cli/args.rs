@@ -71,7 +71,7 @@ pub(super) enum Command {
 
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
-pub struct AttachArguments {
+pub(crate) struct AttachArguments {
     /// Processes to look at; the first one's progress decides between running and blocked
     #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
@@ -95,7 +95,7 @@ pub struct AttachArguments {
 
 /// Arguments of `core`.
 #[derive(Debug, Clone, Args)]
-pub struct CoreArguments {
+pub(crate) struct CoreArguments {
     /// Cores, one of each process, or a snapshot
     #[arg(value_name = "FILE", required = true)]
     pub cores: Vec<PathBuf>,
@@ -115,7 +115,7 @@ pub struct CoreArguments {
 
 /// Arguments of `snapshot`.
 #[derive(Debug, Clone, Args)]
-pub struct SnapshotArguments {
+pub(crate) struct SnapshotArguments {
     /// Processes to look at; the first one's memory is what gdb sees
     #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
@@ -139,7 +139,7 @@ pub struct SnapshotArguments {
 
 /// When `run` and `watch` end what they watch.
 #[derive(Debug, Clone, Default, Args)]
-pub struct LimitArguments {
+pub(crate) struct LimitArguments {
     /// Also take it for a hang when nothing has made progress for so long (30s, 5m, 1h; seconds without a unit)
     #[arg(long, value_name = "DURATION", value_parser = period)]
     pub hang_after: Option<Duration>,
@@ -150,7 +150,7 @@ pub struct LimitArguments {
 
 /// Where the report of a hang goes, beside standard error.
 #[derive(Debug, Clone, Default, Args)]
-pub struct ReportArguments {
+pub(crate) struct ReportArguments {
     /// A folder for the reports (text, HTML, JSON, Markdown, JUnit) and a snapshot; made if it is not there
     #[arg(long, value_name = "DIR", env = REPORT_DIRECTORY)]
     pub report_dir: Option<PathBuf>,
@@ -168,7 +168,7 @@ impl LimitArguments {
 
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// When to end it.
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -196,7 +196,7 @@ pub struct RunArguments {
 /// Arguments of `generate`.
 #[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = false)]
-pub struct GenerateArguments {
+pub(crate) struct GenerateArguments {
     /// What to write to standard output
     #[arg(value_name = "WHAT", value_enum)]
     pub what: Option<Generated>,
@@ -207,7 +207,7 @@ pub struct GenerateArguments {
 
 /// What `generate` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Generated {
+pub(crate) enum Generated {
     /// The manual page of lockscope itself
     Man,
     /// Completions for bash
@@ -220,7 +220,7 @@ pub enum Generated {
 
 /// What `run` does about a hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnHang {
+pub(crate) enum OnHang {
     /// Report it and end the command
     Kill,
     /// Report it once and let the command go on
@@ -229,7 +229,7 @@ pub enum OnHang {
 
 /// Arguments of `watch`.
 #[derive(Debug, Clone, Args)]
-pub struct WatchArguments {
+pub(crate) struct WatchArguments {
     /// The process to watch, with all its descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
@@ -243,7 +243,7 @@ pub struct WatchArguments {
 
 /// Arguments of `monitor`.
 #[derive(Debug, Clone, Args)]
-pub struct MonitorArguments {
+pub(crate) struct MonitorArguments {
     /// The process that runs the tests
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub of: i32,
@@ -257,7 +257,7 @@ pub struct MonitorArguments {
 
 /// Where and how to write a report.
 #[derive(Debug, Clone, Default, Args)]
-pub struct OutputArguments {
+pub(crate) struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,

@@ -27,9 +27,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-pub use args::{
-    AttachArguments, CoreArguments, GenerateArguments, Generated, LimitArguments, MonitorArguments, OnHang,
-    OutputArguments, ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
+pub(crate) use args::{
+    AttachArguments, CoreArguments, GenerateArguments, Generated, MonitorArguments, OnHang, OutputArguments,
+    ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
 };
 
 /// Could not look: usage, permission, no such process.
@@ -37,7 +37,7 @@ const EXIT_FAILURE: u8 = 2;
 
 /// Why lockscope could not do what it was asked to: one sentence, and what to try next.
 #[derive(Debug)]
-pub struct CliError {
+pub(crate) struct CliError {
     /// Lower case, without a full stop.
     pub message: String,
     /// Next steps.
@@ -46,13 +46,13 @@ pub struct CliError {
 
 impl CliError {
     /// An error without a hint.
-    pub fn new(message: impl Into<String>) -> CliError {
+    pub(crate) fn new(message: impl Into<String>) -> CliError {
         CliError { message: message.into(), hints: Vec::new() }
     }
 
     /// The same with one more hint.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> CliError {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> CliError {
         self.hints.push(hint.into());
         self
     }
@@ -72,7 +72,7 @@ impl std::error::Error for CliError {}
 
 impl From<crate::analysis::Error> for CliError {
     fn from(error: crate::analysis::Error) -> CliError {
-        CliError { message: error.to_string(), hints: error.hints() }
+        CliError::new(error.to_string())
     }
 }
 

@@ -198,7 +198,7 @@ impl Run<'_> {
     }
 
     fn last_look_from_outside(&mut self) {
-        let wanted = self.watch.from_outside();
+        let wanted = self.watch.last_from_outside();
         let (look, _) = self.look(&wanted);
         let Some((_, by_terminal)) = self.held.take() else { return };
         if !matches!(self.family.reap(), Ok(Some(_))) {

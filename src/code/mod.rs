@@ -4,6 +4,9 @@
 //! [`CallSite`]s in order of address. Branches are not followed, so what comes of it is an inference and never exact.
 //! It knows no lock and no library; those who ask do.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod parameters;
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +27,7 @@ const IMAGINED_STACK: u64 = 0x7ff0_0000_0000_0000;
 
 /// One call instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallSite {
+pub(crate) struct CallSite {
     /// Address of the call instruction.
     pub at: Addr,
     /// Where it goes, behind a stub of the linker.
@@ -37,20 +40,20 @@ pub struct CallSite {
 
 /// Reads the code of one process.
 #[derive(Debug, Clone, Copy)]
-pub struct Code<'a> {
+pub(crate) struct Code<'a> {
     image: &'a ProcessImage,
     symbols: &'a Symbols<'a>,
 }
 
 impl<'a> Code<'a> {
     /// The code of `image`.
-    pub fn new(image: &'a ProcessImage, symbols: &'a Symbols<'a>) -> Self {
+    pub(crate) fn new(image: &'a ProcessImage, symbols: &'a Symbols<'a>) -> Self {
         Code { image, symbols }
     }
 
     /// The calls that the function of `frame` makes before `frame.lookup`, in order of address. Empty when the function
     /// is unknown, too large or not readable. `thread_pointer` is what `pthread_self` gives in that thread.
-    pub fn calls_before(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Vec<CallSite> {
+    pub(crate) fn calls_before(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Vec<CallSite> {
         let Some(start) = self.symbols.function_start(frame.lookup) else { return Vec::new() };
         let length = frame.lookup - start;
         if length == 0 || length > LARGEST_FUNCTION {
@@ -61,19 +64,24 @@ impl<'a> Code<'a> {
     }
 
     /// The calls of a whole function that was called with these arguments and has returned, up to its first return.
-    pub fn calls_of(&self, function: Addr, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Vec<CallSite> {
+    pub(crate) fn calls_of(
+        &self,
+        function: Addr,
+        arguments: [Option<u64>; 2],
+        thread_pointer: Option<Addr>,
+    ) -> Vec<CallSite> {
         const FIRST_BYTES: usize = 1024;
         self.read(function, FIRST_BYTES, Values::of_call(self.image.architecture, arguments, thread_pointer))
     }
 
     /// All calls of the function that covers `within`, in order of address, without their arguments.
-    pub fn calls_in(&self, within: Addr) -> Vec<CallSite> {
+    pub(crate) fn calls_in(&self, within: Addr) -> Vec<CallSite> {
         let Some(start) = self.symbols.function_start(within) else { return Vec::new() };
         let size = self.symbols.function(within).map(|symbol| symbol.size).filter(|size| *size > 0);
         let mut code = vec![0; size.unwrap_or(LARGEST_FUNCTION).min(LARGEST_FUNCTION) as usize];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
         let mut sites = Vec::new();
-        for instruction in self.image.architecture.decoder(&code[..read], start) {
+        for instruction in self.image.architecture.decoder(code.get(..read).unwrap_or_default(), start) {
             // Behind a jump that leads nowhere further the next function may begin.
             let ends = matches!(instruction.flow, Flow::Return | Flow::Jump(_));
             if size.is_none() && ends && self.symbols.function_start(instruction.next) != Some(start) {
@@ -89,7 +97,7 @@ impl<'a> Code<'a> {
 
     /// The function whose call returns to `at`: the one that was called there, though it may have ended by a jump into
     /// another and have no frame of its own.
-    pub fn called_before(&self, at: Addr) -> Option<String> {
+    pub(crate) fn called_before(&self, at: Addr) -> Option<String> {
         self.image.architecture.lengths_of_calls().iter().find_map(|length| {
             let from = at - *length;
             let code = self.image.memory.bytes(from, *length as usize).ok()?;
@@ -103,7 +111,7 @@ impl<'a> Code<'a> {
 
     /// Whether the code at `from` can come to `to` within the function that covers both, following all branches. Calls
     /// of functions that never return end a way.
-    pub fn reaches(&self, from: Addr, to: Addr) -> bool {
+    pub(crate) fn reaches(&self, from: Addr, to: Addr) -> bool {
         let Some(start) = self.symbols.function_start(to).filter(|start| *start <= from && from <= to) else {
             return false;
         };
@@ -113,7 +121,7 @@ impl<'a> Code<'a> {
         let mut ahead = vec![from];
         while let Some(mut at) = ahead.pop() {
             while seen.insert(at) {
-                let Some(bytes) = code[..read].get((at - start) as usize..).filter(|bytes| !bytes.is_empty()) else {
+                let Some(bytes) = code.get((at - start) as usize..read).filter(|bytes| !bytes.is_empty()) else {
                     break;
                 };
                 let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else { break };

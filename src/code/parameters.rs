@@ -19,7 +19,7 @@ const MOST_FRAMES: usize = 8;
 
 impl Code<'_> {
     /// The parameter `number`, from 0, of the function of frame `native`.
-    pub fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
+    pub(crate) fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
         let mut register = *self.image.architecture.arguments().get(number)?;
         for frame in frames.get(..=native)?.iter().rev().take(MOST_FRAMES) {
             match self.put_by(frame, register)? {
@@ -42,7 +42,7 @@ impl Code<'_> {
         // What is known where a branch further up leads to.
         let mut branches: HashMap<Addr, Places> = HashMap::new();
         let mut ended = false;
-        let mut decoder = architecture.decoder(&code[..read], start);
+        let mut decoder = architecture.decoder(code.get(..read).unwrap_or_default(), start);
         while let Some(instruction) = decoder.next() {
             if instruction.next > frame.lookup {
                 break;

@@ -15,7 +15,7 @@ use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Party, ResourceKey};
 
 /// How many cycles are given in full.
-pub const MOST_CYCLES: usize = 50;
+pub(crate) const MOST_CYCLES: usize = 50;
 
 /// How many distinct cycles are collected before the shortest are chosen.
 const MOST_FOUND: usize = 2_000;
@@ -25,7 +25,7 @@ const BUDGET: usize = 4_000_000;
 
 /// `waiter` waits for `resource`, which `holder` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CycleEdge {
+pub(crate) struct CycleEdge {
     /// Who waits.
     pub waiter: Party,
     /// For what.
@@ -42,7 +42,7 @@ pub struct CycleEdge {
 
 /// One cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cycle {
+pub(crate) struct Cycle {
     /// In order: the holder of one is the waiter of the next, the last one's the first's. The smallest waiter first.
     pub edges: Vec<CycleEdge>,
     /// The weakest of its edges.
@@ -57,17 +57,17 @@ pub struct Cycle {
 
 impl Cycle {
     /// The waiters and holders, each as often as it comes.
-    pub fn parties(&self) -> impl Iterator<Item = Party> + '_ {
+    pub(crate) fn parties(&self) -> impl Iterator<Item = Party> + '_ {
         self.edges.iter().flat_map(|edge| [edge.waiter.clone(), edge.holder.clone()])
     }
 
     /// Whether one of its waits is about this.
-    pub fn is_about(&self, topic: Topic) -> bool {
+    pub(crate) fn is_about(&self, topic: Topic) -> bool {
         self.edges.iter().any(|edge| edge.resource.kind.topic == topic)
     }
 
     /// Whether threads or processes of more than one process take part.
-    pub fn crosses_processes(&self) -> bool {
+    pub(crate) fn crosses_processes(&self) -> bool {
         let processes: BTreeSet<usize> = self
             .parties()
             .filter_map(|party| match party {
@@ -81,7 +81,7 @@ impl Cycle {
 
 /// What the search found.
 #[derive(Debug, Clone, Default)]
-pub struct Cycles {
+pub(crate) struct Cycles {
     /// The shortest first, at most [`MOST_CYCLES`].
     pub list: Vec<Cycle>,
     /// How many more minimal ones were found.

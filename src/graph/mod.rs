@@ -25,7 +25,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use crate::waits::{Certainty, Hold, Needs, Observations, Party, Wait};
-pub use cycles::{Cycle, CycleEdge, Cycles, MOST_CYCLES};
+pub(crate) use cycles::{Cycle, CycleEdge, Cycles};
 use stuck::Stuck;
 
 /// An edge of the graph, with the position of the observation that made it.
@@ -41,7 +41,7 @@ enum Edge {
 
 /// Waits and holds as a graph. A resource that waits or holds is the same node as the resource that is waited for.
 #[derive(Debug)]
-pub struct WaitGraph<'a> {
+pub(crate) struct WaitGraph<'a> {
     observations: &'a Observations,
     graph: DiGraph<Party, Edge>,
     nodes: HashMap<Party, NodeIndex>,
@@ -53,7 +53,7 @@ pub struct WaitGraph<'a> {
 
 /// The end of a chain of waits: something that others wait for and that itself waits for nothing known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
+pub(crate) struct Root {
     /// The thread, process or resource at the end.
     pub party: Party,
     /// Threads that wait for it, directly or through others, in order.
@@ -63,7 +63,7 @@ pub struct Root {
 impl<'a> WaitGraph<'a> {
     /// Build the graph. `threads` lists the tids of each process by its position in the image: a process that holds
     /// something can let go as long as one of them is not stuck.
-    pub fn new(observations: &'a Observations, threads: &[Vec<i32>]) -> Self {
+    pub(crate) fn new(observations: &'a Observations, threads: &[Vec<i32>]) -> Self {
         let mut this = WaitGraph {
             observations,
             graph: DiGraph::new(),
@@ -124,13 +124,13 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// All minimal cycles, the shortest first, at most [`MOST_CYCLES`].
-    pub fn cycles(&self) -> Cycles {
+    pub(crate) fn cycles(&self) -> Cycles {
         cycles::find(self)
     }
 
     /// Threads that could not go on, directly or through others, if these never did; without these themselves. Of a resource that
     /// waits (a task, a stream) the same holds as of a thread.
-    pub fn held_up_by(&self, these: &BTreeSet<Party>) -> Vec<Party> {
+    pub(crate) fn held_up_by(&self, these: &BTreeSet<Party>) -> Vec<Party> {
         let given: Vec<NodeIndex> = these.iter().filter_map(|party| self.nodes.get(party).copied()).collect();
         let stuck = Stuck::because_of(self, &given);
         let held_up = self.graph.node_indices().filter(|node| stuck.holds_up(*node));
@@ -140,7 +140,7 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// Where chains of waits end, the one with the most waiting threads first.
-    pub fn roots(&self) -> Vec<Root> {
+    pub(crate) fn roots(&self) -> Vec<Root> {
         let mut roots = Vec::new();
         for node in self.graph.node_indices() {
             let waited_for = self.graph.edges_directed(node, Direction::Incoming).any(|e| self.leads_on(*e.weight()));
@@ -207,12 +207,12 @@ impl<'a> WaitGraph<'a> {
 }
 
 /// Whether a wait may be part of a proof: it never ends by itself, and nothing in it was inferred.
-pub fn proves_wait(wait: &Wait) -> bool {
+pub(crate) fn proves_wait(wait: &Wait) -> bool {
     !wait.timed && !wait.spinning && wait.certainty == Certainty::Exact
 }
 
 /// Whether a hold may be part of a proof: recorded by memory or kernel, or by a rule that leaves no other holder.
-pub fn proves_hold(hold: &Hold) -> bool {
+pub(crate) fn proves_hold(hold: &Hold) -> bool {
     hold.certainty == Certainty::Exact || hold.is_sole_holder && hold.certainty == Certainty::Inferred
 }
 
@@ -233,4 +233,4 @@ fn usable(observations: &Observations, hold: &Hold) -> bool {
 
 /// Name of the word in [`Resource::state`](crate::waits::Resource::state) that says how many readers a
 /// reader-writer lock has, as a plain number (without glibc's flag bits).
-pub const READER_COUNT: &str = "readers";
+pub(crate) const READER_COUNT: &str = "readers";

@@ -1,5 +1,6 @@
 //! The graph over hand-made observations.
 
+use super::cycles::MOST_CYCLES;
 use super::*;
 use crate::image::Addr;
 use crate::waits::{Gone, Resource, ResourceKey, Scope};

@@ -3,6 +3,9 @@
 //! In: whatever a capture read. Out: [`Descriptor`]s of a captured process, [`KernelFacts`] about the rest of the
 //! machine, and [`asked`]: which descriptors a system call waits for. A core has none of this; a snapshot has it.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuUse;
@@ -12,7 +15,7 @@ use crate::arch::system_calls::{Child, Role, Several, Waits};
 
 /// An open file of a captured process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     /// Its number.
     pub number: i32,
     /// What it is, as the kernel names it: `/path`, `pipe:[123]`, `socket:[123]`, `anon_inode:[eventfd]`.
@@ -32,7 +35,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// The name under which ends of the same thing are found in several processes.
-    pub fn end_name(&self) -> String {
+    pub(crate) fn end_name(&self) -> String {
         match self.detail {
             Detail::Event { id, .. } => event_name(id),
             _ => self.target.clone(),
@@ -42,7 +45,7 @@ impl Descriptor {
 
 /// What the kernel tells of special files (fdinfo).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// Nothing.
     #[default]
     None,
@@ -65,7 +68,7 @@ pub enum Detail {
 
 /// A descriptor that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Want {
+pub(crate) struct Want {
     /// Its number.
     pub number: i32,
     /// For data, an end, or a connection.
@@ -76,7 +79,7 @@ pub struct Want {
 
 /// What a system call asks of descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// Data from, or room in, this one.
     One(Want),
     /// Whichever of these comes first.
@@ -91,7 +94,7 @@ pub enum Asked {
 
 /// A line of /proc/locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLock {
+pub(crate) struct FileLock {
     /// `FLOCK`, `POSIX`, `OFDLCK`, `LEASE`.
     pub kind: String,
     /// Exclusive.
@@ -112,7 +115,7 @@ pub struct FileLock {
 
 /// An end of a pipe, socket or eventfd in a process that was not captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PipeEnd {
+pub(crate) struct PipeEnd {
     /// As in [`Descriptor::target`]; of an eventfd [`event_name`].
     pub target: String,
     /// The process.
@@ -127,7 +130,7 @@ pub struct PipeEnd {
 
 /// A socket that a captured thread waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Socket {
+pub(crate) struct Socket {
     /// Its inode, as in `socket:[123]`.
     pub inode: u64,
     /// For people: "unix socket /run/x.sock", "TCP 127.0.0.1:4000 to 127.0.0.1:5000".
@@ -142,7 +145,7 @@ pub struct Socket {
 
 /// A semaphore of a System V set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetSemaphore {
+pub(crate) struct SetSemaphore {
     /// The set.
     pub set: i32,
     /// Its place in the set.
@@ -157,7 +160,7 @@ pub struct SetSemaphore {
 
 /// What the rest of the machine has to do with the captured processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelFacts {
+pub(crate) struct KernelFacts {
     /// File locks, where a captured thread waits for one.
     pub locks: Vec<FileLock>,
     /// Other ends of what captured threads wait for, in other processes.
@@ -187,37 +190,37 @@ pub struct KernelFacts {
 
 impl KernelFacts {
     /// Whether a process has a handler for one of these signals; `None` where that is not known.
-    pub fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
+    pub(crate) fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
         self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| handled & signals != 0)
     }
 
     /// What is known of a socket.
-    pub fn socket(&self, inode: u64) -> Option<&Socket> {
+    pub(crate) fn socket(&self, inode: u64) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.inode == inode)
     }
 }
 
 /// Signals that bring news of other processes and timers: SIGUSR1 10, SIGUSR2 12, SIGALRM 14, SIGCHLD 17, SIGIO 29, and
 /// those of real time.
-pub const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
+pub(crate) const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 << 28 | !0 << 34;
 /// Signals that tell of a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
 /// SIGSYS 31.
-pub const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
+pub(crate) const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
 /// SIGINT.
-pub const INTERRUPT_SIGNAL: u64 = 1 << 1;
+pub(crate) const INTERRUPT_SIGNAL: u64 = 1 << 1;
 
 /// The name under which ends of one eventfd are found in several processes.
-pub fn event_name(id: u64) -> String {
+pub(crate) fn event_name(id: u64) -> String {
     format!("eventfd:[{id}]")
 }
 
 /// The inode in `socket:[123]`.
-pub fn socket_inode(target: &str) -> Option<u64> {
+pub(crate) fn socket_inode(target: &str) -> Option<u64> {
     target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The name of a socket, as in [`Descriptor::target`].
-pub fn socket_name(inode: u64) -> String {
+pub(crate) fn socket_name(inode: u64) -> String {
     format!("socket:[{inode}]")
 }
 
@@ -226,19 +229,19 @@ pub fn socket_name(inode: u64) -> String {
 const POLL_READS: u32 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
 const POLL_WRITES: u32 = 0x4 | 0x100 | 0x200;
 /// More descriptors in one call are not looked at one by one.
-pub const MOST_WANTED: usize = 256;
+pub(crate) const MOST_WANTED: usize = 256;
 /// P_PIDFD (linux/wait.h).
 const P_PIDFD: u64 = 3;
 
 impl Want {
     /// By the event mask of poll and epoll.
-    pub fn of_events(number: i32, events: u32) -> Want {
+    pub(crate) fn of_events(number: i32, events: u32) -> Want {
         Want { number, reads: events & POLL_READS != 0, writes: events & POLL_WRITES != 0 }
     }
 }
 
 /// Which descriptors `call` waits for; `None` if for none, or for too many to look at.
-pub fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
+pub(crate) fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<Asked> {
     let [a0, a1, a2, a3, ..] = call.arguments;
     let row = architecture.system_call(call.number)?;
     Some(match row.waits {
@@ -261,7 +264,7 @@ pub fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) ->
 
 /// An operation on a semaphore of a System V set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SetOperation {
+pub(crate) struct SetOperation {
     /// The set.
     pub set: i32,
     /// Which semaphore.
@@ -271,7 +274,7 @@ pub struct SetOperation {
 }
 
 /// What a semop or semtimedop does; empty for other calls.
-pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
+pub(crate) fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Vec<SetOperation> {
     /// SEMOPM, what the kernel allows by default is 500.
     const MOST_OPERATIONS: u64 = 500;
     // struct sembuf { unsigned short sem_num; short sem_op; short sem_flg; }
@@ -282,12 +285,13 @@ pub fn semaphores_asked(architecture: Architecture, call: &Syscall, memory: &dyn
         return Vec::new();
     }
     let bytes = memory.bytes(Addr(operations), count as usize * SIZE).unwrap_or_default();
-    let one = |entry: &[u8]| SetOperation {
+    // Number, change, flags: 16 bits each.
+    let one = |[low, high, change_low, change_high, ..]: &[u8; SIZE]| SetOperation {
         set: set as i32,
-        number: u16::from_le_bytes([entry[0], entry[1]]),
-        change: i16::from_le_bytes([entry[2], entry[3]]),
+        number: u16::from_le_bytes([*low, *high]),
+        change: i16::from_le_bytes([*change_low, *change_high]),
     };
-    bytes.chunks_exact(SIZE).map(one).collect()
+    bytes.as_chunks().0.iter().map(one).collect()
 }
 
 /// struct pollfd { int fd; short events, revents; }
@@ -295,8 +299,9 @@ fn polled(array: Addr, count: u64, memory: &dyn Memory) -> Option<Vec<Want>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MOST_WANTED).contains(count))?;
     let bytes = memory.bytes(array, count * 8).ok()?;
     let one = |entry: &[u8]| {
-        let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
-        let events = u16::from_le_bytes(entry[4..6].try_into().ok()?);
+        let (number, rest) = entry.split_first_chunk()?;
+        let number = i32::from_le_bytes(*number);
+        let events = u16::from_le_bytes(*rest.first_chunk()?);
         (number >= 0).then_some(Want::of_events(number, u32::from(events)))
     };
     Some(bytes.chunks_exact(8).filter_map(one).collect())

@@ -3,8 +3,8 @@
 //! In: the strings that the program was started with. Out: those few, so that nothing else of the environment comes into
 //! a report or a snapshot. What the program set later is not among them.
 
-use super::core::notes;
-use super::{Addr, Mapping, Memory};
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 /// How the names begin.
 const NAMES: [&str; 4] = ["CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_"];
@@ -21,15 +21,6 @@ pub(crate) fn relevant(strings: &[u8]) -> Vec<(String, String)> {
         wanted.then(|| (name.to_owned(), value.to_owned()))
     };
     strings.split(|byte| *byte == 0).filter_map(variable).collect()
-}
-
-/// The same from memory: the strings lie between the kernel's random bytes and the end of the first stack.
-pub(crate) fn on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mapping]) -> Vec<(String, String)> {
-    let Some(random) = notes::auxiliary(auxiliary, notes::AT_RANDOM).map(Addr) else { return Vec::new() };
-    let Some(stack) = Mapping::of(mappings, random) else { return Vec::new() };
-    let mut strings = vec![0; (stack.end - random).min(LARGEST) as usize];
-    let read = memory.read(random, &mut strings).unwrap_or(0);
-    relevant(&strings[..read])
 }
 
 #[cfg(test)]

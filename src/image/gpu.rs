@@ -8,7 +8,7 @@ use super::{Mapping, ProcessImage};
 
 /// How busy the devices were at the look.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuUse {
+pub(crate) struct GpuUse {
     /// Devices, in nvidia-smi's order.
     pub devices: Vec<Device>,
     /// Why nothing or not all is known.
@@ -17,7 +17,7 @@ pub struct GpuUse {
 
 /// One device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub(crate) struct Device {
     /// nvidia-smi's number for it.
     pub index: u32,
     /// Share of the last sample, of up to a second, in which a kernel ran, in percent.
@@ -27,13 +27,13 @@ pub struct Device {
 }
 
 /// What to ask nvidia-smi for devices, and for processes on them.
-pub const DEVICES: [&str; 2] = ["--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits"];
+pub(crate) const DEVICES: [&str; 2] = ["--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits"];
 /// The same for processes.
-pub const PROCESSES: [&str; 2] = ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"];
+pub(crate) const PROCESSES: [&str; 2] = ["--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader,nounits"];
 
 impl GpuUse {
     /// From the answers to [`DEVICES`] and [`PROCESSES`].
-    pub fn parse(devices: &str, processes: &str) -> GpuUse {
+    pub(crate) fn parse(devices: &str, processes: &str) -> GpuUse {
         let cells = |line: &str| -> Vec<String> { line.split(',').map(|cell| cell.trim().to_owned()).collect() };
         let users: Vec<Vec<String>> = processes.lines().map(cells).collect();
         let device = |line: &str| {
@@ -47,7 +47,7 @@ impl GpuUse {
     }
 
     /// The devices that a process has: by nvidia-smi's list of processes, else by the device files that it mapped.
-    pub fn of(&self, image: &ProcessImage) -> Vec<&Device> {
+    pub(crate) fn of(&self, image: &ProcessImage) -> Vec<&Device> {
         let listed: Vec<&Device> = self.devices.iter().filter(|device| device.processes.contains(&image.pid)).collect();
         if !listed.is_empty() {
             return listed;
@@ -57,7 +57,7 @@ impl GpuUse {
     }
 
     /// Whether kernels run on a device of a process, and they are not plainly another's.
-    pub fn runs_kernels_of(&self, image: &ProcessImage) -> bool {
+    pub(crate) fn runs_kernels_of(&self, image: &ProcessImage) -> bool {
         let shared = |device: &Device| device.processes.iter().any(|pid| *pid != image.pid);
         self.of(image).into_iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device))
     }
@@ -69,25 +69,25 @@ fn device_number(mapping: &Mapping) -> Option<u32> {
 }
 
 /// Whether a process has a GPU's device file mapped; under Windows' subsystem for Linux that is /dev/dxg.
-pub fn has_device_file(mappings: &[Mapping]) -> bool {
+pub(crate) fn has_device_file(mappings: &[Mapping]) -> bool {
     mappings.iter().any(|mapping| device_number(mapping).is_some() || mapping.path.as_deref() == Some("/dev/dxg"))
 }
 
 /// Whether a process has a GPU's device file, or the driver's library, mapped.
-pub fn uses_cuda(mappings: &[Mapping]) -> bool {
+pub(crate) fn uses_cuda(mappings: &[Mapping]) -> bool {
     let is_driver = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libcuda.so"));
     let has_driver = |mapping: &Mapping| mapping.execute && mapping.path.as_deref().is_some_and(is_driver);
     has_device_file(mappings) || mappings.iter().any(has_driver)
 }
 
 /// The version in `/proc/driver/nvidia/version`: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  ...`.
-pub fn kernel_driver(text: &str) -> Option<String> {
+pub(crate) fn kernel_driver(text: &str) -> Option<String> {
     let words = text.lines().find(|line| line.starts_with("NVRM"))?.split_whitespace();
     words.into_iter().find(|word| is_version(word)).map(str::to_owned)
 }
 
 /// Whether this is a version: numbers with dots between, `580.159.04`.
-pub fn is_version(word: &str) -> bool {
+pub(crate) fn is_version(word: &str) -> bool {
     word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 

@@ -4,21 +4,21 @@
 //! Nothing here decodes a lock, unwinds a stack or asks where a fact came from.
 
 pub(crate) mod budget;
-pub mod core;
-pub mod descriptors;
+pub(crate) mod core;
+pub(crate) mod descriptors;
 mod disk;
 
 pub(crate) mod environment;
-pub mod gpu;
-pub mod live;
+pub(crate) mod gpu;
+pub(crate) mod live;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::arch::Architecture;
-pub use crate::arch::{Register, RegisterSet, Registers, Syscall};
-pub use crate::memory::{Addr, Fault, Memory, MemoryExt};
-pub use descriptors::{Descriptor, KernelFacts};
+pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
+pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt};
+pub(crate) use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
 
 /// Something that could not be read or decided, with the reason. Gaps are part of every report.
@@ -39,7 +39,7 @@ impl Gap {
 
 /// One look at one or several processes, taken as close to one instant as the source allows.
 #[derive(Debug, Default)]
-pub struct Image {
+pub(crate) struct Image {
     /// The captured processes, in the order the user named them, then descendants.
     pub processes: Vec<ProcessImage>,
     /// What could not be captured.
@@ -52,7 +52,7 @@ pub struct Image {
 
 /// One captured process.
 #[derive(Debug)]
-pub struct ProcessImage {
+pub(crate) struct ProcessImage {
     /// The machine that it runs on.
     pub architecture: Architecture,
     /// Process id in lockscope's own PID namespace.
@@ -88,7 +88,7 @@ pub struct ProcessImage {
 
 /// One thread: registers and what the kernel says of it.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct ThreadImage {
+pub(crate) struct ThreadImage {
     /// Thread id in lockscope's own PID namespace.
     pub tid: i32,
     /// Thread id in the target's innermost PID namespace: the value that libc writes into locks.
@@ -122,7 +122,7 @@ pub struct ThreadImage {
 
 /// How registers of a thread were had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum RegisterSource {
+pub(crate) enum RegisterSource {
     /// It is not said: a core, an older snapshot, or none were had.
     #[default]
     Unsaid,
@@ -136,14 +136,14 @@ pub enum RegisterSource {
 
 impl RegisterSource {
     /// Whether the thread was left asleep.
-    pub fn is_asleep(self) -> bool {
+    pub(crate) fn is_asleep(self) -> bool {
         matches!(self, RegisterSource::TaskIterator | RegisterSource::KernelFiles)
     }
 }
 
 /// State letter of a task, from /proc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum TaskState {
+pub(crate) enum TaskState {
     /// R: on a CPU or in the run queue.
     Running,
     /// S: interruptible sleep.
@@ -161,21 +161,8 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    /// The word that the report uses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskState::Running => "running",
-            TaskState::Sleeping => "sleeping",
-            TaskState::DiskSleep => "disk-sleep",
-            TaskState::Stopped => "stopped",
-            TaskState::Traced => "traced",
-            TaskState::Zombie => "zombie",
-            TaskState::Other => "other",
-        }
-    }
-
     /// From the letter in /proc/PID/stat.
-    pub fn from_letter(letter: char) -> Self {
+    pub(crate) fn from_letter(letter: char) -> Self {
         match letter {
             'R' => TaskState::Running,
             'S' | 'I' => TaskState::Sleeping,
@@ -190,7 +177,7 @@ impl TaskState {
 
 /// One line of /proc/PID/maps, or one PT_LOAD of a core.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// First address.
     pub start: Addr,
     /// One past the last address.
@@ -217,7 +204,7 @@ pub struct Mapping {
 
 impl Mapping {
     /// A private anonymous mapping without permissions.
-    pub fn new(start: Addr, end: Addr) -> Mapping {
+    pub(crate) fn new(start: Addr, end: Addr) -> Mapping {
         Mapping {
             start,
             end,
@@ -234,24 +221,24 @@ impl Mapping {
     }
 
     /// The one of `mappings`, which are in order of address, that holds `address`.
-    pub fn of(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
+    pub(crate) fn of(mappings: &[Mapping], address: Addr) -> Option<&Mapping> {
         let after = mappings.partition_point(|mapping| mapping.start <= address);
-        mappings[..after].last().filter(|mapping| mapping.contains(address))
+        mappings.get(..after)?.last().filter(|mapping| mapping.contains(address))
     }
 
     /// Whether `address` lies inside.
-    pub fn contains(&self, address: Addr) -> bool {
+    pub(crate) fn contains(&self, address: Addr) -> bool {
         self.start <= address && address < self.end
     }
 
     /// Whether a file on a file system backs it.
-    pub fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         self.inode != 0 && self.path.as_deref().is_some_and(|p| p.starts_with('/'))
     }
 }
 
 /// Whether two processes share a fork ancestor: their address-space randomisation is the same.
-pub fn share_fork_ancestor(one: &[Mapping], other: &[Mapping]) -> bool {
+pub(crate) fn share_fork_ancestor(one: &[Mapping], other: &[Mapping]) -> bool {
     let code = |mappings: &[Mapping]| -> Vec<(Addr, Option<String>)> {
         let of_files = mappings.iter().filter(|mapping| mapping.execute && mapping.is_file());
         of_files.map(|mapping| (mapping.start, mapping.path.clone())).collect()
@@ -263,7 +250,7 @@ pub fn share_fork_ancestor(one: &[Mapping], other: &[Mapping]) -> bool {
 
 impl ThreadImage {
     /// A thread of which nothing is known but its id, in every namespace, and that it sleeps.
-    pub fn new(tid: i32) -> ThreadImage {
+    pub(crate) fn new(tid: i32) -> ThreadImage {
         ThreadImage {
             tid,
             ns_tid: tid,
@@ -285,33 +272,28 @@ impl ThreadImage {
 
 impl ProcessImage {
     /// A variable of its environment that concerns CUDA.
-    pub fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The mapping that holds `address`.
-    pub fn mapping(&self, address: Addr) -> Option<&Mapping> {
+    pub(crate) fn mapping(&self, address: Addr) -> Option<&Mapping> {
         Mapping::of(&self.mappings, address)
     }
 
     /// The thread whose tid in lockscope's namespace is `tid`.
-    pub fn thread(&self, tid: i32) -> Option<&ThreadImage> {
+    pub(crate) fn thread(&self, tid: i32) -> Option<&ThreadImage> {
         self.threads.iter().find(|t| t.tid == tid)
-    }
-
-    /// The thread that the target itself calls `ns_tid`.
-    pub fn thread_in_namespace(&self, ns_tid: i32) -> Option<&ThreadImage> {
-        self.threads.iter().find(|t| t.ns_tid == ns_tid)
     }
 }
 
 /// The bytes of a file, mapped or owned.
 #[derive(Clone)]
-pub struct FileBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+pub(crate) struct FileBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
 impl FileBytes {
     /// Wrap anything that owns bytes.
-    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         FileBytes(Arc::new(bytes))
     }
 }
@@ -330,7 +312,7 @@ impl std::fmt::Debug for FileBytes {
 }
 
 /// Files that analysis may look into. The implementation decides where they come from.
-pub trait Files: Send + Sync + std::fmt::Debug {
+pub(crate) trait Files: Send + Sync + std::fmt::Debug {
     /// The whole file behind a file mapping, the very inode that the target maps.
     fn mapped(&self, mapping: &Mapping) -> Option<FileBytes>;
     /// A separate debug file, by build-id, or by the name in .gnu_debuglink beside `module_path`.

@@ -3,9 +3,12 @@
 //! In: an address and a length. Out: bytes, or a [`Fault`] that says why not. It promises no snapshot consistency
 //! by itself; the implementation says whether its bytes are of one instant.
 
-pub mod address;
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-pub use address::Addr;
+pub(crate) mod address;
+
+pub(crate) use address::Addr;
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,13 +35,11 @@ pub trait Memory: Send + Sync + std::fmt::Debug {
 }
 
 /// Typed reads over any [`Memory`]. Little-endian words.
-pub trait MemoryExt {
+pub(crate) trait MemoryExt {
     /// Fill `buffer` or fail.
     fn read_exact(&self, address: Addr, buffer: &mut [u8]) -> Result<(), Fault>;
     /// One byte.
     fn u8(&self, address: Addr) -> Result<u8, Fault>;
-    /// Two bytes.
-    fn u16(&self, address: Addr) -> Result<u16, Fault>;
     /// Four bytes.
     fn u32(&self, address: Addr) -> Result<u32, Fault>;
     /// Four bytes, signed.
@@ -58,7 +59,7 @@ impl<M: Memory + ?Sized> MemoryExt for M {
         let mut done = 0;
         while done < buffer.len() {
             let at = address + done as u64;
-            match self.read(at, &mut buffer[done..])? {
+            match self.read(at, buffer.get_mut(done..).unwrap_or_default())? {
                 0 => return Err(Fault::Unmapped(at)),
                 n => done += n,
             }
@@ -70,12 +71,6 @@ impl<M: Memory + ?Sized> MemoryExt for M {
         let mut b = [0; 1];
         self.read_exact(address, &mut b)?;
         Ok(b[0])
-    }
-
-    fn u16(&self, address: Addr) -> Result<u16, Fault> {
-        let mut b = [0; 2];
-        self.read_exact(address, &mut b)?;
-        Ok(u16::from_le_bytes(b))
     }
 
     fn u32(&self, address: Addr) -> Result<u32, Fault> {
@@ -117,13 +112,23 @@ impl<M: Memory + ?Sized> MemoryExt for M {
                 Err(fault) if text.is_empty() => return Err(fault),
                 Err(_) => break,
             };
-            if let Some(end) = chunk[..got].iter().position(|&b| b == 0) {
-                text.extend_from_slice(&chunk[..end]);
+            let got = chunk.get(..got).unwrap_or_default();
+            let piece = got.split(|&byte| byte == 0).next().unwrap_or_default();
+            text.extend_from_slice(piece);
+            if piece.len() < got.len() {
                 break;
             }
-            text.extend_from_slice(&chunk[..got]);
         }
         text.truncate(limit);
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// Copy as many of `bytes` as `buffer` has room for; how many.
+pub(crate) fn copy_into(buffer: &mut [u8], bytes: &[u8]) -> usize {
+    let count = buffer.len().min(bytes.len());
+    if let (Some(to), Some(from)) = (buffer.get_mut(..count), bytes.get(..count)) {
+        to.copy_from_slice(from);
+    }
+    count
 }

@@ -4,6 +4,9 @@
 //! stack, names and lines. The project's own walk over the [`Memory`](crate::image::Memory) seam is
 //! authoritative. It decodes no waits and knows no merged stack.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub(crate) mod inspect;
 mod layout;
 pub(crate) mod library;
@@ -17,6 +20,7 @@ mod walk;
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::symbols::Symbols;
 
+#[cfg(feature = "py-spy")]
 pub(crate) use walk::kernel_thread;
 
 impl Python {
@@ -37,7 +41,7 @@ impl Python {
     }
 
     /// Whether some frame could not be named or has no line.
-    pub fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         let mut frames = self.threads.iter().flat_map(|t| &t.entries).flat_map(|e| &e.frames);
         frames.any(|frame| frame.line.is_none() || frame.file.is_empty())
     }
@@ -45,7 +49,7 @@ impl Python {
 
 /// The CPython runtime of a process.
 #[derive(Debug, Clone)]
-pub struct Python {
+pub(crate) struct Python {
     /// Version, as (3, 12, 1).
     pub version: (u8, u8, u8),
     /// Built with `--disable-gil`.
@@ -70,7 +74,7 @@ pub struct Python {
 
 /// One interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interpreter {
+pub(crate) struct Interpreter {
     /// `PyInterpreterState`.
     pub address: Addr,
     /// Its identifier; 0 is the main one.
@@ -83,7 +87,7 @@ pub struct Interpreter {
 
 /// `struct _stoptheworld_state`: a thread that wants all others to pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StopTheWorld {
+pub(crate) struct StopTheWorld {
     /// The interpreter whose threads are to pause; none for those of all.
     pub interpreter: Option<i64>,
     /// What the one who asked waits for.
@@ -98,7 +102,7 @@ pub struct StopTheWorld {
 
 /// `struct _gil_runtime_state`.
 #[derive(Debug, Clone)]
-pub struct Gil {
+pub(crate) struct Gil {
     /// Its address.
     pub address: Addr,
     /// Identifiers of the interpreters that use it.
@@ -119,7 +123,7 @@ pub struct Gil {
 
 /// One `PyThreadState`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct PythonThread {
+pub(crate) struct PythonThread {
     /// Its address.
     pub tstate: Addr,
     /// Identifier of its interpreter.
@@ -138,7 +142,7 @@ pub struct PythonThread {
 
 /// One activation of the C eval loop.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct EvalEntry {
+pub(crate) struct EvalEntry {
     /// An address inside the C stack frame of this activation (`_PyCFrame` or shim frame); `None` up to 3.9.
     pub anchor: Option<Addr>,
     /// Python frames that it runs, innermost first; may be empty while a frame is being pushed.
@@ -147,7 +151,7 @@ pub struct EvalEntry {
 
 /// One Python frame.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct PythonFrame {
+pub(crate) struct PythonFrame {
     /// `PyFrameObject` or `_PyInterpreterFrame`.
     pub address: Addr,
     /// `PyCodeObject`.
@@ -163,7 +167,7 @@ pub struct PythonFrame {
 }
 
 /// Find CPython in a process and walk it; `None` when there is none.
-pub fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
+pub(crate) fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python> {
     let found = runtime::find(image, symbols)?;
     let mut python =
         Python { free_threaded: found.free_threaded, runtime: found.runtime, ..Python::unreadable(found.version) };
@@ -220,7 +224,7 @@ pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) 
 
 /// Names of threads as `threading` knows them, and the third number of the version. Not part of [`find`], because no
 /// decoding needs them, and the fewer pages a look reads the shorter the target stands still.
-pub fn name_threads(image: &ProcessImage, python: &mut Python) {
+pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
     let Some(layout) = &python.layout else { return };
     let memory = &*image.memory;
     let objects = objects::Objects::new(memory, layout);

@@ -11,7 +11,7 @@ use super::picture::{Node, Picture, Shape};
 use crate::report::{Certainty, Report};
 
 /// Write `report` as a digraph.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(graph(report).as_bytes())
 }
 

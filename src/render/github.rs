@@ -12,7 +12,7 @@ use crate::report::{Report, ThreadReference};
 const MOST_MESSAGE: usize = 4 << 10;
 
 /// `::error file=...,line=...,title=...::...`, without a newline.
-pub fn annotation(report: &Report, what: &str, checkout: &Path) -> String {
+pub(crate) fn annotation(report: &Report, what: &str, checkout: &Path) -> String {
     let place = place(report, checkout)
         .map(|(file, line)| format!("file={},line={line},", property(&super::escape(&file))))
         .unwrap_or_default();

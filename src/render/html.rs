@@ -26,7 +26,7 @@ const STYLE: &str = include_str!("report.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Write `report` as one page.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(page(report).into_string().as_bytes())
 }
 

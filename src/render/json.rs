@@ -5,7 +5,7 @@ use std::io;
 use crate::report::{Report, VERSION};
 
 /// Write `report`, indented, with a final newline.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let text = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
     out.write_all(visible(&text).as_bytes())?;
     out.write_all(b"\n")
@@ -31,7 +31,7 @@ fn visible(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// The JSON schema, generated from the types of [`crate::report`].
-pub fn schema() -> serde_json::Value {
+pub(crate) fn schema() -> serde_json::Value {
     let mut schema = schemars::schema_for!(Report);
     schema.insert("title".into(), "lockscope.report".into());
     schema.insert("version".into(), VERSION.into());

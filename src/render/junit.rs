@@ -20,7 +20,7 @@ const MOST_MESSAGE: usize = 4 << 10;
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TestOutcome {
+pub(crate) enum TestOutcome {
     /// It passed.
     Passed,
     /// Its own code failed.
@@ -33,7 +33,7 @@ pub enum TestOutcome {
 
 /// A test that ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TestResult {
+pub(crate) struct TestResult {
     /// Its node id.
     pub name: String,
     /// How it ended.
@@ -46,7 +46,7 @@ pub struct TestResult {
 
 /// A test, or a whole command, that hangs.
 #[derive(Debug, Clone)]
-pub struct HungTest {
+pub(crate) struct HungTest {
     /// A node id, or the command.
     pub name: String,
     /// How long it ran.
@@ -62,7 +62,12 @@ pub struct HungTest {
 }
 
 /// Write the file.
-pub fn render(suite_name: &str, ended: &[TestResult], hung: &HungTest, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(
+    suite_name: &str,
+    ended: &[TestResult],
+    hung: &HungTest,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let mut suite = TestSuite::new(suite_name);
     suite.add_test_cases(ended.iter().map(case_of));
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);

@@ -14,7 +14,7 @@ const MOST_TEXT: usize = 48 << 10;
 const MOST_GRAPH: usize = 12 << 10;
 
 /// Write `report` as Markdown.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let mut text = Vec::new();
     super::render(report, Format::Text, &Style::plain(), &mut text)?;
     let text = String::from_utf8_lossy(&text);

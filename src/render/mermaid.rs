@@ -16,7 +16,7 @@ use crate::report::{Certainty, Report};
 const MOST_LINKS: usize = 120;
 
 /// Write `report` as a flowchart.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(graph(report).as_bytes())
 }
 

@@ -4,21 +4,21 @@
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
-pub mod dot;
-pub mod github;
+pub(crate) mod dot;
+pub(crate) mod github;
 mod groups;
-pub mod html;
-pub mod json;
-pub mod junit;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod junit;
 mod layout;
-pub mod markdown;
-pub mod mermaid;
+pub(crate) mod markdown;
+pub(crate) mod mermaid;
 mod parties;
 mod picture;
 #[cfg(test)]
 mod pictures;
-pub mod svg;
-pub mod text;
+pub(crate) mod svg;
+pub(crate) mod text;
 mod view;
 
 use std::io::{self, IsTerminal};
@@ -145,7 +145,7 @@ pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::
 }
 
 /// The title of the first finding, else the summary, else words for the verdict.
-pub fn headline(report: &Report) -> &str {
+pub(crate) fn headline(report: &Report) -> &str {
     match report.findings.first() {
         Some(finding) if !finding.title.is_empty() => &finding.title,
         _ if !report.summary.is_empty() => &report.summary,

@@ -29,7 +29,7 @@ const MARGIN: f64 = 16.0;
 pub(super) const STYLE: &str = include_str!("graph.css");
 
 /// Write `report` as a picture of its own.
-pub fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(graph(report, true).as_bytes())
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was read of one thread.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Working {
     /// The system call that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,6 +24,7 @@ pub struct Working {
 
 /// A system call.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct SystemCall {
     /// Its number.
     pub number: i64,
@@ -35,6 +37,7 @@ pub struct SystemCall {
 
 /// A frame before anything was merged.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct NativeFrame {
     /// Function.
     pub function: Option<String>,
@@ -56,6 +59,7 @@ pub struct NativeFrame {
 
 /// Words of memory.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
 pub struct Words {
     /// The resource that lies there.
     pub resource: String,

@@ -14,26 +14,26 @@ use nix::unistd::Pid;
 use super::sample::{Sampler, start_time};
 
 /// Tells children that they are watched: a `lockscope run` among them steps back.
-pub const MARK: &str = "LOCKSCOPE";
+pub(crate) const MARK: &str = "LOCKSCOPE";
 
 /// Tells children where reports go.
-pub const REPORT_DIRECTORY: &str = "LOCKSCOPE_REPORT_DIR";
+pub(crate) const REPORT_DIRECTORY: &str = "LOCKSCOPE_REPORT_DIR";
 
 /// timeout(1): not executable, not found, killed by signal n is 128 + n.
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
-pub const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// How long what hangs may take to end by a signal, unless the user says otherwise.
-pub const GRACE: Duration = Duration::from_secs(3);
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 /// The exit status for a command that could not be started.
-pub fn failure(error: &io::Error) -> u8 {
+pub(crate) fn failure(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
 /// Become the command; returns only if that fails.
-pub fn become_it(command: &[OsString]) -> io::Error {
+pub(crate) fn become_it(command: &[OsString]) -> io::Error {
     match command.split_first() {
         Some((program, arguments)) => Command::new(program).args(arguments).exec(),
         None => io::Error::from(io::ErrorKind::NotFound),
@@ -42,7 +42,7 @@ pub fn become_it(command: &[OsString]) -> io::Error {
 
 /// End the descendants of a process, and where wished itself: `signal`, then after `grace` SIGKILL to what is left. `meanwhile`
 /// is called again and again.
-pub fn end_tree(root: i32, with_root: bool, signal: Signal, grace: Duration, mut meanwhile: impl FnMut()) {
+pub(crate) fn end_tree(root: i32, with_root: bool, signal: Signal, grace: Duration, mut meanwhile: impl FnMut()) {
     const STEP: Duration = Duration::from_millis(20);
     const AFTER_KILL: Duration = Duration::from_secs(5);
     let begin = Instant::now();

@@ -38,7 +38,7 @@ const UNTIL_LEFT: Duration = Duration::from_secs(2);
 
 /// A command and its descendants.
 #[derive(Debug)]
-pub struct Family {
+pub(crate) struct Family {
     command: i32,
     /// Readable once the command has ended, on kernels that have that.
     end: Option<OwnedFd>,
@@ -64,15 +64,6 @@ struct Start {
     failure: File,
 }
 
-/// Null in the place of the standard files: a process that is left behind must keep nobody's pipe open.
-pub(super) fn leave_standard_files() {
-    if let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
-        let _ = nix::unistd::dup2_stdin(&nowhere);
-        let _ = nix::unistd::dup2_stdout(&nowhere);
-        let _ = nix::unistd::dup2_stderr(&nowhere);
-    }
-}
-
 /// Whether there is a terminal that a command could ask: as for a password, even if its standard files are others.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
@@ -83,7 +74,7 @@ impl Family {
     /// Without a terminal it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else
     /// end the command before it can be looked at. With a terminal that would take the terminal away from it. This process must have
     /// one thread.
-    pub fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
+    pub(crate) fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
         // Without it orphans go to init, and are not seen any more.
         let _ = nix::sys::prctl::set_child_subreaper(true);
         let own_group = !has_terminal();
@@ -128,12 +119,12 @@ impl Family {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.command
     }
 
     /// Collect what has ended; the command's own status once that has. `Err` says once how the process that looks was lost.
-    pub fn reap(&mut self) -> Result<Option<u8>, LookError> {
+    pub(crate) fn reap(&mut self) -> Result<Option<u8>, LookError> {
         let mut lost = None;
         self.collect(&mut lost);
         if self.status.is_none() && self.looker.is_some() && self.command_has_ended() {
@@ -172,7 +163,7 @@ impl Family {
     }
 
     /// End the process that looks. The kernel lets go what it had stopped, and gives its children to this one.
-    pub fn drop_looker(&mut self) {
+    pub(crate) fn drop_looker(&mut self) {
         let Some(looker) = self.looker.take() else { return };
         let _ = kill(Pid::from_raw(looker.pid), Signal::SIGKILL);
         let until = Instant::now() + UNTIL_LEFT;
@@ -182,7 +173,7 @@ impl Family {
     }
 
     /// The process that looks does not answer any more: how it ended, or that the command has, with which it ends.
-    pub fn lost_looker(&mut self, error: LookError) -> LookError {
+    pub(crate) fn lost_looker(&mut self, error: LookError) -> LookError {
         let Some(looker) = &self.looker else { return error };
         let (pid, until) = (looker.pid, Instant::now() + UNTIL_LEFT);
         let mut how = None;
@@ -204,7 +195,7 @@ impl Family {
     }
 
     /// Ask for a look; one at a time.
-    pub fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
+    pub(crate) fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
         if self.looker.is_none() {
             self.looker = Some(self.another_looker()?);
         }
@@ -215,7 +206,7 @@ impl Family {
     }
 
     /// A look that was asked for, once it has come.
-    pub fn answer(&mut self) -> Result<Option<Answer>, LookError> {
+    pub(crate) fn answer(&mut self) -> Result<Option<Answer>, LookError> {
         let Some(looker) = &mut self.looker else { return Err(LookError::NoLooker) };
         looker.requests.answer()
     }
@@ -232,7 +223,7 @@ impl Family {
         match sys::fork().map_err(|errno| failed(errno.into()))? {
             Forked::Child => {
                 drop(own);
-                leave_standard_files();
+                sys::leave_standard_files();
                 sys::close_all_but(theirs.as_fd());
                 looker::serve(theirs, supervisor, None);
                 std::process::exit(0)
@@ -242,14 +233,14 @@ impl Family {
     }
 
     /// Wait until a look, the command's end or one of `others` comes.
-    pub fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
+    pub(crate) fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
         let socket = self.looker.as_ref().map(|looker| looker.requests.socket().as_fd());
         let end = self.end.as_ref().filter(|_| self.status.is_none()).map(|end| end.as_fd());
         looker::poll_all(others.iter().copied().chain(socket).chain(end), within);
     }
 
     /// Send a signal on to the command, or to its group; what the terminal sent has come to a command without a group already.
-    pub fn forward(&self, signal: Signal, by_terminal: bool) {
+    pub(crate) fn forward(&self, signal: Signal, by_terminal: bool) {
         let command = Pid::from_raw(self.command);
         let _ = match (self.status, self.own_group) {
             (Some(_), _) => return,
@@ -261,7 +252,7 @@ impl Family {
 
     /// End the whole tree: `signal`, then after `grace` SIGKILL to what is left. The command itself is told also where /proc does not
     /// name it.
-    pub fn end(&mut self, signal: Signal, grace: Duration) {
+    pub(crate) fn end(&mut self, signal: Signal, grace: Duration) {
         const AFTER_KILL: Duration = Duration::from_secs(5);
         const STEP: Duration = Duration::from_millis(20);
         let (own, begin) = (std::process::id() as i32, Instant::now());
@@ -319,6 +310,7 @@ fn between(
     let pid = match sys::fork() {
         Ok(Forked::Child) => {
             become_command(command, report_directory, blocked, own_group, start);
+            #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
             std::process::exit(i32::from(super::children::NOT_FOUND))
         }
         Ok(Forked::Parent(pid)) => pid,
@@ -328,7 +320,7 @@ fn between(
         // By both, so that it is so for whoever comes first.
         let _ = setpgid(Pid::from_raw(pid), Pid::from_raw(pid));
     }
-    leave_standard_files();
+    sys::leave_standard_files();
     sys::close_all_but(socket.as_fd());
     // Its files are closed, by number.
     std::mem::forget(start);

@@ -60,7 +60,7 @@ fn run(mut pipe: File) {
     let _ = SigSet::all().thread_block();
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     take_name(GUARD);
-    super::family::leave_standard_files();
+    sys::leave_standard_files();
     sys::close_all_but(pipe.as_fd());
     let mut told = String::new();
     let _ = pipe.read_to_string(&mut told);

@@ -30,7 +30,7 @@ const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
 
 /// What follows from a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Go on.
     GoOn,
     /// Something is wrong, and others go on working: say it once.
@@ -41,7 +41,7 @@ pub enum Decision {
 
 /// What was seen so far.
 #[derive(Debug)]
-pub struct Judge {
+pub(crate) struct Judge {
     /// Since when nothing makes progress.
     still_since: Option<Instant>,
     /// When the next look is due: at what looks have begun to agree on, at a tree that stands still, at one that works.
@@ -62,11 +62,11 @@ pub struct Judge {
 }
 
 /// A hang, as it is compared between looks: its verdict and its links.
-pub type Fingerprint = (Verdict, Vec<String>);
+pub(crate) type Fingerprint = (Verdict, Vec<String>);
 
 impl Judge {
     /// Nothing seen.
-    pub fn new(now: Instant) -> Judge {
+    pub(crate) fn new(now: Instant) -> Judge {
         Judge {
             still_since: None,
             next: now,
@@ -82,7 +82,7 @@ impl Judge {
     }
 
     /// Take in a sample.
-    pub fn sampled(&mut self, now: Instant, sample: &Sample) {
+    pub(crate) fn sampled(&mut self, now: Instant, sample: &Sample) {
         self.monitored = sample.monitored;
         // The clock of CPU time ticks every 10 ms: one tick alone is no progress.
         let works = sample.used_ms > 10 && sample.used_ms * 1000 > sample.elapsed_ms * STILL_PERMILLE;
@@ -97,12 +97,12 @@ impl Judge {
     }
 
     /// For how long nothing has made progress.
-    pub fn still_for(&self, now: Instant) -> Duration {
+    pub(crate) fn still_for(&self, now: Instant) -> Duration {
         self.still_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Whether to look now.
-    pub fn wants_a_look(&self, now: Instant) -> bool {
+    pub(crate) fn wants_a_look(&self, now: Instant) -> bool {
         if self.agreed.is_some() {
             return now >= self.next;
         }
@@ -115,7 +115,7 @@ impl Judge {
     }
 
     /// Take in a look that took `cost`; `None` if it failed.
-    pub fn looked(&mut self, now: Instant, cost: Duration, report: Option<&Report>) -> Decision {
+    pub(crate) fn looked(&mut self, now: Instant, cost: Duration, report: Option<&Report>) -> Decision {
         let least = cost * COST;
         self.spent += cost;
         self.next_at_work = now + WHILE_IT_WORKS.max(least);

@@ -7,14 +7,14 @@
 //! [`Watch`] says when a look is wanted and takes it in; `watch` and the monitor of tests carry it out themselves, while `run`
 //! has it done by another process ([`family`]), since nothing that a look meets may hold up its limits.
 
-pub mod children;
-pub mod family;
+pub(crate) mod children;
+pub(crate) mod family;
 mod guard;
-pub mod judge;
+pub(crate) mod judge;
 mod looker;
-pub mod own_names;
-pub mod sample;
-pub mod suite;
+pub(crate) mod own_names;
+pub(crate) mod sample;
+pub(crate) mod suite;
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ const LAST_LOOKS: usize = 3;
 
 /// When a watch ends.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// No progress for so long.
     pub hang_after: Option<Duration>,
     /// So long in all.
@@ -44,7 +44,7 @@ pub struct Limits {
 
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// A hang that the looks prove.
     Hang,
     /// No progress for [`Limits::hang_after`].
@@ -57,7 +57,7 @@ pub enum Reason {
 
 /// Why a look came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub(crate) enum LookError {
     /// The target could not be looked at.
     #[error(transparent)]
     Target(#[from] analysis::Error),
@@ -76,11 +76,11 @@ pub enum LookError {
 }
 
 /// A look, or why there is none. The last one comes with a snapshot.
-pub type LastLook = Result<Box<Outcome>, LookError>;
+pub(crate) type LastLook = Result<Box<Outcome>, LookError>;
 
 /// What a look is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// To see whether it hangs.
     Routine,
     /// To tell: why the watch is over.
@@ -91,7 +91,7 @@ pub enum Purpose {
 
 /// A look that is called for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// At these processes.
     pub pids: Vec<i32>,
     /// What for.
@@ -100,7 +100,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Look, in this process.
-    pub fn carry_out(&self) -> LastLook {
+    pub(crate) fn carry_out(&self) -> LastLook {
         match self.purpose {
             Purpose::Routine => Ok(look(&self.pids, Keep::Nothing, None).map(Box::new)?),
             Purpose::Last(Reason::Hang) => proven_look(&self.pids),
@@ -111,7 +111,7 @@ impl Wanted {
 
 /// What follows from a look.
 #[derive(Debug)]
-pub enum Next {
+pub(crate) enum Next {
     /// Something to say, or nothing.
     Event(Event),
     /// Another look.
@@ -120,7 +120,7 @@ pub enum Next {
 
 /// What the watch has to say.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// Nothing yet.
     Nothing,
     /// A deadlock beside threads that go on: told once.
@@ -131,7 +131,7 @@ pub enum Event {
 
 /// A watch over a process tree.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     root: i32,
     with_root: bool,
     limits: Limits,
@@ -144,7 +144,7 @@ pub struct Watch {
 
 impl Watch {
     /// Watch the descendants of `root`; with itself or without.
-    pub fn new(root: i32, with_root: bool, limits: Limits) -> Watch {
+    pub(crate) fn new(root: i32, with_root: bool, limits: Limits) -> Watch {
         Watch {
             root,
             with_root,
@@ -157,7 +157,7 @@ impl Watch {
     }
 
     /// How long until the next [`Watch::step`].
-    pub fn rest(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         let left = self.limits.timeout.map(|limit| limit.saturating_sub(self.began.elapsed()));
         // A tree of thousands of processes takes long to pass over: that costs a hundredth of a processor too.
         let rest = BETWEEN_SAMPLES.max(self.cost * judge::COST);
@@ -165,12 +165,12 @@ impl Watch {
     }
 
     /// Whether [`Limits::timeout`] has passed.
-    pub fn is_out_of_time(&self) -> bool {
+    pub(crate) fn is_out_of_time(&self) -> bool {
         self.limits.timeout.is_some_and(|limit| self.began.elapsed() >= limit)
     }
 
     /// Sample; the look that is called for.
-    pub fn wanted(&mut self) -> Option<Wanted> {
+    pub(crate) fn wanted(&mut self) -> Option<Wanted> {
         let (now, spent) = (Instant::now(), cpu_time());
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
@@ -189,7 +189,7 @@ impl Watch {
     }
 
     /// Take in a look, which took `cost` of a processor.
-    pub fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
+    pub(crate) fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
         let Wanted { pids, purpose } = wanted;
         let reason = match purpose {
             Purpose::Routine => {
@@ -207,7 +207,7 @@ impl Watch {
     }
 
     /// Sample, and look in this process where that is called for.
-    pub fn step(&mut self) -> Event {
+    pub(crate) fn step(&mut self) -> Event {
         let Some(mut wanted) = self.wanted() else { return Event::Nothing };
         loop {
             let spent = cpu_time();
@@ -220,13 +220,13 @@ impl Watch {
     }
 
     /// A look at the whole tree as it is now, which somebody else ends.
-    pub fn from_outside(&mut self) -> Wanted {
+    pub(crate) fn last_from_outside(&mut self) -> Wanted {
         Wanted { pids: self.sampler.take(self.root, self.with_root).pids, purpose: Purpose::FromOutside }
     }
 
     /// The same, in this process.
-    pub fn look_now(&mut self) -> LastLook {
-        self.from_outside().carry_out()
+    pub(crate) fn look_now(&mut self) -> LastLook {
+        self.last_from_outside().carry_out()
     }
 }
 

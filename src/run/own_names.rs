@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 /// What a monitor of tests calls itself: it looks after the processes around it, and is no part of what is watched.
-pub const MONITOR: &str = "lockscope-tests";
+pub(crate) const MONITOR: &str = "lockscope-tests";
 /// The one that ends a command's group after lockscope was killed.
 pub(super) const GUARD: &str = "lockscope-guard";
 /// The one that looks, between `lockscope run` and its command.
@@ -15,7 +15,7 @@ pub(super) const LOOKER: &str = "lockscope-look";
 const COPIER: &str = "lockscope-copy";
 
 /// Be called so from now on.
-pub fn take_name(name: &str) {
+pub(crate) fn take_name(name: &str) {
     if let Ok(name) = std::ffi::CString::new(name) {
         let _ = nix::sys::prctl::set_name(&name);
     }

@@ -18,7 +18,7 @@ const MOST_PROCESSES: usize = 2048;
 
 /// What one pass over the tree saw.
 #[derive(Debug, Clone, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Its processes, the root's children first, without those that have ended.
     pub pids: Vec<i32>,
     /// CPU time used since the sample before, in milliseconds, by processes that were there then.
@@ -53,13 +53,13 @@ pub(super) fn exit_status(pid: i32) -> Option<u8> {
 }
 
 /// When a process started, in ticks since boot; `None` once it has ended.
-pub fn start_time(pid: i32) -> Option<u64> {
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
     stat(pid).map(|stat| stat.starttime)
 }
 
 /// Takes samples.
 #[derive(Debug, Default)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     before: BTreeMap<i32, Counters>,
     at: Option<Instant>,
 }
@@ -72,7 +72,7 @@ struct Counters {
 
 impl Sampler {
     /// Pass over the tree.
-    pub fn take(&mut self, root: i32, with_root: bool) -> Sample {
+    pub(crate) fn take(&mut self, root: i32, with_root: bool) -> Sample {
         let now = Instant::now();
         let mut sample = Sample::default();
         let mut counters = BTreeMap::new();

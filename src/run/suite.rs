@@ -39,7 +39,7 @@ enum Line {
 
 /// A test that runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunningTest {
+pub(crate) struct RunningTest {
     /// Its node id.
     pub name: String,
     /// Since when.
@@ -50,7 +50,7 @@ pub struct RunningTest {
 
 /// What a runner has told so far.
 #[derive(Debug, Default)]
-pub struct TestLog {
+pub(crate) struct TestLog {
     rest: Vec<u8>,
     overlong: bool,
     /// The runner waits for the answer to its `ready`.
@@ -65,7 +65,7 @@ pub struct TestLog {
 
 impl TestLog {
     /// Take in bytes as they come.
-    pub fn read(&mut self, bytes: &[u8], now: Instant) {
+    pub(crate) fn read(&mut self, bytes: &[u8], now: Instant) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             if self.rest.len() + piece.len() > LONGEST_LINE {
                 self.overlong = true;
@@ -112,14 +112,14 @@ impl TestLog {
     }
 
     /// When the running test's time is over.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let running = self.running.as_ref().filter(|_| !self.paused)?;
         running.since.checked_add(running.timeout?)
     }
 }
 
 /// The test that a report shows at work: the function that pytest or unittest has called, as `file:line function`.
-pub fn shown_in(report: &Report) -> Option<String> {
+pub(crate) fn shown_in(report: &Report) -> Option<String> {
     let threads = report.processes.iter().flat_map(|process| &process.threads);
     threads.into_iter().find_map(|thread| {
         let python: Vec<&Frame> = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python).collect();

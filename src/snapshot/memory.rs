@@ -2,6 +2,9 @@
 //!
 //! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,6 +12,7 @@ use std::sync::Arc;
 use super::model::SavedFault;
 use super::recorder::PAGE;
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::memory::copy_into;
 
 /// Where the bytes of a page are.
 #[derive(Debug)]
@@ -60,9 +64,8 @@ impl Memory for RecordedMemory {
         while done < buffer.len() {
             let Some(at) = address.0.checked_add(done as u64) else { break };
             let Some(rest) = self.rest_of_page(at) else { break };
-            let count = rest.len().min(buffer.len() - done);
-            buffer[done..done + count].copy_from_slice(&rest[..count]);
-            done += count;
+            let Some(room) = buffer.get_mut(done..) else { break };
+            done += copy_into(room, rest);
         }
         if done > 0 { Ok(done) } else { Err(self.fault(address)) }
     }
@@ -82,7 +85,7 @@ mod tests {
             faults: BTreeMap::from([(0x5000, SavedFault::Denied)]),
             mappings: vec![mapping],
         };
-        assert_eq!(memory.u16(Addr(0x1fff)), Ok(0x201));
+        assert_eq!(memory.u32(Addr(0x1ffe)), Ok(0x0202_0101));
         assert_eq!(memory.read(Addr(0x1ffe), &mut [0; 99]), Ok(10));
         assert_eq!(memory.u8(Addr(0x2008)), Err(Fault::NotCaptured(Addr(0x2008))));
         assert_eq!(memory.u8(Addr(0x5001)), Err(Fault::Denied(Addr(0x5001))));

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::arch::Architecture;
 use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
+use crate::modules::RecordedModule;
 use crate::python::{Python, PythonThread};
 use crate::symbols::Answers;
-use crate::unwind::{NativeStack, RecordedModule};
+use crate::unwind::NativeStack;
 
 /// The first note. Version and writer come first: they are read before the rest.
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,6 +3,9 @@
 //! In: an opened core with lockscope's notes. Out: [`RecordedLook`]s. Everything in the file is foreign: sizes are
 //! limited, ranges checked, lists put in order.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
@@ -14,8 +17,9 @@ use super::recorder::PAGE;
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
 use crate::image::{Addr, Image, ProcessImage, budget};
+use crate::modules::RecordedModule;
 use crate::symbols::Answers;
-use crate::unwind::{NativeStack, RecordedModule};
+use crate::unwind::NativeStack;
 
 /// The most that a note unpacks to: 2,000 threads of 100 frames make some 60 MiB of text.
 const LARGEST_NOTE: u64 = 256 << 20;
@@ -187,7 +191,7 @@ fn stored(core: &CoreFile, address: Addr, length: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length as usize];
     let mut done = 0;
     while done < bytes.len() {
-        match core.read(address + done as u64, &mut bytes[done..]) {
+        match core.read(address + done as u64, bytes.get_mut(done..)?) {
             0 => return None,
             read => done += read,
         }

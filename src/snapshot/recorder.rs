@@ -50,7 +50,7 @@ impl Recorder {
         let mut bytes = vec![0; PAGE as usize];
         let mut done = 0;
         while done < bytes.len() {
-            match self.inner.read(Addr(page) + done as u64, &mut bytes[done..]) {
+            match self.inner.read(Addr(page) + done as u64, bytes.get_mut(done..).unwrap_or_default()) {
                 Ok(read) if read > 0 => done += read,
                 _ => break,
             }
@@ -110,7 +110,7 @@ mod tests {
         let recorder = Recorder::new(Arc::new(OneAndAHalf));
         assert_eq!(recorder.u8(Addr(0x1fff)), Ok(7));
         assert_eq!(recorder.take_pages().keys().copied().collect::<Vec<_>>(), [0x1000]);
-        assert_eq!(recorder.u16(Addr(0x1fff)), Ok(0x707));
+        assert_eq!(recorder.u32(Addr(0x1ffe)), Ok(0x0707_0707));
         assert_eq!(recorder.take_pages()[&0x2000].len(), 0x800);
         assert_eq!(recorder.u8(Addr(0x2900)), Err(Fault::Denied(Addr(0x2900))));
         assert_eq!(recorder.take_faults(), [(0x2000, SavedFault::Denied)]);

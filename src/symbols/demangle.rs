@@ -3,7 +3,7 @@
 /// How a symbol's name was made of what the program calls it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mangling {
+pub(crate) enum Mangling {
     /// A snapshot of a version that did not note it, or there is no symbol.
     #[default]
     Unknown,

@@ -4,29 +4,32 @@
 //! [`Files`](crate::image::Files). Out: a name only where the symbol's size covers the address; otherwise the
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod answers;
 mod demangle;
 pub(crate) mod lines;
 mod name_pattern;
 pub(crate) mod table;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-pub use answers::Answers;
-pub use demangle::Mangling;
+pub(crate) use answers::Answers;
+pub(crate) use demangle::Mangling;
 use lines::Lines;
-pub use name_pattern::{begins_with, is_named};
+pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
 use table::Table;
 
 use crate::image::{Addr, FileBytes, ProcessImage};
-use crate::unwind::{Module, Modules};
+use crate::modules::{Module, Modules};
 
 /// A function or object that covers an address.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Symbol {
+pub(crate) struct Symbol {
     /// Demangled name.
     pub name: String,
     /// Address of its first byte in the process.
@@ -40,7 +43,7 @@ pub struct Symbol {
 
 /// One source position; an address in inlined code has several, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SourceFrame {
+pub(crate) struct SourceFrame {
     /// Demangled function name, from debug information.
     pub function: Option<String>,
     /// Path as the compiler recorded it.
@@ -54,75 +57,101 @@ pub struct SourceFrame {
 /// Looks names up, module by module, parsing each symbol table and each debug file at the first question only.
 /// Answers are kept: most questions come more than once, and a snapshot takes them along.
 #[derive(Debug)]
-pub struct Symbols<'a> {
+pub(crate) struct Symbols<'a> {
     modules: &'a Modules,
+    tables: &'a Tables,
     image: &'a ProcessImage,
     answers: RefCell<Answers>,
 }
 
+/// What was parsed of the files of a process's modules, by position of the module. They serve as long as the modules do.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    list: Vec<OfModule>,
+}
+
+/// What was parsed of one module's file.
+#[derive(Debug, Default)]
+struct OfModule {
+    symbols: OnceCell<Table>,
+    lines: OnceCell<Option<Lines>>,
+}
+
+impl Tables {
+    /// Tables of these modules: each is parsed at the first question to it.
+    pub(crate) fn of(modules: &Modules) -> Tables {
+        Tables { list: modules.list.iter().map(|_| OfModule::default()).collect() }
+    }
+}
+
 impl<'a> Symbols<'a> {
     /// A symboliser over these modules.
-    pub fn new(modules: &'a Modules, image: &'a ProcessImage) -> Self {
-        Symbols::with_answers(modules, image, Answers::default())
+    pub(crate) fn new(modules: &'a Modules, tables: &'a Tables, image: &'a ProcessImage) -> Self {
+        Symbols::with_answers(modules, tables, image, Answers::default())
     }
 
     /// The same, with what is known already.
-    pub fn with_answers(modules: &'a Modules, image: &'a ProcessImage, answers: Answers) -> Self {
-        Symbols { modules, image, answers: RefCell::new(answers) }
+    pub(crate) fn with_answers(
+        modules: &'a Modules,
+        tables: &'a Tables,
+        image: &'a ProcessImage,
+        answers: Answers,
+    ) -> Self {
+        Symbols { modules, tables, image, answers: RefCell::new(answers) }
     }
 
     /// All answers so far.
-    pub fn answers(&self) -> Answers {
+    pub(crate) fn answers(&self) -> Answers {
         self.answers.borrow().clone()
     }
 
     /// The modules it names.
-    pub fn modules(&self) -> &'a Modules {
+    pub(crate) fn modules(&self) -> &'a Modules {
         self.modules
     }
 
     /// The function that covers `address` (.symtab, .dynsym, .gnu_debugdata, separate debug file).
-    pub fn function(&self, address: Addr) -> Option<Symbol> {
+    pub(crate) fn function(&self, address: Addr) -> Option<Symbol> {
         self.once(|answers| &mut answers.functions, address, || self.covering(address, Table::function))
     }
 
     /// The data object (global or static variable) that covers `address`.
-    pub fn object(&self, address: Addr) -> Option<Symbol> {
+    pub(crate) fn object(&self, address: Addr) -> Option<Symbol> {
         self.once(|answers| &mut answers.objects, address, || self.covering(address, Table::object))
     }
 
     /// The first address of the function that covers `address`: by its symbol, or in stripped code by its frame
     /// description.
-    pub fn function_start(&self, address: Addr) -> Option<Addr> {
+    pub(crate) fn function_start(&self, address: Addr) -> Option<Addr> {
         if let Some(symbol) = self.function(address) {
             return Some(symbol.address);
         }
-        let find = || crate::unwind::function_start(self.module(address)?, address);
+        let find = || crate::unwind::function_start(self.module(address)?.0, address);
         self.once(|answers| &mut answers.starts, address, find)
     }
 
     /// The name of the function that the linker's slot at `address` is for, also before it was called first.
-    pub fn slot(&self, address: Addr) -> Option<String> {
+    pub(crate) fn slot(&self, address: Addr) -> Option<String> {
         let find = || {
-            let module = self.module(address)?;
+            let (module, _) = self.module(address)?;
             table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
         };
         self.once(|answers| &mut answers.slots, address, find)
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.
-    pub fn find(&self, module: usize, name: &str) -> Option<Symbol> {
+    pub(crate) fn find(&self, module: usize, name: &str) -> Option<Symbol> {
         self.once(|answers| answers.named.entry(module).or_default(), name.to_owned(), || self.search(module, name))
     }
 
     /// Whether a module exports a function or object of exactly this name; what it has for itself alone does not count.
-    pub fn exports(&self, module: usize, name: &str) -> bool {
+    pub(crate) fn exports(&self, module: usize, name: &str) -> bool {
         let find = || exported(self.modules.list.get(module)?, name);
         self.once(|answers| answers.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
     }
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
-    pub fn source(&self, address: Addr) -> Vec<SourceFrame> {
+    pub(crate) fn source(&self, address: Addr) -> Vec<SourceFrame> {
         self.once(|answers| &mut answers.sources, address, || self.lines_of(address))
     }
 
@@ -141,20 +170,24 @@ impl<'a> Symbols<'a> {
         found
     }
 
-    fn module(&self, address: Addr) -> Option<&'a Module> {
-        self.modules.list.get(self.modules.at(address)?)
+    fn module(&self, address: Addr) -> Option<(&'a Module, &'a OfModule)> {
+        self.numbered(self.modules.at(address)?)
+    }
+
+    fn numbered(&self, module: usize) -> Option<(&'a Module, &'a OfModule)> {
+        Some((self.modules.list.get(module)?, self.tables.list.get(module)?))
     }
 
     fn search(&self, module: usize, name: &str) -> Option<Symbol> {
-        let module = self.modules.list.get(module)?;
+        let (module, parsed) = self.numbered(module)?;
         // Most names that are asked for are exported: no table is made for them.
-        let quickly = if module.symbols.get().is_none() { exported(module, name) } else { None };
-        quickly.or_else(|| self.table(module).find(name).map(|s| in_process(s, module)))
+        let quickly = if parsed.symbols.get().is_none() { exported(module, name) } else { None };
+        quickly.or_else(|| self.table(module, parsed).find(name).map(|s| in_process(s, module)))
     }
 
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
-        let Some(module) = self.module(address) else { return Vec::new() };
-        let lines = module.lines.get_or_init(|| {
+        let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+        let lines = parsed.lines.get_or_init(|| {
             log::info!("reading the line tables of {}", module.name);
             let own = module.file.as_ref().and_then(Lines::load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
@@ -163,12 +196,12 @@ impl<'a> Symbols<'a> {
     }
 
     fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {
-        let module = self.module(address)?;
-        ask(self.table(module), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
+        let (module, parsed) = self.module(address)?;
+        ask(self.table(module, parsed), address.0.wrapping_sub(module.bias)).map(|s| in_process(s, module))
     }
 
-    fn table(&self, module: &'a Module) -> &'a Table {
-        module.symbols.get_or_init(|| {
+    fn table(&self, module: &Module, parsed: &'a OfModule) -> &'a Table {
+        parsed.symbols.get_or_init(|| {
             log::info!("reading the symbols of {}", module.name);
             Table::collect(module.file.as_ref(), self.debug_file(module).as_ref())
         })
@@ -203,6 +236,6 @@ fn in_process(symbol: Symbol, module: &Module) -> Symbol {
 
 /// A C function's name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
 /// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
-pub fn plain_name(name: &str) -> &str {
+pub(crate) fn plain_name(name: &str) -> &str {
     name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
 }

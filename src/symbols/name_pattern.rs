@@ -7,12 +7,12 @@
 const ANY_NAMESPACE: &str = "::*::";
 
 /// Whether `name` is one that `pattern` stands for.
-pub fn is_named(name: &str, pattern: &str) -> bool {
+pub(crate) fn is_named(name: &str, pattern: &str) -> bool {
     behind(name, pattern).any(str::is_empty)
 }
 
 /// Whether `name` begins with a text that `pattern` stands for.
-pub fn begins_with(name: &str, pattern: &str) -> bool {
+pub(crate) fn begins_with(name: &str, pattern: &str) -> bool {
     behind(name, pattern).next().is_some()
 }
 

@@ -101,7 +101,7 @@ impl Table {
         // Symbols nest (a hot part inside a whole), so the nearest start need not cover: go back a bounded way.
         const MOST_BACK: usize = 256;
         let mut best: Option<&Entry> = None;
-        for entry in self.entries[..after].iter().rev().take(MOST_BACK) {
+        for entry in self.entries.iter().take(after).rev().take(MOST_BACK) {
             if address - entry.address > self.longest {
                 break;
             }

@@ -12,7 +12,7 @@ use crate::symbols::{Mangling, Symbol, Symbols};
 use crate::unwind::{NativeFrame, NativeStack};
 
 /// Merge the stacks of all threads.
-pub fn merge(
+pub(crate) fn merge(
     image: &ProcessImage,
     symbols: &Symbols<'_>,
     stacks: Vec<NativeStack>,

@@ -8,13 +8,13 @@ mod names;
 mod roles;
 
 use crate::unwind::NativeStack;
-pub use merge::merge;
+pub(crate) use merge::merge;
 pub(crate) use names::missing as missing_names;
 pub(crate) use roles::{Role, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]
-pub struct Thread {
+pub(crate) struct Thread {
     /// Thread id in lockscope's own namespace.
     pub tid: i32,
     /// Name from `threading`, else the kernel's.
@@ -43,7 +43,7 @@ pub enum FrameKind {
 
 /// One merged frame.
 #[derive(Debug, Clone)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// What it is.
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.

@@ -10,9 +10,8 @@ use gimli::{
     Location, Pointer, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value,
 };
 
-use super::index;
-use super::modules::{Module, Modules};
 use crate::image::{Addr, Memory, MemoryExt, Register, RegisterSet};
+use crate::modules::{Module, Modules, frame_index};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -68,7 +67,7 @@ impl RowCache {
         lookup: Addr,
         registers: &RegisterSet,
     ) -> Result<Step, NoStep> {
-        let module = modules.at(lookup).map(|m| &modules.list[m]).ok_or(NoStep::NoRule)?;
+        let module = modules.at(lookup).and_then(|m| modules.list.get(m)).ok_or(NoStep::NoRule)?;
         let row = match self.rows.get(&lookup.0) {
             Some(row) => row.clone(),
             None => {
@@ -87,7 +86,7 @@ impl RowCache {
 }
 
 fn bases(module: &Module) -> BaseAddresses {
-    let address = |s: &Option<super::modules::Section>| s.as_ref().map_or(0, |s| s.address);
+    let address = |s: &Option<crate::modules::Section>| s.as_ref().map_or(0, |s| s.address);
     BaseAddresses::default()
         .set_eh_frame(address(&module.frames.eh_frame))
         .set_eh_frame_hdr(address(&module.frames.eh_frame_hdr))
@@ -120,11 +119,11 @@ fn find_row(module: &Module, address: u64, context: &mut UnwindContext<usize>) -
         return Some(row);
     }
     let index = own_index(module, &bases);
-    if let (Some(section), Some(offset)) = (eh_frame(module), index::find(&index.eh_frame, address)) {
+    if let (Some(section), Some(offset)) = (eh_frame(module), frame_index::find(&index.eh_frame, address)) {
         let fde = section.fde_from_offset(&bases, offset.into(), EhFrame::cie_from_offset).ok()?;
         return row_of(&section, &fde, &bases, address, context, false);
     }
-    let (section, offset) = (debug_frame(module)?, index::find(&index.debug_frame, address)?);
+    let (section, offset) = (debug_frame(module)?, frame_index::find(&index.debug_frame, address)?);
     let fde = section.fde_from_offset(&bases, offset.into(), DebugFrame::cie_from_offset).ok()?;
     row_of(&section, &fde, &bases, address, context, true)
 }
@@ -139,20 +138,20 @@ pub(crate) fn function_start(module: &Module, address: Addr) -> Option<Addr> {
     };
     let start = by_header().or_else(|| {
         let index = own_index(module, &bases);
-        index::start(&index.eh_frame, place).or_else(|| index::start(&index.debug_frame, place))
+        frame_index::start(&index.eh_frame, place).or_else(|| frame_index::start(&index.debug_frame, place))
     })?;
     Some(Addr(start.wrapping_add(module.bias)))
 }
 
 /// The index that stands in for a search table.
-fn own_index<'m>(module: &'m Module, bases: &BaseAddresses) -> &'m index::FrameIndex {
-    module.index.get_or_init(|| index::FrameIndex {
+fn own_index<'m>(module: &'m Module, bases: &BaseAddresses) -> &'m frame_index::FrameIndex {
+    module.index.get_or_init(|| frame_index::FrameIndex {
         // With a search table, only .debug_frame is left to index: the table covers all of .eh_frame.
         eh_frame: match eh_frame(module) {
-            Some(section) if module.frames.eh_frame_hdr.is_none() => index::index(&section, bases),
+            Some(section) if module.frames.eh_frame_hdr.is_none() => frame_index::index(&section, bases),
             _ => Vec::new(),
         },
-        debug_frame: debug_frame(module).map(|s| index::index(&s, bases)).unwrap_or_default(),
+        debug_frame: debug_frame(module).map(|s| frame_index::index(&s, bases)).unwrap_or_default(),
     })
 }
 

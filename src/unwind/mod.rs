@@ -4,20 +4,21 @@
 //! frame with all callee-saved registers that are known there, how the frame was found, and why the stack ended.
 //! It names nothing (that is [`crate::symbols`]) and opens no file.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 mod cfi;
 mod fallback;
-mod index;
-pub mod modules;
 
 use crate::arch::Architecture;
 use crate::image::{Addr, ProcessImage, RegisterSet, ThreadImage};
+use crate::modules::Modules;
 pub(crate) use cfi::function_start;
 use cfi::{NoStep, RowCache};
-pub use modules::{Module, Modules, RecordedModule};
 
 /// One native frame, innermost first in its stack.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct NativeFrame {
+pub(crate) struct NativeFrame {
     /// Instruction pointer: of the thread in frame 0 and behind a signal frame, else a return address.
     pub pc: Addr,
     /// The address to look names and lines up with: `pc` itself, or `pc - 1` for a return address, because a call
@@ -38,7 +39,7 @@ pub struct NativeFrame {
 
 /// How a frame was found, best first. Whatever is unwound from a frame is known no better than that frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub enum Trust {
+pub(crate) enum Trust {
     /// The registers of the thread itself.
     Context,
     /// Call frame information.
@@ -55,17 +56,8 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The word that the report uses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Trust::Context | Trust::Cfi => "cfi",
-            Trust::FramePointer => "frame-pointer",
-            Trust::Leaf | Trust::Scan => "scan",
-        }
-    }
-
     /// Whether it is known and not guessed that the frame exists, with all that it holds.
-    pub fn is_certain(self) -> bool {
+    pub(crate) fn is_certain(self) -> bool {
         self <= Trust::Leaf
     }
 
@@ -77,7 +69,7 @@ impl Trust {
 
 /// Why a stack ends where it ends.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum StackEnd {
+pub(crate) enum StackEnd {
     /// CFI says that the return address is undefined, or it is zero: the thread's first function.
     Bottom,
     /// No CFI for this pc, and neither frame pointers nor a scan found a caller.
@@ -107,7 +99,7 @@ impl std::fmt::Display for StackEnd {
 
 /// The native stack of a thread.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct NativeStack {
+pub(crate) struct NativeStack {
     /// Frames, innermost first.
     pub frames: Vec<NativeFrame>,
     /// Why there are no more.
@@ -126,7 +118,7 @@ impl NativeStack {
     }
 
     /// The stack of a thread without registers.
-    pub fn unknown() -> NativeStack {
+    pub(crate) fn unknown() -> NativeStack {
         NativeStack { frames: Vec::new(), end: StackEnd::NoRegisters }
     }
 }
@@ -135,7 +127,7 @@ impl NativeStack {
 const MOST_FRAMES: usize = 32_768;
 
 /// The native stack of each thread, in the order of `image.threads`.
-pub fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {
+pub(crate) fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {
     let mut cache = RowCache::default();
     image.threads.iter().map(|thread| stack(image, modules, &mut cache, thread)).collect()
 }
@@ -211,8 +203,6 @@ mod tests {
         assert_eq!(behind(&[Leaf]), Leaf);
         assert_eq!(behind(&[Leaf, Cfi]), Cfi, "the return address of a leaf is no guess");
         assert_eq!(behind(&[Leaf, FramePointer, Cfi]), FramePointer);
-        let words = [Context, Cfi, Leaf, FramePointer, Scan].map(Trust::as_str);
-        assert_eq!(words, ["cfi", "cfi", "scan", "frame-pointer", "scan"]);
     }
 
     #[test]

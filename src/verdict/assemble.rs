@@ -15,7 +15,12 @@ use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Scope, Wait};
 
 /// Make the report.
-pub fn report(look: &JudgeInput<'_>, judgement: Judgement, source: report::Source, capture: report::Capture) -> Report {
+pub(crate) fn report(
+    look: &JudgeInput<'_>,
+    judgement: Judgement,
+    source: report::Source,
+    capture: report::Capture,
+) -> Report {
     let names = Names::new(look);
     let seen = look.observations;
     let mut gaps = look.image.gaps.clone();

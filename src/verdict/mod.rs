@@ -4,18 +4,18 @@
 //! with verdict, cycles, findings and the summary, and [`assemble::report`], which makes the report of it. It reads
 //! no memory and decodes no lock: what is known stands in the observations.
 
-pub mod assemble;
+pub(crate) mod assemble;
 mod call_sites;
 mod context;
-pub mod findings;
-pub mod names;
+pub(crate) mod findings;
+pub(crate) mod names;
 mod summary;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::graph::{Cycle, Root, WaitGraph};
+use crate::graph::{Cycle, WaitGraph};
 use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, TaskState, ThreadImage};
 use crate::python::Python;
@@ -24,7 +24,7 @@ use crate::threads::{Thread, role};
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
 use context::Context;
-pub use findings::{Example, Explanation, Fix, Requirement, Toolkit, explain, explanations};
+pub(crate) use findings::{Explanation, Fix, explain, explanations};
 use names::Names;
 
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
@@ -36,7 +36,7 @@ const AWAKE_PERMILLE: u64 = 10;
 
 /// Everything known of one sample of the target.
 #[derive(Debug, Clone, Copy)]
-pub struct JudgeInput<'a> {
+pub(crate) struct JudgeInput<'a> {
     /// What was captured.
     pub image: &'a Image,
     /// Merged threads of each process, by its position in the image.
@@ -51,7 +51,7 @@ pub struct JudgeInput<'a> {
 
 /// What a look means.
 #[derive(Debug)]
-pub struct Judgement {
+pub(crate) struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// Cycles, the shortest first; one with a GIL begins at the party that holds it.
@@ -60,22 +60,18 @@ pub struct Judgement {
     pub findings: Vec<Finding>,
     /// The sentence of the report.
     pub summary: String,
-    /// Something here must be seen twice before it is reported: look again, compare, and judge with the answer.
-    pub needs_second_look: bool,
     /// Threads that cannot go on because of the cycles, else of the lost owners, else of the threads of the first finding that
     /// is no mere note; without these themselves.
     pub victims: Vec<Party>,
     /// The role of each thread, in the order of [`JudgeInput::threads`].
     roles: context::Roles,
-    /// Ends of the other chains.
-    pub roots: Vec<Root>,
     /// What could not be decided here.
     pub gaps: Vec<Gap>,
 }
 
 /// Judge one look. `confirmed` says whether a second look saw the same (`None` without one: a core, or the first
 /// of two). With `Some(false)` whatever needs a second look is dropped, and a gap says so.
-pub fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
+pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
     let tids: Vec<Vec<i32>> =
         look.image.processes.iter().map(|process| process.threads.iter().map(|thread| thread.tid).collect()).collect();
     let graph = WaitGraph::new(look.observations, &tids);
@@ -95,8 +91,6 @@ pub fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
     let weak_cycle = |cycle: &Cycle| {
         cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
     };
-    let needs_second_look =
-        confirmed.is_none() && (!orphans.is_empty() || !dead_ends.is_empty() || cycles.iter().any(weak_cycle));
     if confirmed == Some(false) {
         let before = cycles.len() + orphans.len() + dead_ends.len();
         cycles.retain(|cycle| !weak_cycle(cycle));
@@ -134,7 +128,7 @@ pub fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
     let findings = findings::run(&context);
     let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
     let summary = summary::sentence(&context, verdict, &roots, &victims);
-    Judgement { verdict, cycles, findings, summary, needs_second_look, victims, roles, roots, gaps }
+    Judgement { verdict, cycles, findings, summary, victims, roles, gaps }
 }
 
 /// Who takes part in what is wrong: the members of all cycles; else who waits for a lock whose owner is gone; else the threads
@@ -170,7 +164,7 @@ fn roles(look: &JudgeInput<'_>) -> context::Roles {
 
 /// A lock whose owner is gone, with its waiters.
 #[derive(Debug)]
-pub struct Orphan {
+pub(crate) struct Orphan {
     /// Position in the holds.
     pub hold: usize,
     /// Why the owner never lets go.
@@ -183,7 +177,7 @@ pub struct Orphan {
 
 /// A wait that provably nobody can end.
 #[derive(Debug)]
-pub struct DeadEnd {
+pub(crate) struct DeadEnd {
     /// Position among what is hopeless.
     pub hopeless: usize,
     /// Positions of the waits for it; at least one.

@@ -12,7 +12,7 @@ use crate::waits::{Party, Resource, ResourceKey, Wait};
 
 /// Names and ids for one judgement.
 #[derive(Debug)]
-pub struct Names<'a> {
+pub(crate) struct Names<'a> {
     look: &'a JudgeInput<'a>,
     ids: HashMap<&'a ResourceKey, usize>,
     keys: Vec<&'a ResourceKey>,
@@ -23,7 +23,7 @@ pub struct Names<'a> {
 
 /// Words for a [`CallSite`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CallPhrase {
+pub(crate) struct CallPhrase {
     /// The function that a person knows: the driver's entry point, else the one that waits.
     pub api: Option<String>,
     /// The line of the program that called it, as "train.py:56"; without `api` the line that waits.
@@ -34,7 +34,7 @@ pub struct CallPhrase {
 
 impl CallPhrase {
     /// " in cuLaunchKernel, called by step at train.py:56", or less where less is known.
-    pub fn phrase(&self) -> String {
+    pub(crate) fn phrase(&self) -> String {
         let mut text = String::new();
         if let Some(api) = &self.api {
             text += &format!(" in {api}");
@@ -51,7 +51,7 @@ impl CallPhrase {
 
 impl<'a> Names<'a> {
     /// Names for one judgement.
-    pub fn new(look: &'a JudgeInput<'a>) -> Self {
+    pub(crate) fn new(look: &'a JudgeInput<'a>) -> Self {
         let seen = look.observations;
         let processes = look.threads.iter().enumerate();
         let threads = processes.flat_map(|(process, threads)| threads.iter().map(move |one| ((process, one.tid), one)));
@@ -77,32 +77,32 @@ impl<'a> Names<'a> {
     }
 
     /// All resources in order of their ids.
-    pub fn keys(&self) -> &[&'a ResourceKey] {
+    pub(crate) fn keys(&self) -> &[&'a ResourceKey] {
         &self.keys
     }
 
     /// What is known of a resource.
-    pub fn described(&self, key: &ResourceKey) -> Option<&'a Resource> {
+    pub(crate) fn described(&self, key: &ResourceKey) -> Option<&'a Resource> {
         self.resources.get(key).copied()
     }
 
     /// `r1`, `r2`, ...
-    pub fn resource_id(&self, key: &ResourceKey) -> String {
+    pub(crate) fn resource_id(&self, key: &ResourceKey) -> String {
         self.ids.get(key).map_or_else(|| "r0".into(), |position| format!("r{}", position + 1))
     }
 
     /// `p0`, `p1`, ...
-    pub fn process_id(&self, process: usize) -> String {
+    pub(crate) fn process_id(&self, process: usize) -> String {
         format!("p{process}")
     }
 
     /// The merged thread.
-    pub fn thread(&self, process: usize, tid: i32) -> Option<&'a Thread> {
+    pub(crate) fn thread(&self, process: usize, tid: i32) -> Option<&'a Thread> {
         self.threads.get(&(process, tid)).copied()
     }
 
     /// Its frames, innermost first; empty for whoever is no captured thread.
-    pub fn frames(&self, party: &Party) -> &'a [Frame] {
+    pub(crate) fn frames(&self, party: &Party) -> &'a [Frame] {
         match party {
             Party::Thread(process, tid) => self.thread(*process, *tid).map_or(&[], |thread| &thread.frames),
             _ => &[],
@@ -124,7 +124,7 @@ impl<'a> Names<'a> {
     }
 
     /// "MainThread (533)", "process 12", "the GIL".
-    pub fn party(&self, party: &Party) -> String {
+    pub(crate) fn party(&self, party: &Party) -> String {
         match party {
             Party::Thread(process, tid) => {
                 let pid = self.pid(*process);
@@ -146,7 +146,7 @@ impl<'a> Names<'a> {
     }
 
     /// "thread 885 'MainThread'": for the beginning of a sentence.
-    pub fn party_in_full(&self, party: &Party) -> String {
+    pub(crate) fn party_in_full(&self, party: &Party) -> String {
         match party {
             Party::Thread(process, tid) => match self.thread_name(*process, *tid) {
                 Some(name) => format!("thread {tid} '{name}'"),
@@ -157,7 +157,7 @@ impl<'a> Names<'a> {
     }
 
     /// "the GIL", "rwlock 0x33b84080 in libcuda.so.1".
-    pub fn resource(&self, key: &ResourceKey) -> String {
+    pub(crate) fn resource(&self, key: &ResourceKey) -> String {
         match self.described(key).map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
             Some(label) if key.kind.topic == Topic::Gil => format!("the {label}"),
             Some(label) => label.to_string(),
@@ -167,12 +167,12 @@ impl<'a> Names<'a> {
     }
 
     /// What a holder is to a resource: "holds the GIL", "belongs to child process 12".
-    pub fn held(&self, key: &ResourceKey) -> String {
+    pub(crate) fn held(&self, key: &ResourceKey) -> String {
         key.kind.holding.held(&self.resource(key))
     }
 
     /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
-    pub fn waited_for(&self, wait: &Wait) -> String {
+    pub(crate) fn waited_for(&self, wait: &Wait) -> String {
         let label = self.resource(&wait.resource);
         match wait.mode {
             Some(mode) if wait.resource.kind.topic != Topic::Gil => format!("{label} ({mode})"),
@@ -181,7 +181,7 @@ impl<'a> Names<'a> {
     }
 
     /// The call that waits at this frame of `party`, or where it is.
-    pub fn call(&self, party: &Party, frame: Option<usize>) -> CallPhrase {
+    pub(crate) fn call(&self, party: &Party, frame: Option<usize>) -> CallPhrase {
         let frames = self.frames(party);
         let site = frame.map_or_else(|| call_sites::anywhere(frames), |frame| call_sites::call_site(frames, frame));
         let at = |index: Option<usize>| index.and_then(|index| frames.get(index));
@@ -197,13 +197,13 @@ impl<'a> Names<'a> {
     }
 
     /// Whether this frame is code of the CUDA driver or runtime: by its function, or by the library that it lies in.
-    pub fn is_driver(&self, frame: &Frame) -> bool {
+    pub(crate) fn is_driver(&self, frame: &Frame) -> bool {
         let is_cudas = |module: &str| self.look.observations.cuda.iter().any(|library| library.name == module);
         is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
     }
 
     /// The thread as the report refers to it; `None` for whoever is no thread.
-    pub fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
+    pub(crate) fn reference(&self, party: &Party) -> Option<report::ThreadReference> {
         match party {
             Party::Thread(process, tid) => {
                 Some(report::ThreadReference { process: self.process_id(*process), tid: *tid })
@@ -214,12 +214,12 @@ impl<'a> Names<'a> {
 }
 
 /// "train.py:56".
-pub fn source_line(frame: &Frame) -> Option<String> {
+pub(crate) fn source_line(frame: &Frame) -> Option<String> {
     let short = report::short_path(frame.file.as_deref()?);
     Some(frame.line.map_or_else(|| short.to_owned(), |line| format!("{short}:{line}")))
 }
 
 /// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.
-pub fn is_driver_function(frame: &Frame) -> bool {
+pub(crate) fn is_driver_function(frame: &Frame) -> bool {
     call_sites::library_of(frame) == Some(report::Library::Cuda)
 }

@@ -9,7 +9,7 @@ use crate::image::{Addr, Memory, MemoryExt, Syscall, ThreadImage};
 
 /// A system call that a thread sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub(crate) struct Call {
     /// Its number; the real one where a restarted call could be recognised, else 219.
     pub number: i64,
     /// It is being restarted after an earlier stop or signal: then it has a time-out.
@@ -22,7 +22,7 @@ pub struct Call {
 
 /// A wait on a futex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Futex {
+pub(crate) struct Futex {
     /// Address of the word.
     pub word: Addr,
     /// The value that it must have for the thread to sleep.
@@ -37,14 +37,14 @@ pub struct Futex {
 
 impl Call {
     /// What is known of such calls.
-    pub fn row(&self, architecture: Architecture) -> Option<&'static SystemCall> {
+    pub(crate) fn row(&self, architecture: Architecture) -> Option<&'static SystemCall> {
         architecture.system_call(self.number)
     }
 }
 
 impl Futex {
     /// Whether the kernel itself keeps the owner in the word.
-    pub fn inherits_priority(&self) -> bool {
+    pub(crate) fn inherits_priority(&self) -> bool {
         matches!(self.command, FUTEX_LOCK_PI | FUTEX_LOCK_PI2)
     }
 }
@@ -52,17 +52,17 @@ impl Futex {
 /// How many arguments a futex call that waits takes: word, operation, value, time-out. The last two are for others.
 pub(super) const FUTEX_ARGUMENTS: usize = 4;
 /// FUTEX_WAIT (linux/futex.h).
-pub const FUTEX_WAIT: u32 = 0;
+pub(crate) const FUTEX_WAIT: u32 = 0;
 const FUTEX_LOCK_PI: u32 = 6;
 /// FUTEX_WAIT_BITSET.
-pub const FUTEX_WAIT_BITSET: u32 = 9;
+pub(crate) const FUTEX_WAIT_BITSET: u32 = 9;
 const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
 const FUTEX_LOCK_PI2: u32 = 13;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, above the 7 bits of the command (linux/futex.h).
 const FUTEX_COMMAND: u32 = 0x7f;
 
 /// The system call that `thread` sleeps in.
-pub fn call(architecture: Architecture, thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
+pub(crate) fn call(architecture: Architecture, thread: &ThreadImage, memory: &dyn Memory) -> Option<Call> {
     let raw = match thread.registers {
         Some(registers) => registers.asleep()?,
         // /proc shows a call only of a sleeping thread; there is no result to look at.
@@ -103,7 +103,7 @@ pub(super) fn shaped_as_futex(arguments: &[u64; 6], memory: &dyn Memory) -> Opti
 }
 
 /// The futex that a call waits on, if it does.
-pub fn futex(row: Option<&SystemCall>, call: &Call, memory: &dyn Memory) -> Option<Futex> {
+pub(crate) fn futex(row: Option<&SystemCall>, call: &Call, memory: &dyn Memory) -> Option<Futex> {
     let [a0, a1, a2, a3, a4, _] = call.arguments;
     let Some(Waits::Futex(form)) = row.map(|row| row.waits) else { return None };
     match form {

@@ -13,48 +13,48 @@ use crate::image::{Addr, Gap};
 
 /// What a family says of one thread's wait.
 #[derive(Debug, Clone)]
-pub struct BlockedOn {
+pub(crate) struct BlockedOn {
     /// What it waits for.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// "read", "write".
-    pub mode: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
     /// All holders or any of them.
-    pub needs: Needs,
+    pub(crate) needs: Needs,
     /// Ends by itself.
-    pub timed: bool,
+    pub(crate) timed: bool,
     /// How sure.
-    pub certainty: Certainty,
+    pub(crate) certainty: Certainty,
     /// What was read.
-    pub evidence: Vec<String>,
+    pub(crate) evidence: Vec<String>,
     /// What could not be decided.
-    pub gaps: Vec<Gap>,
+    pub(crate) gaps: Vec<Gap>,
     /// How the names of the calls that wait so [begin](crate::symbols::begins_with): the outermost of these frames is the
     /// wait's.
-    pub entry_points: &'static [&'static str],
+    pub(crate) entry_points: &'static [&'static str],
     /// The thread was woken or is about to retry: no wait is reported.
-    pub transient: bool,
+    pub(crate) transient: bool,
     /// What the lock itself says of its holder.
-    pub ownership: Ownership,
+    pub(crate) ownership: Ownership,
     /// The system call, if it is in one.
-    pub call: Option<Call>,
+    pub(crate) call: Option<Call>,
     /// The futex, if it sleeps on one.
-    pub futex: Option<Futex>,
+    pub(crate) futex: Option<Futex>,
     /// It burns CPU instead of sleeping.
-    pub spinning: bool,
+    pub(crate) spinning: bool,
     /// The other things that end the wait as well (poll, epoll, select).
-    pub also: Vec<AlsoWaited>,
+    pub(crate) also: Vec<AlsoWaited>,
     /// Of how many things this is one.
-    pub one_of: usize,
+    pub(crate) one_of: usize,
     /// The merged frame of the call that waits, where that is no native one.
-    pub at: Option<usize>,
+    pub(crate) at: Option<usize>,
     /// The lock that the call gave back for as long as it waits, as calls for conditions do: code that took it does not
     /// have it now.
-    pub gave_back: Option<Addr>,
+    pub(crate) gave_back: Option<Addr>,
 }
 
 impl BlockedOn {
     /// An exact wait for `resource`, in the call that a lower family saw, if it saw one.
-    pub fn of(resource: Resource, below: Option<&BlockedOn>, evidence: Vec<String>) -> BlockedOn {
+    pub(crate) fn of(resource: Resource, below: Option<&BlockedOn>, evidence: Vec<String>) -> BlockedOn {
         BlockedOn {
             resource,
             mode: None,
@@ -77,7 +77,7 @@ impl BlockedOn {
     }
 
     /// A better account of the same wait: another resource, the same call.
-    pub fn refined(
+    pub(crate) fn refined(
         &self,
         resource: Resource,
         entry_points: &'static [&'static str],
@@ -93,19 +93,19 @@ impl BlockedOn {
     }
 
     /// The same with a holder.
-    pub fn owned(mut self, ownership: Ownership) -> BlockedOn {
+    pub(crate) fn owned(mut self, ownership: Ownership) -> BlockedOn {
         self.ownership = ownership;
         self
     }
 
     /// The same with a gap.
-    pub fn with_gap(mut self, gap: Gap) -> BlockedOn {
+    pub(crate) fn with_gap(mut self, gap: Gap) -> BlockedOn {
         self.gaps.push(gap);
         self
     }
 
     /// The same with a mode.
-    pub fn with_mode(mut self, mode: &'static str) -> BlockedOn {
+    pub(crate) fn with_mode(mut self, mode: &'static str) -> BlockedOn {
         self.mode = Some(mode);
         self
     }
@@ -113,29 +113,29 @@ impl BlockedOn {
 
 /// A wait with the positions of its process and thread.
 #[derive(Debug, Clone)]
-pub struct ThreadWait {
+pub(crate) struct ThreadWait {
     /// Position among the processes of the sample.
-    pub process: usize,
+    pub(crate) process: usize,
     /// Position in [`Process::threads`](super::thread::Process::threads).
-    pub thread: usize,
+    pub(crate) thread: usize,
     /// The wait.
-    pub blocked_on: BlockedOn,
+    pub(crate) blocked_on: BlockedOn,
 }
 
 /// One of the things that a call waits for.
 #[derive(Debug, Clone)]
-pub struct AlsoWaited {
+pub(crate) struct AlsoWaited {
     /// What.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// What was read.
-    pub evidence: String,
+    pub(crate) evidence: String,
     /// Who has it.
-    pub ownership: Ownership,
+    pub(crate) ownership: Ownership,
 }
 
 /// What a lock's own words say of its holder: which rule finds it.
 #[derive(Debug, Clone)]
-pub enum Ownership {
+pub(crate) enum Ownership {
     /// Nothing: it has no holder, or none that is recorded.
     Unknown,
     /// The id of a thread.
@@ -156,18 +156,18 @@ pub enum Ownership {
 
 impl Ownership {
     /// A rule of one family's own, found again by its type.
-    pub fn private(rule: impl Any) -> Ownership {
+    pub(crate) fn private(rule: impl Any) -> Ownership {
         Ownership::Private(Private(Rc::new(rule)))
     }
 }
 
 /// A value of one family, which no other can look into.
 #[derive(Clone)]
-pub struct Private(Rc<dyn Any>);
+pub(crate) struct Private(Rc<dyn Any>);
 
 impl Private {
     /// The value, if it is one of this type.
-    pub fn get<Rule: Any>(&self) -> Option<&Rule> {
+    pub(crate) fn get<Rule: Any>(&self) -> Option<&Rule> {
         self.0.downcast_ref()
     }
 }
@@ -180,74 +180,74 @@ impl fmt::Debug for Private {
 
 /// An owner as a lock names it.
 #[derive(Debug, Clone)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// The id in the lock.
-    pub tid: i32,
+    pub(crate) tid: i32,
     /// The kernel marked the lock: its owner died (robust and priority-inheriting ones).
-    pub died: bool,
+    pub(crate) died: bool,
     /// "write" for the writer of an rwlock.
-    pub mode: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
     /// Address of the lock, as the waiter's process sees it.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
     /// Bytes of the lock.
-    pub size: u64,
+    pub(crate) size: u64,
     /// What was read.
-    pub evidence: Vec<String>,
+    pub(crate) evidence: Vec<String>,
 }
 
 /// A lock whose holder nobody records.
 #[derive(Debug, Clone, Copy)]
-pub struct Unrecorded {
+pub(crate) struct Unrecorded {
     /// Address of the lock, as the waiter's process sees it.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
     /// Bytes of the lock.
-    pub size: u64,
+    pub(crate) size: u64,
     /// The calls that take it.
-    pub calls: &'static LockCalls,
+    pub(crate) calls: &'static LockCalls,
 }
 
 /// Readers of a lock that are counted and not named.
 #[derive(Debug, Clone, Copy)]
-pub struct Readers {
+pub(crate) struct Readers {
     /// Whose lock it is: "glibc".
-    pub library: &'static str,
+    pub(crate) library: &'static str,
     /// How many there are.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Address of the lock, as the waiter's process sees it.
-    pub lock: Addr,
+    pub(crate) lock: Addr,
     /// Bytes of the lock.
-    pub size: u64,
+    pub(crate) size: u64,
     /// The calls that take it for reading.
-    pub calls: &'static LockCalls,
+    pub(crate) calls: &'static LockCalls,
 }
 
 /// The calls that take a kind of lock and give it back, as [`is_named`](crate::symbols::is_named) compares their names.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct LockCalls {
+pub(crate) struct LockCalls {
     /// "read", "write".
-    pub mode: Option<&'static str>,
+    pub(crate) mode: Option<&'static str>,
     /// Names of the calls that take it: the lock is their first argument.
-    pub locks: &'static [&'static str],
+    pub(crate) locks: &'static [&'static str],
     /// Names of the calls that give it back: the lock is their first argument.
-    pub unlocks: &'static [&'static str],
+    pub(crate) unlocks: &'static [&'static str],
     /// Objects that have it for as long as they live.
-    pub guards: Guards,
+    pub(crate) guards: Guards,
     /// The calls are used for other things as well: only where the same function goes on to give back what it took is
     /// it a lock.
-    pub is_ambiguous: bool,
+    pub(crate) is_ambiguous: bool,
 }
 
 /// Calls of objects that have a lock for as long as they live. Compilers make such calls out of line where they do not
 /// optimise (-O0).
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Guards {
+pub(crate) struct Guards {
     /// Constructors that take the lock: the guard is their first argument, the lock their second.
-    pub begin: &'static [&'static str],
+    pub(crate) begin: &'static [&'static str],
     /// Destructors, and calls that give the lock back before: the guard is their first argument.
-    pub end: &'static [&'static str],
+    pub(crate) end: &'static [&'static str],
 }
 
 impl Guards {
     /// There are none.
-    pub const NONE: Guards = Guards { begin: &[], end: &[] };
+    pub(crate) const NONE: Guards = Guards { begin: &[], end: &[] };
 }

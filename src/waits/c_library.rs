@@ -9,13 +9,13 @@ use crate::image::{Addr, Memory, MemoryExt, ProcessImage};
 /// How the names of the C library's modules begin.
 const C_LIBRARY: &[&str] = &["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "libc.musl"];
 /// Whether a module of this name is the C library's.
-pub fn is_c_library(module: &str) -> bool {
+pub(crate) fn is_c_library(module: &str) -> bool {
     C_LIBRARY.iter().any(|prefix| module.starts_with(prefix))
 }
 
 /// Which C library a process runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CLibrary {
+pub(crate) enum CLibrary {
     /// GNU libc, or unknown: its rules check every structure themselves.
     Glibc,
     /// musl.
@@ -23,7 +23,7 @@ pub enum CLibrary {
 }
 
 /// Where `library` keeps a thread's id.
-pub fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
+pub(crate) fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
     let layout = architecture.descriptor_layout();
     match library {
         CLibrary::Glibc => layout.glibc_tid,
@@ -32,7 +32,7 @@ pub fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
 }
 
 /// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3).
-pub fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, library: CLibrary) -> bool {
+pub(crate) fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, library: CLibrary) -> bool {
     let layout = architecture.descriptor_layout();
     let at = match library {
         CLibrary::Glibc => layout.glibc_self,
@@ -41,7 +41,7 @@ pub fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, lib
     !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
 }
 /// musl is known by its loader, or in a static program by where the thread id stands.
-pub fn of_process(image: &ProcessImage) -> CLibrary {
+pub(crate) fn of_process(image: &ProcessImage) -> CLibrary {
     let musl_name = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.starts_with("ld-musl") || name.starts_with("libc.musl")

@@ -6,7 +6,7 @@ use super::model::Party;
 
 /// A library of CUDA in a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CudaLibrary {
+pub(crate) struct CudaLibrary {
     /// Position of its process.
     pub process: usize,
     /// Its file's name, as frames give it.
@@ -21,7 +21,7 @@ pub struct CudaLibrary {
 
 /// The note about forward compatibility in the driver's library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fits {
+pub(crate) struct Fits {
     /// The version of CUDA that it brings: `13.0`.
     pub cuda: String,
     /// Branches of older kernel drivers on which it may run, on hardware that allows it.
@@ -30,24 +30,24 @@ pub struct Fits {
 
 impl CudaLibrary {
     /// Whether this is the driver's, not the runtime's.
-    pub fn is_driver(&self) -> bool {
+    pub(crate) fn is_driver(&self) -> bool {
         self.name.starts_with("libcuda.so")
     }
 
     /// The branch of its version: 580 of 580.159.04.
-    pub fn branch(&self) -> Option<u64> {
+    pub(crate) fn branch(&self) -> Option<u64> {
         branch(self.version.as_deref()?)
     }
 }
 
 /// The branch of a driver's version: 580 of 580.159.04.
-pub fn branch(version: &str) -> Option<u64> {
+pub(crate) fn branch(version: &str) -> Option<u64> {
     version.split('.').next()?.parse().ok()
 }
 
 /// An exception of Python in whose handler a thread is.
 #[derive(Debug, Clone)]
-pub struct Handled {
+pub(crate) struct Handled {
     /// The thread.
     pub thread: Party,
     /// The exception's class.
@@ -58,14 +58,14 @@ pub struct Handled {
 
 impl Handled {
     /// Whether it tells of an error of CUDA: by its class (CudaAPIError, CUDARuntimeError, cudaError) or its text, as PyTorch's.
-    pub fn is_of_cuda(&self) -> bool {
+    pub(crate) fn is_of_cuda(&self) -> bool {
         let class = self.class.to_ascii_lowercase().contains("cuda");
         class
             || self.text.as_deref().is_some_and(|text| ["CUDA", "cuda", "NCCL"].iter().any(|word| text.contains(word)))
     }
 
     /// "CudaError: error 700", its first line.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let line = self.text.as_deref().and_then(|text| text.lines().next()).filter(|line| !line.is_empty());
         line.map_or_else(|| self.class.clone(), |line| format!("{}: {line}", self.class))
     }

@@ -10,7 +10,7 @@ use super::observations::Observations;
 use super::thread::{Process, ThreadView};
 
 /// A lock family, open for one sample.
-pub trait Family {
+pub(crate) trait Family {
     /// What `thread` waits for; `below` is what the lower families made of it. `None`: nothing better to say.
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn>;
 
@@ -21,7 +21,7 @@ pub trait Family {
 
 /// A row of the list of families.
 #[derive(Debug, Clone, Copy)]
-pub struct Registered {
+pub(crate) struct Registered {
     /// The kinds of the resources that it decodes: rows of [`kinds`](super::kinds), or rows of its own beside its decoder.
     /// A resource of a kind that no family lists fails every test that meets it.
     pub kinds: &'static [&'static Kind],

@@ -8,7 +8,7 @@ use super::thread::{Process, ThreadView};
 use crate::image::Addr;
 
 /// Where a word at `address` lives: shared mappings of the same file offset are the same place in every process.
-pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
+pub(crate) fn scope(process: &Process<'_>, address: Addr) -> Scope {
     match process.context.image.mapping(address) {
         Some(m) if m.shared && m.inode != 0 => {
             Scope::Shared(m.device, m.inode, m.offset.wrapping_add(address - m.start))
@@ -19,19 +19,19 @@ pub fn scope(process: &Process<'_>, address: Addr) -> Scope {
 
 /// The identity of an object at `address`; in shared memory the address differs from process to process and
 /// is left out.
-pub fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> ResourceKey {
+pub(crate) fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> ResourceKey {
     let scope = scope(process, address);
     let address = if matches!(scope, Scope::Shared(..)) { Addr(0) } else { address };
     ResourceKey { kind, scope, address }
 }
 
 /// Whether the program has a name for the object at `address`.
-pub fn is_named(process: &Process<'_>, address: Addr) -> bool {
+pub(crate) fn is_named(process: &Process<'_>, address: Addr) -> bool {
     process.context.symbols.object(address).is_some()
 }
 
 /// "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "semaphore 0x7f.. in the heap".
-pub fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> String {
+pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> String {
     let symbols = process.context.symbols;
     let list = &symbols.modules().list;
     let module = symbols.modules().at(address).and_then(|at| list.get(at));

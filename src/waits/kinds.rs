@@ -192,15 +192,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Each row is a constant, by which its decoder names it, and a member of [`SHARED`].
+/// Each row is a constant, by which its decoder names it, and, in tests, a member of `SHARED`.
 macro_rules! kinds {
     ($($constant:ident = $($property:expr),+;)+) => {
         $(
             #[doc = concat!("The kind of `", stringify!($constant), "`: its row is in the table of this file.")]
-            pub const $constant: &Kind = &Kind::new($($property),+);
+            pub(crate) const $constant: &Kind = &Kind::new($($property),+);
         )+
         /// All rows of this file.
-        pub const SHARED: &[&Kind] = &[$($constant),+];
+        #[cfg(test)]
+        pub(crate) const SHARED: &[&Kind] = &[$($constant),+];
     };
 }
 

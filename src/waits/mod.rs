@@ -13,32 +13,31 @@
 //! 6. The families [`kernel`], [`libc`], [`absl`], [`cuda`], [`cpython`]: none knows another.
 //! 7. [`mod@observe`], `quiescent`: the loop that asks them, and processes in which all threads wait.
 
-pub mod absl;
-pub mod blocked_call;
-pub mod blocked_on;
-pub mod c_library;
-pub mod circumstances;
-pub mod cpython;
-pub mod cuda;
-pub mod family;
-pub mod holders;
-pub mod identity;
-pub mod kernel;
-pub mod kinds;
-pub mod libc;
-pub mod model;
-pub mod observations;
-pub mod observe;
+pub(crate) mod absl;
+pub(crate) mod blocked_call;
+pub(crate) mod blocked_on;
+pub(crate) mod c_library;
+pub(crate) mod circumstances;
+pub(crate) mod cpython;
+pub(crate) mod cuda;
+pub(crate) mod family;
+pub(crate) mod holders;
+pub(crate) mod identity;
+pub(crate) mod kernel;
+pub(crate) mod kinds;
+pub(crate) mod libc;
+pub(crate) mod model;
+pub(crate) mod observations;
+pub(crate) mod observe;
 mod quiescent;
-pub mod references;
-pub mod thread;
+pub(crate) mod references;
+pub(crate) mod thread;
 
-pub use circumstances::{CudaLibrary, Fits, Handled};
-pub use kinds::Kind;
-pub use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Unsatisfiable, Wait};
-pub use observations::Observations;
-pub use observe::{kind_named, kind_names, observe};
-pub use thread::Context;
+pub(crate) use circumstances::Handled;
+pub(crate) use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Wait};
+pub(crate) use observations::Observations;
+pub(crate) use observe::{kind_named, kind_names, observe};
+pub(crate) use thread::Context;
 
 #[cfg(test)]
 mod testing;

@@ -31,7 +31,7 @@ pub enum Needs {
 
 /// Where a resource lives: equal keys are the same node of the graph, also across processes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// Private memory of the process with this position in the image.
     Process(usize),
     /// Shared memory: (device, inode, offset).
@@ -42,7 +42,7 @@ pub enum Scope {
 
 /// A node of the graph that is not a thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceKey {
+pub(crate) struct ResourceKey {
     /// What it is.
     pub kind: &'static Kind,
     /// Where it lives.
@@ -53,7 +53,7 @@ pub struct ResourceKey {
 
 /// What is known of a resource.
 #[derive(Debug, Clone)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// Its identity.
     pub key: ResourceKey,
     /// The process in whose memory `address` was seen (position in the image).
@@ -68,7 +68,7 @@ pub struct Resource {
 
 /// What a resource is to whoever judges a wait for it, beyond its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// What a library's own threads wait for when they have nothing to do.
     IdleWork,
     /// An event loop.
@@ -84,14 +84,14 @@ pub enum Role {
 
 impl Resource {
     /// A word of its state.
-    pub fn word(&self, name: &str) -> Option<i64> {
+    pub(crate) fn word(&self, name: &str) -> Option<i64> {
         self.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 }
 
 /// Who waits or holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Party {
+pub(crate) enum Party {
     /// A captured thread: (process position, tid in lockscope's namespace).
     Thread(usize, i32),
     /// A captured process as a whole: any of its threads may let go.
@@ -116,7 +116,7 @@ pub enum Gone {
 
 /// One wait.
 #[derive(Debug, Clone)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// Who waits: a thread or a resource.
     pub waiter: Party,
     /// For what.
@@ -141,7 +141,7 @@ pub struct Wait {
 
 /// One hold.
 #[derive(Debug, Clone)]
-pub struct Hold {
+pub(crate) struct Hold {
     /// Who holds.
     pub holder: Party,
     /// Set when the holder can never let go.
@@ -165,7 +165,7 @@ pub struct Hold {
 
 /// A resource that no remaining thread can release or signal.
 #[derive(Debug, Clone)]
-pub struct Unsatisfiable {
+pub(crate) struct Unsatisfiable {
     /// What is waited for.
     pub resource: ResourceKey,
     /// How that is known, without the resource's name.

@@ -8,7 +8,7 @@ use crate::image::Gap;
 
 /// All that the families found in one sample.
 #[derive(Debug, Clone, Default)]
-pub struct Observations {
+pub(crate) struct Observations {
     /// Every resource named by a wait or hold, once.
     pub resources: Vec<Resource>,
     /// Waits.
@@ -27,7 +27,7 @@ pub struct Observations {
 
 impl Observations {
     /// What is known of a resource.
-    pub fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
+    pub(crate) fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key == *key)
     }
 }

@@ -19,12 +19,12 @@ use crate::symbols::{begins_with, plain_name};
 const FAMILIES: &[Registered] = &[kernel::FAMILY, libc::FAMILY, absl::FAMILY, cuda::FAMILY, cpython::FAMILY];
 
 /// The row of a kind by its name in the JSON contract.
-pub fn kind_named(name: &str) -> Option<&'static Kind> {
+pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
     FAMILIES.iter().flat_map(|family| family.kinds).find(|kind| kind.name == name).copied()
 }
 
 /// The names of all kinds, as the families list them.
-pub fn kind_names() -> Vec<&'static str> {
+pub(crate) fn kind_names() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|family| family.kinds).map(|kind| kind.name).collect()
 }
 
@@ -32,7 +32,7 @@ pub fn kind_names() -> Vec<&'static str> {
 const ENTRY_FRAMES: usize = 16;
 
 /// Decode the waits and holds of all processes of one sample.
-pub fn observe(contexts: &[Context<'_>]) -> Observations {
+pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
     let families: Vec<Box<dyn Family + '_>> = FAMILIES.iter().map(|family| (family.open)(&processes)).collect();
     let blocked = Blocked::new(&processes, decode(&processes, &families));

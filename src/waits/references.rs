@@ -11,7 +11,7 @@ use crate::image::{Addr, Register};
 
 /// What sort of place an address was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReferenceKind {
+pub(crate) enum ReferenceKind {
     /// A register that functions keep for their callers: it has its value through the calls further in.
     CalleeSaved,
     /// An argument of the system call that the thread sleeps in, from 0.
@@ -25,7 +25,7 @@ pub enum ReferenceKind {
 
 /// A place where a thread has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub(crate) struct Reference {
     /// "the register so and so = 0x7f.. in frame 3", "the stack word at 0x7f.. in frame 5 is 0x7f..".
     pub place: String,
     /// Position of the native frame, where it lies in one that is known.
@@ -36,19 +36,19 @@ pub struct Reference {
 
 impl Reference {
     /// Whether the thread still uses the address.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.kind != ReferenceKind::Volatile
     }
 
     /// Whether it lies in frame `from` or further out.
-    pub fn is_from(&self, from: usize) -> bool {
+    pub(crate) fn is_from(&self, from: usize) -> bool {
         self.native.is_some_and(|native| native >= from)
     }
 }
 
 /// Objects whose addresses are looked for in one pass.
 #[derive(Debug, Default)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// Start and size in bytes, in order.
     sorted: Vec<(Addr, u64)>,
     largest: u64,
@@ -56,7 +56,7 @@ pub struct Objects {
 
 impl Objects {
     /// Of these starts and sizes in bytes.
-    pub fn new(objects: impl IntoIterator<Item = (Addr, u64)>) -> Objects {
+    pub(crate) fn new(objects: impl IntoIterator<Item = (Addr, u64)>) -> Objects {
         let mut sorted: Vec<(Addr, u64)> = objects.into_iter().collect();
         sorted.sort_unstable();
         sorted.dedup();
@@ -74,7 +74,7 @@ impl Objects {
 
 impl ThreadView<'_> {
     /// Where this thread has an address in `[start, start + size)`: registers from the innermost frame on, then the stack.
-    pub fn references<'r>(
+    pub(crate) fn references<'r>(
         &'r self,
         process: &'r Process<'_>,
         start: Addr,
@@ -92,12 +92,12 @@ impl ThreadView<'_> {
     }
 
     /// The first live reference to an address in `[start, start + size)`.
-    pub fn find_reference(&self, process: &Process<'_>, start: Addr, size: u64) -> Option<Reference> {
+    pub(crate) fn find_reference(&self, process: &Process<'_>, start: Addr, size: u64) -> Option<Reference> {
         self.references(process, start, size).find(Reference::is_live)
     }
 
     /// The first live reference to each of several objects, by one pass over registers and stack.
-    pub fn first_references(&self, process: &Process<'_>, objects: &Objects) -> HashMap<(Addr, u64), Reference> {
+    pub(crate) fn first_references(&self, process: &Process<'_>, objects: &Objects) -> HashMap<(Addr, u64), Reference> {
         let mut first = HashMap::new();
         if objects.sorted.is_empty() {
             return first;

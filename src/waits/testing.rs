@@ -9,10 +9,11 @@ use crate::arch::system_calls::{FUTEX, SystemCall};
 use crate::image::{
     Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage,
 };
+use crate::modules::Modules;
 use crate::python::Python;
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, Tables};
 use crate::threads::{Frame, FrameKind, Thread};
-use crate::unwind::{Modules, NativeFrame, NativeStack, StackEnd, Trust};
+use crate::unwind::{NativeFrame, NativeStack, StackEnd, Trust};
 
 /// The machine of the processes that are made up.
 pub(super) const ARCHITECTURE: Architecture = Architecture::X86_64;
@@ -213,8 +214,13 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
     }
     let image = Image { processes: images, ..Image::default() };
     let modules: Vec<Modules> = image.processes.iter().map(|_| Modules::default()).collect();
-    let symbols: Vec<Symbols<'_>> =
-        image.processes.iter().zip(&modules).map(|(process, modules)| Symbols::new(modules, process)).collect();
+    let tables = Tables::default();
+    let symbols: Vec<Symbols<'_>> = image
+        .processes
+        .iter()
+        .zip(&modules)
+        .map(|(process, modules)| Symbols::new(modules, &tables, process))
+        .collect();
     let contexts: Vec<Context<'_>> = rest
         .iter()
         .enumerate()

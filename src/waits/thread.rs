@@ -27,7 +27,7 @@ const TOP_OF_STACK: u64 = 1024;
 
 /// What the families may look at in one process.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// Position of the process in the image.
     pub process: usize,
     /// The process.
@@ -46,7 +46,7 @@ pub struct Context<'a> {
 
 /// One process, prepared.
 #[derive(Debug)]
-pub struct Process<'a> {
+pub(crate) struct Process<'a> {
     /// What the caller gave.
     pub context: Context<'a>,
     /// One a captured thread, in the same order.
@@ -59,7 +59,7 @@ pub struct Process<'a> {
 
 /// One thread, prepared.
 #[derive(Debug)]
-pub struct ThreadView<'a> {
+pub(crate) struct ThreadView<'a> {
     /// Its place among the threads of its process.
     pub position: usize,
     /// Its image.
@@ -80,7 +80,7 @@ pub struct ThreadView<'a> {
 
 impl<'a> Process<'a> {
     /// Prepare a process.
-    pub fn new(context: Context<'a>) -> Process<'a> {
+    pub(crate) fn new(context: Context<'a>) -> Process<'a> {
         let (architecture, memory) = (context.image.architecture, &*context.image.memory);
         let library = c_library::of_process(context.image);
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
@@ -121,60 +121,60 @@ impl<'a> Process<'a> {
     }
 
     /// The machine that it runs on.
-    pub fn architecture(&self) -> Architecture {
+    pub(crate) fn architecture(&self) -> Architecture {
         self.context.image.architecture
     }
 
     /// Position of the thread that libc calls `tid`.
-    pub fn libc_tid(&self, tid: i32) -> Option<usize> {
+    pub(crate) fn libc_tid(&self, tid: i32) -> Option<usize> {
         self.by_libc_tid.get(&tid).copied()
     }
 
     /// Position of the thread whose `pthread_self()` is `pd`.
-    pub fn pthread(&self, pd: Addr) -> Option<usize> {
+    pub(crate) fn pthread(&self, pd: Addr) -> Option<usize> {
         self.by_pthread.get(&pd).copied()
     }
 
     /// Position of the thread with lockscope's `tid`.
-    pub fn position(&self, tid: i32) -> Option<usize> {
+    pub(crate) fn position(&self, tid: i32) -> Option<usize> {
         self.threads.iter().position(|t| t.image.tid == tid)
     }
 
     /// `memory` of the process.
-    pub fn memory(&self) -> &'a dyn Memory {
+    pub(crate) fn memory(&self) -> &'a dyn Memory {
         &*self.context.image.memory
     }
 
     /// Every thread's pthread pointer with its position.
-    pub fn pthreads(&self) -> impl Iterator<Item = (Addr, usize)> + '_ {
+    pub(crate) fn pthreads(&self) -> impl Iterator<Item = (Addr, usize)> + '_ {
         self.threads.iter().enumerate().filter_map(|(i, t)| Some((t.pthread?, i)))
     }
 }
 
 impl ThreadView<'_> {
     /// "533 'MainThread'".
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let name = self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str());
         format!("{} '{}'", self.image.tid, name)
     }
 
     /// The name that a person knows the thread by.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str())
     }
 
     /// Stack pointer.
-    pub fn sp(&self) -> Option<Addr> {
+    pub(crate) fn sp(&self) -> Option<Addr> {
         self.image.registers.and_then(|r| r.general.sp()).or(self.call.map(|c| c.sp)).filter(|sp| !sp.is_null())
     }
 
     /// Whether `address` lies in the captured part of this thread's stack.
-    pub fn on_own_stack(&self, address: Addr) -> bool {
+    pub(crate) fn on_own_stack(&self, address: Addr) -> bool {
         self.segments.iter().any(|&(start, end)| start <= address && address < end)
     }
 
     /// The words of its frames, `[sp, cfa)` of each; where no frames are known, those at the top of the stack.
-    pub fn words(&self, process: &Process<'_>) -> &[(Addr, u64)] {
+    pub(crate) fn words(&self, process: &Process<'_>) -> &[(Addr, u64)] {
         self.words.get_or_init(|| self.read_words(process))
     }
 
@@ -208,7 +208,7 @@ impl ThreadView<'_> {
     }
 
     /// The words of the first `bytes` bytes above the stack pointer.
-    pub fn top(&self, process: &Process<'_>, bytes: u64) -> Vec<(Addr, u64)> {
+    pub(crate) fn top(&self, process: &Process<'_>, bytes: u64) -> Vec<(Addr, u64)> {
         let Some(sp) = self.sp() else { return Vec::new() };
         let memory = process.memory();
         let mut words = Vec::new();
@@ -222,7 +222,7 @@ impl ThreadView<'_> {
     }
 
     /// Values of the known registers of the innermost `count` frames, with the frame's position.
-    pub fn registers(&self, count: usize) -> Vec<(usize, Register, u64)> {
+    pub(crate) fn registers(&self, count: usize) -> Vec<(usize, Register, u64)> {
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
         let mut all: Vec<_> = frames
             .iter()
@@ -245,17 +245,17 @@ impl ThreadView<'_> {
     }
 
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
-    pub fn merged(&self, native: usize) -> Option<usize> {
+    pub(crate) fn merged(&self, native: usize) -> Option<usize> {
         self.thread?.frames.iter().rposition(|f| f.native == Some(native))
     }
 
     /// Position among the merged frames of the Python frame at `address`.
-    pub fn merged_python(&self, address: Addr) -> Option<usize> {
+    pub(crate) fn merged_python(&self, address: Addr) -> Option<usize> {
         self.thread?.frames.iter().position(|frame| frame.python == Some(address))
     }
 
     /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
-    pub fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
         let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
         frames.iter().filter_map(move |frame| {
             let native = frame.native.filter(|&n| n < count)?;
@@ -264,12 +264,12 @@ impl ThreadView<'_> {
     }
 
     /// Whether one of the innermost `count` native frames has a name that [begins with](begins_with) one of `prefixes`.
-    pub fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
+    pub(crate) fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
         self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| begins_with(name, prefix)))
     }
 
     /// The first shared library, from the innermost frame, that is not the C library.
-    pub fn first_library(&self, process: &Process<'_>) -> Option<String> {
+    pub(crate) fn first_library(&self, process: &Process<'_>) -> Option<String> {
         let modules = process.context.symbols.modules();
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
         let of_language = ["libstdc++", "libc++", "[vdso]"];
@@ -284,7 +284,10 @@ impl ThreadView<'_> {
 
     /// Calls into another library whose function has no name on the stack, since it ended by a jump into an inner one:
     /// the position of the frame inside, and the name at the call, innermost first.
-    pub fn nameless_entries<'p>(&'p self, process: &'p Process<'_>) -> impl Iterator<Item = (usize, String)> + 'p {
+    pub(crate) fn nameless_entries<'p>(
+        &'p self,
+        process: &'p Process<'_>,
+    ) -> impl Iterator<Item = (usize, String)> + 'p {
         let modules = process.context.symbols.modules();
         let code = Code::new(process.context.image, process.context.symbols);
         let frames = self.thread.map(|t| t.native.frames.as_slice()).unwrap_or_default();
@@ -297,7 +300,7 @@ impl ThreadView<'_> {
     }
 
     /// The native frame that a signal interrupted, of the innermost handler on the stack.
-    pub fn interrupted(&self) -> Option<usize> {
+    pub(crate) fn interrupted(&self) -> Option<usize> {
         let frames = &self.thread?.native.frames;
         frames.iter().take(FRAMES_LIMIT).position(|frame| frame.signal).map(|native| native + 1)
     }

@@ -6,12 +6,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use lockscope::image::live::{LiveTarget, Options};
-use lockscope::symbols::Symbols;
-use lockscope::unwind::Modules;
-use lockscope::{threads, unwind, waits};
 
 fn main() {
     let count = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(5000);
@@ -43,44 +37,15 @@ fn asleep(pid: i32) -> usize {
 }
 
 fn measure(pid: i32) {
-    let options = Options { pids: vec![pid], max_pause: Some(Duration::from_secs(5)), ..Options::default() };
-    let mut target = LiveTarget::open(options).expect("it can be looked at");
-    let image = target.look().expect("a look");
-    let process = &image.processes[0];
-    let threads = process.threads.len();
-    let say = |what: &str, time: Duration| {
+    let measured = lockscope::internals::stages::measure(pid).expect("it can be looked at");
+    println!("{} threads, stopped for {:.1} ms", measured.threads, measured.pause_us as f64 / 1e3);
+    for (stage, time) in measured.stages {
         println!(
-            "{what:<22} {:>9.1} ms {:>8.1} us a thread",
+            "{stage:<22} {:>9.1} ms {:>8.1} us a thread",
             time.as_secs_f64() * 1e3,
-            time.as_secs_f64() * 1e6 / threads as f64
+            time.as_secs_f64() * 1e6 / measured.threads as f64
         );
-    };
-    println!("{threads} threads, stopped for {:.1} ms", image.pause_us as f64 / 1e3);
-    let at = Instant::now();
-    let modules = Modules::of(process);
-    let symbols = Symbols::new(&modules, process);
-    say("modules", at.elapsed());
-    let at = Instant::now();
-    let stacks = unwind::stacks(process, &modules);
-    say("unwinding", at.elapsed());
-    let at = Instant::now();
-    let merged = threads::merge(process, &symbols, stacks, None);
-    say("names", at.elapsed());
-    let context = waits::Context {
-        process: 0,
-        image: process,
-        all: &image,
-        symbols: &symbols,
-        threads: &merged,
-        python: None,
-        gpu: None,
-    };
-    let at = Instant::now();
-    let seen = waits::observe(&[context]);
-    say("waits, first reading", at.elapsed());
-    let at = Instant::now();
-    let again = waits::observe(&[context]);
-    say("waits, once more", at.elapsed());
-    assert_eq!(seen.waits.len(), again.waits.len());
-    println!("{} waits, {} resources, {} holds", seen.waits.len(), seen.resources.len(), seen.holds.len());
+    }
+    let [waits, resources, holds] = measured.found.expect("the second reading gives as many waits");
+    println!("{waits} waits, {resources} resources, {holds} holds");
 }

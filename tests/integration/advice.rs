@@ -35,7 +35,7 @@ fn c_is_told_of_c() {
 
 #[test]
 fn cpp_is_told_of_cpp() {
-    let program = compile("native/initialisers.cpp", "initialisers-of-advice", &["-lstdc++"]);
+    let program = compile("native/initialisers.cpp", "initialisers-of-advice", &["-O2", "-lstdc++"]);
     let target = Target::start(&mut Command::new(program)).settle(3);
     check("initialisers.cpp", &help(&attach(&target.pids, &[])), "std::call_once", &["PyOnceLock", "py::"]);
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockscope::verdict::{Explanation, Requirement, explanations};
+use lockscope::internals::{Explanation, Requirement, explanations};
 use serde_json::Value;
 
 use crate::harness::{compile, lockscope, testdata};

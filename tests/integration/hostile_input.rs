@@ -157,7 +157,8 @@ fn many_processes_over_one_large_blob() {
     let taken = lockscope().args(["snapshot", &target.pid().to_string(), "-o"]).arg(&path).status().expect("it runs");
     assert!(taken.success());
     let bytes = std::fs::read(&path).expect("written");
-    let mut json: Value = serde_json::from_slice(&lockscope::fuzzing::looks_of(&bytes).expect("looks")).expect("JSON");
+    let mut json: Value =
+        serde_json::from_slice(&lockscope::internals::fuzzing::looks_of(&bytes).expect("looks")).expect("JSON");
     let looks = json["looks"].as_array_mut().expect("looks");
     let processes = looks.last_mut().expect("a look")["processes"].as_array_mut().expect("processes");
     processes[0]["pages"] = serde_json::json!([{"start": 0x10000, "length": 255 << 20, "at": 0}]);
@@ -166,7 +167,8 @@ fn many_processes_over_one_large_blob() {
         process["pid"] = (process["pid"].as_i64().expect("a number") + number).into();
         processes.push(process);
     }
-    let bytes = lockscope::fuzzing::with_looks(&bytes, &serde_json::to_vec(&json).expect("JSON")).expect("a snapshot");
+    let bytes = lockscope::internals::fuzzing::with_looks(&bytes, &serde_json::to_vec(&json).expect("JSON"))
+        .expect("a snapshot");
     // Its notes, with the blob exchanged (owner LOCKSCOPE, type 2).
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let (start, size) = (word(64 + 8) as usize, word(64 + 32) as usize);

@@ -72,8 +72,13 @@ fn a_pipe_that_only_its_reader_could_write_to() {
     for look in looks(&target) {
         assert_eq!((look.verdict(), look.code), ("stuck", 1), "{}", look.text);
         assert_eq!(look.findings(), ["pipe-without-writer"]);
-        assert!(look.text.contains("neither data nor its end can ever come"), "{}", look.text);
+        assert!(unwrapped(&look.text).contains("neither data nor its end can ever come"), "{}", look.text);
     }
+}
+
+/// A text without its lines' ends: where these fall depends on how many digits a process id has.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockscope::fuzzing;
+use lockscope::internals::fuzzing;
 
 use crate::harness::{Target, compile, lockscope, testdata};
 use crate::post_mortem::{kernel_cores, snapshot, start_in};

@@ -22,7 +22,7 @@ pub(crate) const HANGS: &[Truth] = &[
         verdict: "deadlock",
         finding: "lock-order-cycle",
         cycle: &["reader", "writer"],
-        mentions: &["ledger_lock", "journal_lock", "deadlocks.c:47", "first_then_second"],
+        mentions: &["ledger_lock", "journal_lock", "deadlocks.c:49", "first_then_second"],
     },
     Truth {
         case: "abba-recursive",

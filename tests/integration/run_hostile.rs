@@ -60,7 +60,9 @@ fn limits_and_signals_hold_while_a_look_hangs() {
     for (options, signal, status) in
         [(&["--timeout", "1s"][..], None, 124), (&[], Some("TERM"), 143), (&[], Some("INT"), 130)]
     {
-        let words = [options, &["--", "sh", "-c", "echo READY $$; exec sleep 1000"]].concat();
+        // Whoever runs the tests in the background may have these ignored, which a shell cannot undo.
+        let command = ["--", "env", "--default-signal=INT,TERM", "sh", "-c", "echo READY $$; exec sleep 100"];
+        let words = [options, &command].concat();
         let (child, _output, pid) = in_a_group(&words);
         signal_process(looker(child.id()), "STOP");
         if let Some(signal) = signal {

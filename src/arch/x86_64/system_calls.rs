@@ -59,15 +59,17 @@ pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Vec<u8>> {
 pub(in crate::arch) fn number_by_code(call: &Syscall, memory: &dyn Memory) -> Option<i64> {
     /// No number is greater.
     const NUMBERS_END: u32 = 1024;
-    [0u64, 4].into_iter().find_map(|gap| {
+    /// `xor $0x80,%sil`.
+    const CHANGES: [u8; 4] = [0x40, 0x80, 0xf6, 0x80];
+    [0, CHANGES.len()].into_iter().find_map(|gap| {
+        let length = 7 + gap;
         let mut code = [0u8; 11];
-        let length = 7 + gap as usize;
-        memory.read_exact(call.pc - length as u64, &mut code[..length]).ok()?;
-        let is_call = code[0] == 0xb8
-            && code[length - 2..length] == [0x0f, 0x05]
-            && (gap == 0 || code[5..9] == [0x40, 0x80, 0xf6, 0x80]);
-        let number = u32::from_le_bytes([code[1], code[2], code[3], code[4]]);
-        (is_call && number < NUMBERS_END).then_some(i64::from(number))
+        let code = code.get_mut(..length)?;
+        memory.read_exact(call.pc - length as u64, code).ok()?;
+        let (number, rest) = code.strip_prefix(&[0xb8])?.split_first_chunk()?;
+        let between = rest.strip_suffix(&[0x0f, 0x05])?;
+        let number = u32::from_le_bytes(*number);
+        (between == CHANGES.get(..gap)? && number < NUMBERS_END).then_some(i64::from(number))
     })
 }
 

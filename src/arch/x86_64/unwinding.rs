@@ -19,12 +19,12 @@ pub(in crate::arch) fn is_behind_call(pc: Addr, memory: &dyn Memory) -> bool {
     if memory.read_exact(pc - 7, &mut code).is_err() {
         return false;
     }
-    let indirect = |length: usize| {
-        let start = 7 - length;
-        let (opcode, operand) = (code[start], code[start + 1]);
-        opcode == 0xff && (operand >> 3) & 7 == 2
+    let [.., relative, _, _, _, _] = code;
+    let indirect = |length: usize| match code.get(code.len() - length..) {
+        Some([0xff, operand, ..]) => (operand >> 3) & 7 == 2,
+        _ => false,
     };
-    code[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+    relative == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
 }
 
 /// `push %rbp; mov %rsp,%rbp` at the start leaves the outer frame pointer at it, and the return address behind.

@@ -15,6 +15,7 @@ use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use super::error::CoreError;
 use crate::arch::Architecture;
 use crate::image::{Addr, budget};
+use crate::memory::copy_into;
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
@@ -84,9 +85,7 @@ impl Bytes {
             Bytes::Disk(file, _) => file.read_at(buffer, offset).unwrap_or(0),
             Bytes::Unpacked(bytes) => {
                 let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
-                let length = rest.len().min(buffer.len());
-                buffer[..length].copy_from_slice(&rest[..length]);
-                length
+                copy_into(buffer, rest)
             }
         }
     }
@@ -97,7 +96,7 @@ impl Bytes {
         let mut buffer = vec![0; usize::try_from(end - offset).ok()?];
         let mut done = 0;
         while done < buffer.len() {
-            match self.read_at(offset + done as u64, &mut buffer[done..]) {
+            match self.read_at(offset + done as u64, buffer.get_mut(done..)?) {
                 0 => return None,
                 read => done += read,
             }
@@ -273,7 +272,7 @@ impl CoreFile {
     /// The piece that holds `address`.
     pub(crate) fn load(&self, address: Addr) -> Option<&Load> {
         let after = self.loads.partition_point(|load| load.start <= address);
-        self.loads[..after].last().filter(|load| address < load.end)
+        self.loads.get(..after)?.last().filter(|load| address < load.end)
     }
 
     /// Read stored memory; 0 where none is.
@@ -284,7 +283,7 @@ impl CoreFile {
         if present == 0 {
             return 0;
         }
-        self.bytes.read_at(load.offset + into, &mut buffer[..present])
+        buffer.get_mut(..present).map_or(0, |buffer| self.bytes.read_at(load.offset + into, buffer))
     }
 
     /// Notes of this owner and kind.

@@ -37,7 +37,7 @@ pub(super) fn mappings(core: &CoreFile, ranges: &[FileRange], files: &CoreFiles,
 
 fn of_load(load: &Load, ranges: &[FileRange], known: &Known) -> Mapping {
     let after = ranges.partition_point(|range| range.start <= load.start);
-    let range = ranges[..after].last().filter(|range| load.start < range.end);
+    let range = ranges.get(..after).and_then(<[FileRange]>::last).filter(|range| load.start < range.end);
     let holds = |address: Option<Addr>| address.is_some_and(|at| load.start <= at && at < load.end);
     let (read, write, execute) = (load.read, load.write, load.execute);
     let mut mapping = Mapping { read, write, execute, ..Mapping::new(load.start, load.end) };

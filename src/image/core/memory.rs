@@ -12,6 +12,7 @@ use object::read::elf::ProgramHeader;
 use super::elf::CoreFile;
 use super::files::{CoreFiles, Found};
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::memory::copy_into;
 
 /// [`Memory`] of a core.
 #[derive(Debug)]
@@ -49,8 +50,8 @@ impl CoreMemory {
             }
         }
         let rest = bytes.get(usize::try_from(offset).ok()?..)?;
-        let length = rest.len().min(buffer.len()).min(usize::try_from(mapping.end - address).ok()?);
-        buffer[..length].copy_from_slice(&rest[..length]);
+        let mapped = rest.len().min(usize::try_from(mapping.end - address).ok()?);
+        let length = copy_into(buffer, rest.get(..mapped)?);
         (length > 0).then_some(length)
     }
 }

@@ -4,9 +4,12 @@
 //! gaps for what a core does not hold. A core keeps no names of threads, no states and no descriptors; what is not in
 //! it is left out and not guessed. Snapshots, which are cores too, have a module of their own.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 pub(crate) mod elf;
-pub mod error;
-mod files;
+pub(crate) mod error;
+pub(crate) mod files;
 mod maps;
 mod memory;
 pub(crate) mod notes;
@@ -15,11 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use elf::CoreFile;
-pub use error::CoreError;
-pub use files::Places;
+pub(crate) use error::CoreError;
+pub(crate) use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
-use super::{Gap, Mapping, ProcessImage, TaskState, ThreadImage, environment};
+use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment};
 use files::CoreFiles;
 use memory::CoreMemory;
 
@@ -74,7 +77,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
     images.dedup_by_key(|thread| thread.tid);
     let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
     let auxiliary = note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default();
-    let environment = environment::on_stack(&memory, &auxiliary, &mappings);
+    let environment = environment_on_stack(&memory, &auxiliary, &mappings);
     let image = ProcessImage {
         architecture: core.architecture,
         pid,
@@ -93,6 +96,15 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         auxiliary,
     };
     Ok((image, gaps))
+}
+
+/// The variables of the environment that concern CUDA, from memory: the strings lie between the kernel's random bytes and the end of the first stack.
+fn environment_on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mapping]) -> Vec<(String, String)> {
+    let Some(random) = notes::auxiliary(auxiliary, notes::AT_RANDOM).map(Addr) else { return Vec::new() };
+    let Some(stack) = Mapping::of(mappings, random) else { return Vec::new() };
+    let mut strings = vec![0; (stack.end - random).min(environment::LARGEST) as usize];
+    let read = memory.read(random, &mut strings).unwrap_or(0);
+    environment::relevant(strings.get(..read).unwrap_or_default())
 }
 
 /// Files in order of address; of a damaged list, those that lie over an earlier one are left out.

@@ -85,8 +85,8 @@ pub(crate) fn thread(architecture: Architecture, data: &[u8]) -> Option<ThreadNo
 pub(crate) fn process(data: &[u8]) -> Option<ProcessNote> {
     let text = |offset: usize, size: usize| {
         let bytes = data.get(offset..offset + size)?;
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(size);
-        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        let text = bytes.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).into_owned())
     };
     let arguments = text(prpsinfo::ARGUMENTS, prpsinfo::ARGUMENTS_SIZE)?;
     Some(ProcessNote {

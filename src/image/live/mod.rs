@@ -15,7 +15,7 @@ mod copier;
 mod copying;
 mod denial;
 mod descriptors;
-mod error;
+pub(crate) mod error;
 mod facts;
 mod files;
 mod frozen;
@@ -43,7 +43,7 @@ use nix::errno::Errno;
 use crate::sys::Span;
 use asleep::{Reading, SleepReader, Sleeper};
 use copier::{Copier, Copies, Wanted};
-pub use error::AttachError;
+pub(crate) use error::AttachError;
 use facts::{CpuSample, ProcessFacts, ThreadFacts};
 use files::LiveFiles;
 use late::{Late, LateProcess, Silent};
@@ -61,7 +61,7 @@ use crate::arch::system_calls::POLL;
 
 /// What to look at, and how.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// The processes, in lockscope's own PID namespace.
     pub pids: Vec<i32>,
     /// Look at all their descendants too.
@@ -105,7 +105,7 @@ struct Target {
 
 /// Running processes that can be looked at several times.
 #[derive(Debug)]
-pub struct LiveTarget {
+pub(crate) struct LiveTarget {
     proc_fs: ProcFs,
     max_pause: Option<Duration>,
     targets: Vec<Target>,
@@ -155,7 +155,7 @@ impl LiveTarget {
     /// Check that the processes can be looked at, and take the first sample of their CPU time. Nothing is stopped.
     ///
     /// A process that is gone is an error if it is the only one, and a gap otherwise.
-    pub fn open(options: Options) -> Result<LiveTarget, AttachError> {
+    pub(crate) fn open(options: Options) -> Result<LiveTarget, AttachError> {
         let proc_fs = ProcFs::new(options.proc_root);
         let mut gaps = Vec::new();
         let mut named = options.pids;
@@ -206,7 +206,7 @@ impl LiveTarget {
     }
 
     /// Stop all processes together, copy, let them go. When this returns they run.
-    pub fn look(&mut self) -> Result<Image, AttachError> {
+    pub(crate) fn look(&mut self) -> Result<Image, AttachError> {
         for target in &mut self.targets {
             if let Some(memory) = target.memory.take() {
                 target.wanted.extend(memory.late_pages());
@@ -241,17 +241,17 @@ impl LiveTarget {
 
     /// Pages of memory that can change, and that analysis of the last image read after the release. The next look
     /// copies them under its stop; with 0 the last image is of one instant.
-    pub fn late_reads(&self) -> usize {
+    pub(crate) fn late_reads(&self) -> usize {
         self.targets.iter().filter_map(|target| target.memory.as_ref()).map(|memory| memory.late_pages().len()).sum()
     }
 
     /// Whether all that analysis read of the last look was of one instant.
-    pub fn is_of_one_instant(&self) -> bool {
+    pub(crate) fn is_of_one_instant(&self) -> bool {
         self.late_reads() == 0 && !self.moved
     }
 
     /// What analysis could not read after the release of this look and those before, and why.
-    pub fn late_gaps(&self) -> Vec<Gap> {
+    pub(crate) fn late_gaps(&self) -> Vec<Gap> {
         self.silent.gaps()
     }
 
@@ -472,7 +472,7 @@ impl LiveTarget {
 }
 
 /// Whether lockscope may look at a process, found out without touching it; one that is gone may be.
-pub fn may_attach(pid: i32) -> Result<(), AttachError> {
+pub(crate) fn may_attach(pid: i32) -> Result<(), AttachError> {
     let proc_fs = ProcFs::new("/proc");
     // Whoever may read the memory may trace (both ask for PTRACE_MODE_ATTACH), unless a filter forbids ptrace itself.
     let denied = open::may_read(&proc_fs, pid).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);

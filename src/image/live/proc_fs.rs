@@ -7,6 +7,9 @@
 //! such as `/SYSVx` out of bounds and refuses paths that are not UTF-8, the second refuses a file that lacks any of
 //! some thirty fields, as sandboxes' files do.
 
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -279,9 +282,9 @@ pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     // The crate's parser takes the parentheses for granted.
     let open = bytes.iter().position(|&byte| byte == b'(')?;
     let close = bytes.iter().rposition(|&byte| byte == b')')?;
-    let well_formed = bytes[0].is_ascii_digit()
+    let well_formed = bytes.first().is_some_and(u8::is_ascii_digit)
         && open >= 2
-        && bytes[open - 1] == b' '
+        && bytes.get(open - 1) == Some(&b' ')
         && open < close
         && bytes.get(close + 1) == Some(&b' ')
         && bytes.get(close + 2).is_some_and(u8::is_ascii_alphabetic);

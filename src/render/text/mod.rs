@@ -36,7 +36,7 @@ const MORE_CYCLES: usize = 5;
 const LOCAL_VALUE: usize = 200;
 
 /// Write `report` as text.
-pub fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn render(report: &Report, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
     let view = View::new(report, if style.unicode { "←" } else { "<-" });
     let mut page = Page::new(style);
     headline(report, &mut page);

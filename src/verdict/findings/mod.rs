@@ -11,7 +11,7 @@ mod dead_process_holds_lock;
 mod driver_library_mismatch;
 mod event_loop_blocked;
 mod executor_self_wait;
-mod explanation;
+pub(crate) mod explanation;
 mod failed_launch;
 mod file_lock_cycle;
 mod finalizing_interpreter;
@@ -55,7 +55,7 @@ use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
 use crate::waits::{Certainty, Gone, Hold, Party, ResourceKey};
-pub use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
+pub(crate) use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
 struct Rule {
     code: &'static str,
@@ -104,7 +104,7 @@ const REGISTRY: &[Rule] = &[
 ];
 
 /// The explanation of a finding.
-pub fn explain(code: &str) -> Option<&'static Explanation> {
+pub(crate) fn explain(code: &str) -> Option<&'static Explanation> {
     explanations().find(|explanation| explanation.code == code)
 }
 

@@ -44,7 +44,7 @@ const CONDITION: &Kind = &Kind::new(
 );
 
 /// Its row in the list of families.
-pub const FAMILY: Registered = Registered { kinds: &[MUTEX, CONDITION], open };
+pub(crate) const FAMILY: Registered = Registered { kinds: &[MUTEX, CONDITION], open };
 
 /// Frames whose registers are asked, and bytes of stack: from the futex to the caller of `Lock` there are six frames of less
 /// than 500 bytes in all (measured with -O0 and -O2).

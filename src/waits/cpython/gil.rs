@@ -24,7 +24,7 @@ const FRAMES: usize = 8;
 const TAKERS: &[&str] = &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure"];
 
 /// Whether a thread waits for a GIL.
-pub fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+pub(crate) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
     let python = process.context.python?;
     let futex = below.and_then(|b| b.futex.map(|f| (b, f)));
     for gil in python.gils.iter().filter(|gil| gil.locked >= 0) {
@@ -53,7 +53,7 @@ pub fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&Blo
 }
 
 /// The hold of each GIL that is held.
-pub fn holds(process: &Process<'_>, out: &mut Observations) {
+pub(crate) fn holds(process: &Process<'_>, out: &mut Observations) {
     let Some(python) = process.context.python else { return };
     for gil in python.gils.iter().filter(|gil| gil.locked == 1) {
         let resource = resource(process, python, gil);

@@ -7,7 +7,7 @@
 mod event_loops;
 mod futures;
 mod generators;
-pub mod gil;
+pub(crate) mod gil;
 mod holders;
 mod lock_object;
 mod multiprocessing;
@@ -66,7 +66,7 @@ enum HolderRule {
 
 /// What the family keeps of one process.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     inspector: Inspector<'a>,
     held: OnceCell<Vec<Held>>,
     suspended: OnceCell<Vec<Suspended>>,
@@ -138,7 +138,7 @@ pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
 struct Cpython<'s>(Vec<Option<Facts<'s>>>);
 
 /// Its row in the list of families.
-pub const FAMILY: Registered = Registered {
+pub(crate) const FAMILY: Registered = Registered {
     kinds: &[
         kinds::GIL,
         kinds::PY_LOCK,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::image::gpu::is_version;
 use crate::image::{Addr, Memory, MemoryExt};
-use crate::unwind::Module;
+use crate::modules::Module;
 use crate::waits::circumstances::{CudaLibrary, Fits};
 use crate::waits::thread::Context;
 

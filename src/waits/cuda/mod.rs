@@ -6,7 +6,7 @@
 //! chain ends at the GPU.
 
 pub(crate) mod calls;
-pub mod driver;
+pub(crate) mod driver;
 mod driver_locks;
 mod libraries;
 mod stacks;
@@ -49,7 +49,7 @@ struct Kept {
 struct Cuda(Vec<Kept>);
 
 /// Its row in the list of families.
-pub const FAMILY: Registered =
+pub(crate) const FAMILY: Registered =
     Registered { kinds: &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_DRIVER_WORK], open };
 
 /// Open the family.

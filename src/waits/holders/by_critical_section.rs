@@ -20,7 +20,7 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// A thread that stands between a lock call and the unlock call of the same lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CriticalSection {
+pub(crate) struct CriticalSection {
     /// Position of the thread.
     pub thread: usize,
     /// Lock calls without their unlock.
@@ -33,7 +33,7 @@ pub struct CriticalSection {
 
 impl CriticalSection {
     /// That this thread of `process` has the lock: an inference.
-    pub fn hold(self, process: &Process<'_>, key: &ResourceKey, calls: &LockCalls) -> Hold {
+    pub(crate) fn hold(self, process: &Process<'_>, key: &ResourceKey, calls: &LockCalls) -> Hold {
         let thread = &process.threads[self.thread];
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let hold = exact_hold(key, holder, calls.mode, vec![self.evidence]);
@@ -46,7 +46,7 @@ type Index = HashMap<Addr, Vec<CriticalSection>>;
 
 /// What was read of the code of one process.
 #[derive(Debug, Default)]
-pub struct Memo {
+pub(crate) struct Memo {
     indices: RefCell<HashMap<&'static LockCalls, Rc<Index>>>,
     /// The calls of a function, by its first address.
     functions: RefCell<HashMap<Addr, Rc<Vec<CallSite>>>>,
@@ -59,7 +59,7 @@ const MOST_FRAMES: usize = 64;
 const NEAR_FRAMES: usize = 8;
 
 /// The threads of `process` that have locked `lock` and not yet unlocked it, nor gave it back to wait for a condition.
-pub fn sections(
+pub(crate) fn sections(
     blocked: &Blocked<'_>,
     process: &Process<'_>,
     lock: Addr,
@@ -78,7 +78,7 @@ pub fn sections(
 }
 
 /// Add as holders those that stand between the calls; in memory that processes share, of each process. Whether there is one.
-pub fn holders(
+pub(crate) fn holders(
     blocked: &Blocked<'_>,
     found: &ThreadWait,
     lock: Addr,

@@ -14,7 +14,7 @@ use crate::waits::thread::Process;
 const GENERATIONS: usize = 16;
 
 /// Add the hold of `owner`, or the gap that stands for it.
-pub fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, out: &mut Observations) {
+pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, out: &mut Observations) {
     let process = blocked.process(found);
     let resource = &found.blocked_on.resource;
     if let Some(position) = process.libc_tid(owner.tid) {

@@ -15,7 +15,7 @@ use crate::waits::thread::Process;
 
 /// From a lock, by its address and size, to the threads that refer to it.
 #[derive(Debug, Default)]
-pub struct Index {
+pub(crate) struct Index {
     by_lock: HashMap<(Addr, u64), Vec<(usize, Reference)>>,
     /// Threads of whose stacks parts are beyond the limits of the search.
     in_part: usize,
@@ -42,13 +42,18 @@ impl Index {
 }
 
 /// The threads of a process with a live reference to one of the locks that are looked for so, in their order.
-pub fn referring<'b>(blocked: &'b Blocked<'_>, process: usize, lock: Addr, size: u64) -> &'b [(usize, Reference)] {
+pub(crate) fn referring<'b>(
+    blocked: &'b Blocked<'_>,
+    process: usize,
+    lock: Addr,
+    size: u64,
+) -> &'b [(usize, Reference)] {
     let index = index(blocked, process);
     index.and_then(|index| index.by_lock.get(&(lock, size))).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The gap of stacks that were searched in part, if there are such.
-pub fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &str) -> Option<Gap> {
+pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &str) -> Option<Gap> {
     let count = index(blocked, process)?.in_part;
     let threads = if count == 1 { "1 thread is" } else { "some threads are" };
     let why = format!("the stacks of {threads} too deep to be searched whole for its address ({count} in all)");
@@ -61,7 +66,7 @@ fn index<'b>(blocked: &'b Blocked<'_>, process: usize) -> Option<&'b Index> {
 }
 
 /// Threads that do not wait for the lock and have its address in a register or on their stack: candidates.
-pub fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
+pub(crate) fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
     let process = blocked.process(found);
     let key = &found.blocked_on.resource.key;
     for (position, reference) in referring(blocked, found.process, lock, size) {

@@ -18,7 +18,7 @@ const CALL_FRAMES: usize = 8;
 
 /// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
 /// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.
-pub fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out: &mut Observations) {
+pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out: &mut Observations) {
     let Readers { library, count, lock, size, calls } = *readers;
     let process = blocked.process(found);
     let resource = &found.blocked_on.resource;

@@ -9,7 +9,7 @@ use crate::waits::model::{Gone, Party};
 use crate::waits::thread::Process;
 
 /// Who stands for the threads that fork left behind in the parent, if the process came from one with several.
-pub fn left_by_fork(blocked: &Blocked<'_>, process: &Process<'_>) -> Option<(Party, Gone, String)> {
+pub(crate) fn left_by_fork(blocked: &Blocked<'_>, process: &Process<'_>) -> Option<(Party, Gone, String)> {
     let image = process.context.image;
     let parent = image.parent?;
     let captured = blocked.processes().iter().find(|other| other.context.image.pid == parent);

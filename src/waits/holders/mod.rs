@@ -3,11 +3,11 @@
 //! In: [`Blocked`], all processes of a sample with what their threads are blocked on. Out: holds and gaps. [`resolve`] follows
 //! what a wait says of its holder ([`Ownership`]); a family calls a rule itself where it knows more than the wait tells.
 
-pub mod by_critical_section;
-pub mod by_owner_id;
-pub mod by_reference;
-pub mod counted_readers;
-pub mod left_by_fork;
+pub(crate) mod by_critical_section;
+pub(crate) mod by_owner_id;
+pub(crate) mod by_reference;
+pub(crate) mod counted_readers;
+pub(crate) mod left_by_fork;
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -21,7 +21,7 @@ use crate::image::Addr;
 
 /// All processes of a sample with what their threads are blocked on, and what the rules here keep of them.
 #[derive(Debug)]
-pub struct Blocked<'s> {
+pub(crate) struct Blocked<'s> {
     processes: &'s [Process<'s>],
     waits: Vec<ThreadWait>,
     code: Vec<by_critical_section::Memo>,
@@ -30,34 +30,34 @@ pub struct Blocked<'s> {
 
 impl<'s> Blocked<'s> {
     /// `waits` in the order of processes and threads.
-    pub fn new(processes: &'s [Process<'s>], waits: Vec<ThreadWait>) -> Self {
+    pub(crate) fn new(processes: &'s [Process<'s>], waits: Vec<ThreadWait>) -> Self {
         let code = processes.iter().map(|_| by_critical_section::Memo::default()).collect();
         let references = processes.iter().map(|_| OnceCell::new()).collect();
         Blocked { processes, waits, code, references }
     }
 
     /// All processes, in the order of the image.
-    pub fn processes(&self) -> &'s [Process<'s>] {
+    pub(crate) fn processes(&self) -> &'s [Process<'s>] {
         self.processes
     }
 
     /// The process of a waiter.
-    pub fn process(&self, wait: &ThreadWait) -> &'s Process<'s> {
+    pub(crate) fn process(&self, wait: &ThreadWait) -> &'s Process<'s> {
         &self.processes[wait.process]
     }
 
     /// All waits, in the order of processes and threads.
-    pub fn waits(&self) -> &[ThreadWait] {
+    pub(crate) fn waits(&self) -> &[ThreadWait] {
         &self.waits
     }
 
     /// Whether a thread waits for `key`.
-    pub fn waits_for(&self, key: &ResourceKey, process: usize, thread: usize) -> bool {
+    pub(crate) fn waits_for(&self, key: &ResourceKey, process: usize, thread: usize) -> bool {
         self.of_thread(process, thread).any(|one| one.blocked_on.resource.key == *key)
     }
 
     /// Whether a thread gave back `lock` for as long as it waits.
-    pub fn gave_back(&self, process: usize, thread: usize, lock: Addr) -> bool {
+    pub(crate) fn gave_back(&self, process: usize, thread: usize, lock: Addr) -> bool {
         self.of_thread(process, thread).any(|one| one.blocked_on.gave_back == Some(lock))
     }
 
@@ -67,14 +67,14 @@ impl<'s> Blocked<'s> {
     }
 
     /// The waits of one process.
-    pub fn waits_of(&self, process: usize) -> &[ThreadWait] {
+    pub(crate) fn waits_of(&self, process: usize) -> &[ThreadWait] {
         let first = self.waits.partition_point(|one| one.process < process);
         let end = self.waits.partition_point(|one| one.process <= process);
         &self.waits[first..end]
     }
 
     /// The first wait for each resource whose holder is found by a rule of this type: it is looked for once.
-    pub fn by_rule<Rule: Any>(&self) -> Vec<(&ThreadWait, &Rule)> {
+    pub(crate) fn by_rule<Rule: Any>(&self) -> Vec<(&ThreadWait, &Rule)> {
         let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
         let own = self.waits.iter().filter_map(|wait| match &wait.blocked_on.ownership {
             Ownership::Private(rule) => Some((wait, rule.get::<Rule>()?)),
@@ -85,7 +85,7 @@ impl<'s> Blocked<'s> {
 }
 
 /// Add the holders that the shared rules find, for each resource once.
-pub fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
+pub(crate) fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
     let mut seen: BTreeSet<&ResourceKey> = BTreeSet::new();
     for wait in blocked.waits() {
         let (ownership, key) = (&wait.blocked_on.ownership, &wait.blocked_on.resource.key);
@@ -117,14 +117,19 @@ pub fn resolve(blocked: &Blocked<'_>, out: &mut Observations) {
 }
 
 /// Add a resource unless its key is there.
-pub fn add_resource(out: &mut Observations, resource: &Resource) {
+pub(crate) fn add_resource(out: &mut Observations, resource: &Resource) {
     if out.resource(&resource.key).is_none() {
         out.resources.push(resource.clone());
     }
 }
 
 /// An exact hold by `holder`.
-pub fn exact_hold(resource: &ResourceKey, holder: Party, mode: Option<&'static str>, evidence: Vec<String>) -> Hold {
+pub(crate) fn exact_hold(
+    resource: &ResourceKey,
+    holder: Party,
+    mode: Option<&'static str>,
+    evidence: Vec<String>,
+) -> Hold {
     Hold {
         holder,
         gone: None,

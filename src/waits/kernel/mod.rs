@@ -48,7 +48,7 @@ enum HolderRule {
 struct Kernel;
 
 /// Its row in the list of families.
-pub const FAMILY: Registered = Registered {
+pub(crate) const FAMILY: Registered = Registered {
     kinds: &[
         kinds::FUTEX,
         kinds::PIPE,

@@ -50,7 +50,7 @@ enum HolderRule {
 struct Libc;
 
 /// Its row in the list of families.
-pub const FAMILY: Registered = Registered {
+pub(crate) const FAMILY: Registered = Registered {
     kinds: &[
         kinds::PTHREAD_MUTEX,
         kinds::PTHREAD_RWLOCK,

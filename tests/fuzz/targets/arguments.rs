@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    lockscope::fuzzing::arguments(bytes);
+    lockscope::internals::fuzzing::arguments(bytes);
 });

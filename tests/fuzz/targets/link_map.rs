@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    lockscope::fuzzing::link_map(bytes);
+    lockscope::internals::fuzzing::link_map(bytes);
 });

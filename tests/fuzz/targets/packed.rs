@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = lockscope::fuzzing::core(&[&[0x28, 0xb5, 0x2f, 0xfd], bytes].concat());
+    let _ = lockscope::internals::fuzzing::core(&[&[0x28, 0xb5, 0x2f, 0xfd], bytes].concat());
 });

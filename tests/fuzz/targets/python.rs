@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = lockscope::fuzzing::python(bytes);
+    let _ = lockscope::internals::fuzzing::python(bytes);
 });

@@ -44,11 +44,11 @@ where
 /// The first address of the entry that covers `address`.
 pub(crate) fn start(list: &[(u64, u64, usize)], address: u64) -> Option<u64> {
     let after = list.partition_point(|(start, _, _)| *start <= address);
-    list[..after].last().filter(|(_, end, _)| address < *end).map(|(start, _, _)| *start)
+    list.get(..after)?.last().filter(|(_, end, _)| address < *end).map(|(start, _, _)| *start)
 }
 
 /// The entry that covers `address`.
 pub(crate) fn find(list: &[(u64, u64, usize)], address: u64) -> Option<usize> {
     let after = list.partition_point(|(start, _, _)| *start <= address);
-    list[..after].last().filter(|(_, end, _)| address < *end).map(|(_, _, offset)| *offset)
+    list.get(..after)?.last().filter(|(_, end, _)| address < *end).map(|(_, _, offset)| *offset)
 }

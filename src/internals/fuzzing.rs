@@ -13,9 +13,10 @@ use crate::image::core::{CoreFile, Places, notes};
 use crate::image::{
     Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage, budget,
 };
+use crate::modules::Modules;
 use crate::render::{self, Format, Style};
-use crate::symbols::Symbols;
-use crate::unwind::{self, Modules};
+use crate::symbols::{Symbols, Tables};
+use crate::unwind;
 use crate::{python, snapshot, waits};
 
 /// Where fuzzed memory begins.
@@ -70,7 +71,8 @@ pub fn link_map(bytes: &[u8]) {
 pub fn elf(bytes: &[u8]) {
     let image = image(bytes, true);
     let modules = Modules::of(&image);
-    let symbols = Symbols::new(&modules, &image);
+    let tables = Tables::of(&modules);
+    let symbols = Symbols::new(&modules, &tables, &image);
     for stack in unwind::stacks(&image, &modules) {
         for frame in stack.frames.iter().take(64) {
             let _ =

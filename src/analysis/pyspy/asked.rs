@@ -1,10 +1,8 @@
-//! py-spy as a second pair of eyes: thread names, names of functions, lines, locals.
+//! Calls of py-spy itself.
 //!
 //! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
 //! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
-//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It looks at the
-//! running process and runs after the release, never under the stop; what a failure costs is names. It is asked
-//! only for what the own walk cannot do: local variables, frames without a line, CPython 3.6.
+//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,61 +11,38 @@ use std::sync::Once;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
-use crate::image::{Addr, Gap, ProcessImage};
+use crate::image::{Addr, ProcessImage};
 use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
 
 /// Threads beyond this depth make py-spy give up on the whole process (4,096 frames, seen with 0.4.3).
 const DEEPEST: usize = 4096;
 
-/// Let py-spy add names; `locals` asks for local variables too.
-pub(super) fn enrich(pid: i32, python: &mut Python, locals: bool) {
-    if python.threads.is_empty() {
-        return;
-    }
+/// Add what py-spy knows to the own walk's threads; or why it could not be had.
+pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
     let deepest = python.threads.iter().map(|t| t.entries.iter().map(|e| e.frames.len()).sum::<usize>()).max();
     let result = if deepest.unwrap_or(0) >= DEEPEST {
         Err(format!("a thread is deeper than the {DEEPEST} frames that it can follow"))
     } else {
         quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
     };
-    if let Err(error) = result {
-        python.gaps.push(Gap::new(
-            format!("thread names{} of process {pid}", if locals { " and local variables" } else { "" }),
-            format!("py-spy could not read them: {error}"),
-        ));
-    }
+    result.map_err(could_not)
 }
 
-/// CPython 3.6, which has no `_PyRuntime` to start from: threads and frames are those of py-spy, its GIL stays a gap.
-pub(super) fn threads_of_3_6(image: &ProcessImage) -> Option<Python> {
-    let named = |path: &str| {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        name.starts_with("libpython3.6") || name.starts_with("python3.6")
-    };
-    let exe = image.exe.as_ref().and_then(|exe| exe.to_str());
-    let mut files = image.mappings.iter().filter_map(|mapping| mapping.path.as_deref()).chain(exe);
-    if !files.any(named) {
-        return None;
-    }
-    let mut python = Python::unreadable((3, 6, 0));
-    python.gaps.push(Gap::new(
-        format!("the GIL of process {}", image.pid),
-        "CPython 3.6 keeps it in static variables without a name; who holds it is not decoded",
-    ));
+/// All threads as py-spy sees them; or why they could not be had.
+pub(super) fn threads(image: &ProcessImage, python: &mut Python) -> Result<(), String> {
     let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
     let traces = quietly(|| {
         let mut spy = PythonSpy::new(image.pid, &config).map_err(|e| format!("{e:#}"))?;
         python.version.2 = u8::try_from(spy.version.patch).unwrap_or(0);
         spy.get_stack_traces().map_err(|e| format!("{e:#}"))
     });
-    match traces.unwrap_or_else(|| Err("it panicked".into())) {
-        Ok(traces) => python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect(),
-        Err(error) => python.gaps.push(Gap::new(
-            format!("Python frames of process {}", image.pid),
-            format!("py-spy could not read them: {error}"),
-        )),
-    }
-    Some(python)
+    let traces = traces.unwrap_or_else(|| Err("it panicked".into())).map_err(could_not)?;
+    python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect();
+    Ok(())
+}
+
+fn could_not(error: String) -> String {
+    format!("py-spy could not read them: {error}")
 }
 
 /// One activation of the eval loop for each frame, as up to 3.9.

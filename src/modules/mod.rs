@@ -1,7 +1,12 @@
 //! The ELF files that a process maps, with the sections that unwinding and naming need.
 //!
 //! In: mappings, file bytes and memory of a [`ProcessImage`]. Out: [`Modules`], looked up by address. Only headers
-//! are parsed here; symbol tables and line tables wait for the first question ([`crate::symbols`]).
+//! are parsed here; symbol tables and line tables are made from these files by whoever asks for names.
+
+// What it reads is foreign.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub(crate) mod frame_index;
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -10,16 +15,15 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
-use super::index::FrameIndex;
 use crate::arch::Architecture;
 use crate::image::core::build_id;
 use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
-use crate::symbols::lines::Lines;
-use crate::symbols::table::Table;
+use crate::memory::copy_into;
+use frame_index::FrameIndex;
 
 /// One mapped ELF file.
 #[derive(Debug)]
-pub struct Module {
+pub(crate) struct Module {
     /// File name without folders: `libc.so.6`.
     pub name: String,
     /// Path as the target sees it.
@@ -38,10 +42,6 @@ pub struct Module {
     pub file: Option<FileBytes>,
     /// Where the sections for unwinding lie.
     pub(crate) frames: FrameSections,
-    /// Symbols, parsed at the first question.
-    pub(crate) symbols: OnceCell<Table>,
-    /// Line tables, parsed at the first question.
-    pub(crate) lines: OnceCell<Option<Lines>>,
     /// Frame descriptions by address, for files without .eh_frame_hdr.
     pub(crate) index: OnceCell<FrameIndex>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct FrameSections {
 
 /// All modules of a process, in order of address.
 #[derive(Debug, Default)]
-pub struct Modules {
+pub(crate) struct Modules {
     /// In order of `start`.
     pub list: Vec<Module>,
     /// The executable file mappings that they were made from.
@@ -74,7 +74,7 @@ pub struct Modules {
 
 /// What a snapshot keeps of a module; its file may not be at hand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct RecordedModule {
+pub(crate) struct RecordedModule {
     /// As in [`Module`].
     pub name: String,
     /// As in [`Module`].
@@ -97,7 +97,7 @@ const LARGEST_FROM_MEMORY: u64 = 64 << 20;
 
 impl Modules {
     /// Find the ELF files among the mappings. Files are recognised by content, not by name.
-    pub fn of(image: &ProcessImage) -> Modules {
+    pub(crate) fn of(image: &ProcessImage) -> Modules {
         let mut list: Vec<Module> = Vec::new();
         for mapping in image.mappings.iter().filter(|m| m.execute) {
             let module = if mapping.is_file() {
@@ -118,7 +118,7 @@ impl Modules {
     }
 
     /// The modules as they were found before, with their files where `image` still has these.
-    pub fn recorded(list: &[RecordedModule], image: &ProcessImage) -> Modules {
+    pub(crate) fn recorded(list: &[RecordedModule], image: &ProcessImage) -> Modules {
         let module = |recorded: &RecordedModule| {
             let mapping = image.mappings.iter().find(|mapping| mapping.path.as_deref() == Some(&recorded.path));
             let file = mapping.and_then(|mapping| image.files.mapped(mapping));
@@ -137,7 +137,7 @@ impl Modules {
     }
 
     /// What to keep of these modules.
-    pub fn record(&self) -> Vec<RecordedModule> {
+    pub(crate) fn record(&self) -> Vec<RecordedModule> {
         let record = |module: &Module| RecordedModule {
             name: module.name.clone(),
             path: module.path.clone(),
@@ -150,14 +150,15 @@ impl Modules {
     }
 
     /// Whether these are still the modules of `image`: nothing executable was mapped or unmapped.
-    pub fn still_fit(&self, image: &ProcessImage) -> bool {
+    pub(crate) fn still_fit(&self, image: &ProcessImage) -> bool {
         self.made_from == executables(image)
     }
 
     /// The module that holds `address`, by its position in `list`.
-    pub fn at(&self, address: Addr) -> Option<usize> {
+    pub(crate) fn at(&self, address: Addr) -> Option<usize> {
         let after = self.list.partition_point(|m| m.start <= address);
-        (after > 0 && address < self.list[after - 1].end).then(|| after - 1)
+        let position = after.checked_sub(1)?;
+        (address < self.list.get(position)?.end).then_some(position)
     }
 }
 
@@ -173,8 +174,6 @@ impl Module {
             build_id: None,
             file: None,
             frames: FrameSections::default(),
-            symbols: OnceCell::new(),
-            lines: OnceCell::new(),
             index: OnceCell::new(),
         }
     }
@@ -217,13 +216,12 @@ fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
     for part in parts {
         let length = (part.end - part.start).min(size.checked_sub(part.offset)?) as usize;
         if let Ok(read) = image.memory.bytes(part.start, length) {
-            bytes[part.offset as usize..][..length].copy_from_slice(&read);
+            copy_into(bytes.get_mut(usize::try_from(part.offset).ok()?..)?, &read);
         }
     }
     // The section headers are not mapped: make the file say that it has none.
-    if bytes.len() >= 64 {
-        bytes[40..48].fill(0);
-        bytes[60..64].fill(0);
+    for place in [40..48, 60..64] {
+        bytes.get_mut(place).unwrap_or_default().fill(0);
     }
     Some(FileBytes::new(bytes))
 }
