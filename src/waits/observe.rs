@@ -130,7 +130,8 @@ mod tests {
         let names = kind_names();
         let unique: BTreeSet<&str> = names.iter().copied().collect();
         assert_eq!(unique.len(), names.len(), "a kind is listed twice: {names:?}");
-        for kind in SHARED {
+        // The word for what a later version wrote is of nobody.
+        for kind in SHARED.iter().filter(|kind| **kind != crate::waits::kinds::OTHER) {
             assert!(unique.contains(kind.name), "no family lists the kind {kind}");
         }
         assert!(kind_named("no_such_kind").is_none());

@@ -24,45 +24,45 @@ pub(super) mod identity {
     use std::ops::Range;
 
     /// `kAlignment`.
-    pub(in super::super) const ALIGNMENT: u64 = 256;
+    pub(in crate::waits::absl) const ALIGNMENT: u64 = 256;
     /// `next`: the ring of those who wait for one thing.
-    pub(in super::super) const NEXT: u64 = 0;
+    pub(in crate::waits::absl) const NEXT: u64 = 0;
     /// `state`.
-    pub(in super::super) const STATE: u64 = 28;
+    pub(in crate::waits::absl) const STATE: u64 = 28;
     /// `kQueued`.
-    pub(in super::super) const QUEUED: u32 = 1;
+    pub(in crate::waits::absl) const QUEUED: u32 = 1;
     /// `waitp`: what it waits for.
-    pub(in super::super) const WAIT_PARAMETERS: u64 = 32;
+    pub(in crate::waits::absl) const WAIT_PARAMETERS: u64 = 32;
     /// `readers`: of the last waiter of a mutex, how many hold it, times [`ONE_READER`](super::ONE_READER).
-    pub(in super::super) const READERS: u64 = 40;
+    pub(in crate::waits::absl) const READERS: u64 = 40;
     /// `all_locks`: what it holds, where Abseil's own detection of deadlocks is on.
-    pub(in super::super) const ALL_LOCKS: u64 = 56;
+    pub(in crate::waits::absl) const ALL_LOCKS: u64 = 56;
     /// Where the futex word may lie: behind `PerThreadSynch`, in `waiter_state`. At 64 in 20220623, at 128 in 20260526.
-    pub(in super::super) const WAITER_STATE: Range<u64> = 64..192;
+    pub(in crate::waits::absl) const WAITER_STATE: Range<u64> = 64..192;
 }
 
 /// `SynchWaitParams`, on the waiter's stack.
 pub(super) mod parameters {
     /// `how`: a `MuHowS`.
-    pub(in super::super) const HOW: u64 = 0;
+    pub(in crate::waits::absl) const HOW: u64 = 0;
     /// `cond`: a condition that must hold as well.
-    pub(in super::super) const CONDITION: u64 = 8;
+    pub(in crate::waits::absl) const CONDITION: u64 = 8;
     /// `cvmu`: for who waits at a condition variable, the mutex that it gave back.
-    pub(in super::super) const MUTEX: u64 = 24;
+    pub(in crate::waits::absl) const MUTEX: u64 = 24;
     /// `thread`: the waiter itself.
-    pub(in super::super) const THREAD: u64 = 32;
+    pub(in crate::waits::absl) const THREAD: u64 = 32;
     /// Its size.
-    pub(in super::super) const SIZE: u64 = 56;
+    pub(in crate::waits::absl) const SIZE: u64 = 56;
     /// `MuHowS::fast_add`: what the word grows by; a reader adds one.
-    pub(in super::super) const FAST_ADD: u64 = 16;
+    pub(in crate::waits::absl) const FAST_ADD: u64 = 16;
 }
 
 /// `SynchLocksHeld`.
 pub(super) mod held {
     /// `n`.
-    pub(in super::super) const COUNT: u64 = 0;
+    pub(in crate::waits::absl) const COUNT: u64 = 0;
     /// `locks`: {mutex, count, id}.
-    pub(in super::super) const LOCKS: u64 = 8;
+    pub(in crate::waits::absl) const LOCKS: u64 = 8;
     /// Bytes of one.
-    pub(in super::super) const ENTRY: u64 = 24;
+    pub(in crate::waits::absl) const ENTRY: u64 = 24;
 }
