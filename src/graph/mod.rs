@@ -123,7 +123,7 @@ impl<'a> WaitGraph<'a> {
         node
     }
 
-    /// All minimal cycles, the shortest first, at most [`cycles::MOST_CYCLES`].
+    /// All minimal cycles, the shortest first, at most [`MOST_CYCLES`](crate::limits::graph::MOST_CYCLES).
     pub(crate) fn cycles(&self) -> Cycles {
         cycles::find(self)
     }

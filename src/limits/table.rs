@@ -1,6 +1,6 @@
 //! The bounds over foreign data, one row each.
 //!
-//! In: nothing. Out: a constant a row, by area, and [`ROWS`], the same as data: value, why there is such a bound and why this one,
+//! In: nothing. Out: a constant a row, by area, and `ROWS`, the same as data: value, why there is such a bound and why this one,
 //! and what is said when it is met. What memory a look may take in all stands in `image/budget.rs`, which says itself
 //! what it refused; bounds on what is shown (rows of a table, boxes of a picture) belong to the renderers, which say how much
 //! there is in all.
@@ -15,7 +15,9 @@ macro_rules! limits {
         $($(#[doc = $why:literal])+ $name:ident: $type:ty = $value:expr, $when:ident $said:literal;)+
     })+) => {
         $($(#[doc = $about])+ pub(crate) mod $area {
-            $($(#[doc = $why])+ pub(crate) const $name: $type = $value;)+
+            $($(#[doc = $why])+
+            #[cfg_attr(not(feature = "py-spy"), allow(dead_code, reason = "without py-spy its own bound is for nobody"))]
+            pub(crate) const $name: $type = $value;)+
         })+
 
         /// Every row, in the order of this file.
