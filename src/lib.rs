@@ -54,7 +54,7 @@
 //! limits               ->
 //! arch                 -> memory limits
 //! image                -> sys memory arch limits
-//! modules              -> arch limits image
+//! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
 //! symbols              -> limits image modules unwind
 //! code                 -> arch limits image unwind symbols
@@ -83,7 +83,7 @@
 //! report               -> image threads waits
 //! verdict              -> limits image unwind symbols python threads graph waits report
 //! render               -> waits report
-//! snapshot             -> arch limits image modules unwind symbols python threads
+//! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols python threads report verdict snapshot waits
 //! run                  -> sys limits image report render analysis
 //! cli                  -> sys image report verdict render snapshot analysis run
