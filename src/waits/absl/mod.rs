@@ -19,7 +19,7 @@ use crate::waits::kinds::{FUTEX, Giver, Holding, Kind, Topic, Waking, World};
 use crate::waits::model::{Certainty, Hold, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
-use calls::{ENTRY_POINTS, READERS, WRITERS};
+use calls::{ENTRY_POINTS, READERS, RETAKING, WRITERS};
 use layout::{CONDITION_FLAGS, ONE_READER, READER, SIZE, WAIT, WRITER, identity, parameters};
 use queue::{Queues, Waiter};
 
@@ -163,7 +163,9 @@ impl Case<'_, '_> {
         }
         let decoded = self.below.refined(resource, ENTRY_POINTS, evidence);
         let decoded = decoded.with_mode(if reads { "read" } else { "write" });
-        let decoded = BlockedOn { gave_back: condition.is_some().then_some(mutex), ..decoded };
+        // On its way back from a condition it waits for what it gave back there.
+        let retakes = self.thread.inside(LOCK_FRAMES, RETAKING);
+        let decoded = BlockedOn { gave_back: (condition.is_some() || retakes).then_some(mutex), ..decoded };
         Some(match word & (WRITER | READER) {
             // It waits for whoever makes the condition true; or it has been let through and is about to wake.
             0 => BlockedOn { certainty: Certainty::Inferred, ..decoded },
