@@ -261,7 +261,7 @@ fn a_reader_behind_a_writer_is_a_note() {
     scene.wait(1, "pthread_rwlock", Some("read")).resource = queue.clone();
     scene.wait(2, "pthread_rwlock", Some("write"));
     let hold = scene.hold(Party::Thread(0, 2), "pthread_rwlock");
-    (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue);
+    (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue.clone());
     let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
     (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
     scene.seen.resources.push(Resource {
@@ -271,9 +271,24 @@ fn a_reader_behind_a_writer_is_a_note() {
         state: vec![(graph::READER_COUNT, 2)],
         role: None,
     });
+    let role = Some(crate::waits::model::Role::BehindWriter);
+    scene.seen.resources.push(Resource { key: queue, process: 0, label: "rwlock".into(), state: Vec::new(), role });
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Blocked);
     assert_eq!(judgement.findings[0].code, "reader-behind-writer");
+}
+
+#[test]
+fn a_reader_of_what_a_writer_holds_is_in_no_queue() {
+    let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"]), (3, "c", &["h"])]);
+    let other = ResourceKey { address: Addr(0x2000), ..key("pthread_rwlock") };
+    // 2 holds the lock that 1 wants to read, and waits to write another one, which 3 holds and gives back soon.
+    scene.wait(1, "pthread_rwlock", Some("read"));
+    scene.wait(2, "pthread_rwlock", Some("write")).resource = other.clone();
+    scene.hold(Party::Thread(0, 2), "pthread_rwlock").mode = Some("write");
+    let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
+    (hold.mode, hold.resource) = (Some("write"), other);
+    assert!(scene.judge().findings.iter().all(|finding| finding.code != "reader-behind-writer"));
 }
 
 /// What a process with this libcuda is told on a machine with that kernel driver.

@@ -80,6 +80,8 @@ pub(crate) enum Role {
     QueuedFuture,
     /// A lock that is an extension's own.
     ExtensionLock,
+    /// The place of readers behind a writer that waits for the same lock and goes first.
+    BehindWriter,
 }
 
 impl Resource {

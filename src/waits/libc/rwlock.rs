@@ -12,7 +12,7 @@ use crate::waits::blocked_on::{BlockedOn, Owner, Ownership, Readers, ThreadWait}
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Party};
+use crate::waits::model::{Certainty, Party, Role};
 use crate::waits::observations::Observations;
 
 /// Calls that wait for an rwlock.
@@ -108,6 +108,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if field == Word::Queue {
         let mut queue = case.resource(kinds::PTHREAD_RWLOCK, "queued writer of rwlock", base, state);
         queue.key = key(case.process, kinds::PTHREAD_RWLOCK, base + layout::WRITERS);
+        queue.role = Some(Role::BehindWriter);
         return Some(
             case.below
                 .refined(queue, ENTRY_POINTS, evidence)

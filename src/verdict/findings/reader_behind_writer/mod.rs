@@ -6,6 +6,7 @@ use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::Wait;
 use crate::waits::kinds::Topic;
+use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -26,7 +27,11 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let rwlock = |wait: &&Wait, mode| wait.resource.kind.topic == Topic::ReadWriteLock && wait.mode == Some(mode);
     let mut drafts: Vec<Draft> = Vec::new();
     for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {
-        // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock.
+        // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock. Who holds
+        // one lock and waits for another is in no queue of the first.
+        if seen.resource(&reader.resource).is_none_or(|place| place.role != Some(Role::BehindWriter)) {
+            continue;
+        }
         let behind = seen.holds.iter().filter(|hold| hold.resource == reader.resource && hold.mode == Some("write"));
         let writer = behind.into_iter().find_map(|hold| {
             let lock = seen.waits.iter().find(|wait| rwlock(wait, "write") && wait.waiter == hold.holder)?;
