@@ -6,12 +6,16 @@
 mod shorten;
 mod working;
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::image::Gap;
 pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
+use crate::waits::label::Called;
+pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
 pub(crate) use shorten::{base_name, function as short_function, path as short_path};
 pub use working::{NativeFrame, SystemCall, Words, Working};
@@ -36,16 +40,6 @@ pub enum Verdict {
     Running,
     /// Everything else: chains that end outside, at a timer, input, or an unknown waker.
     Blocked,
-}
-
-/// A label without addresses: what many things of one kind are called together.
-pub fn without_address(label: &str) -> String {
-    let words = label.split(' ').filter(|word| !word.starts_with("0x"));
-    // "`thread_status`+0x38" is a place in a table of many.
-    words
-        .map(|word| word.split_once("`+0x").map_or(word.to_owned(), |(table, _)| format!("{table}`")))
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 impl Report {
@@ -370,6 +364,9 @@ pub struct Resource {
     pub address: Option<String>,
     /// For people.
     pub label: String,
+    /// The parts that `label` is made of. (Since 1.1.)
+    #[serde(flatten)]
+    pub parts: Label,
     /// Words of it.
     pub state: serde_json::Map<String, serde_json::Value>,
 }
@@ -378,6 +375,28 @@ impl Resource {
     /// What is true of its kind; a word that this version does not know is as unknown as `other`.
     pub fn properties(&self) -> &'static Kind {
         crate::waits::kind_named(&self.kind).unwrap_or(kinds::OTHER)
+    }
+
+    /// Its label in parts; a report that has none has the label alone.
+    fn parts(&self) -> Cow<'_, Label> {
+        match (self.parts.is_empty(), self.label.is_empty()) {
+            (false, _) => Cow::Borrowed(&self.parts),
+            (true, false) => Cow::Owned(self.label.as_str().into()),
+            (true, true) => Cow::Owned(self.kind.as_str().into()),
+        }
+    }
+
+    /// As sentences call it, with its address.
+    pub(crate) fn called(&self) -> Called {
+        let parts = self.parts();
+        // A label alone may have the address already.
+        let address = self.address.as_deref().filter(|_| !self.parts.is_empty() || self.label.is_empty());
+        if self.is_gil() { parts.called().definite() } else { parts.called_with_address(address) }
+    }
+
+    /// What many things like it are called together.
+    pub(crate) fn called_in_general(&self) -> Called {
+        if self.is_gil() { self.called() } else { self.parts().called_in_general() }
     }
 
     /// Whether it is an interpreter's lock.

@@ -198,11 +198,7 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
 /// called without their addresses; and the other roots.
 fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> (Vec<(String, usize)>, Vec<&'r Root>) {
     let called = |root: &Root| match (&root.party, root.waiting.as_slice()) {
-        (Party::Resource(key), [only]) if things.get(only) == Some(&1) => {
-            let name = context.names.resource(key);
-            let short = crate::report::without_address(&name);
-            (short != name).then_some(short)
-        }
+        (Party::Resource(key), [only]) if things.get(only) == Some(&1) => context.names.resource_in_general(key),
         _ => None,
     };
     let names: Vec<Option<String>> = roots.iter().map(|root| called(root)).collect();

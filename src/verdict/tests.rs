@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::graph;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
@@ -105,6 +104,7 @@ impl Scene {
             certainty: Certainty::Exact,
             is_end: false,
             is_sole_holder: false,
+            counted_readers: None,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
@@ -264,11 +264,12 @@ fn a_reader_behind_a_writer_is_a_note() {
     (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue.clone());
     let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
     (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
+    hold.counted_readers = Some(2);
     scene.seen.resources.push(Resource {
         key: key("pthread_rwlock"),
         process: 0,
         label: "rwlock".into(),
-        state: vec![(graph::READER_COUNT, 2)],
+        state: vec![("readers", 2)],
         role: None,
     });
     let role = Some(crate::waits::model::Role::BehindWriter);

@@ -8,6 +8,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use super::label::{Called, Wanted};
+
 /// Who can end a wait for a resource of some kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Giver {
@@ -262,21 +264,20 @@ kinds! {
 
 impl Holding {
     /// "holds the GIL", "is to read from the pipe", "belongs to child process 12": `name` is what the resource is called.
-    pub fn held(self, name: &str) -> String {
+    pub(crate) fn held(self, name: &Called) -> String {
+        let thing = &name.thing;
         match self {
-            OtherEnd => {
-                match (name.strip_prefix("room in "), name.strip_prefix("data in "), name.strip_prefix("data on ")) {
-                    (Some(full), ..) => format!("is to read from {full}"),
-                    (_, Some(empty), _) => format!("is to write to {empty}"),
-                    (.., Some(empty)) => format!("is to answer on {empty}"),
-                    _ => format!("holds {name}"),
-                }
-            }
+            OtherEnd => match name.wanted {
+                Some(Wanted::Room) => format!("is to read from {thing}"),
+                Some(Wanted::Data) => format!("is to write to {thing}"),
+                Some(Wanted::Answer) => format!("is to answer on {thing}"),
+                _ => format!("holds {name}"),
+            },
             Writes => format!("is to write to {name}"),
             Arrives => format!("has yet to come to {name}"),
             TookUnit => format!("took the last unit of {name}"),
             Sets => format!("is to set {name}"),
-            Stops if name.starts_with("the end ") => format!("decides on {name}"),
+            Stops if name.wanted == Some(Wanted::End) => format!("decides on {name}"),
             Stops => format!("has yet to come to {name}"),
             // A process is waited for, and one of its threads waits in turn.
             BelongsTo => format!("belongs to {name}"),

@@ -48,6 +48,8 @@ pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     for family in &families {
         family.holds(&blocked, &mut out);
     }
+    let nameless = std::mem::take(&mut out.nameless_readers);
+    out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
     quiescent::find(&blocked, &mut out);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();

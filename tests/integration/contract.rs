@@ -26,6 +26,7 @@ fn the_schema_describes_the_report() {
     for edge in report["cycles"][0]["edges"].as_array().expect("edges") {
         let resource = report["resources"].as_array().expect("a list").iter().find(|r| r["id"] == edge["resource"]);
         assert!(resource.is_some_and(|r| r["address"].as_str().is_some_and(|a| a.starts_with("0x"))), "{edge}");
+        assert!(resource.is_some_and(|r| r["noun"] == "mutex" && r["place"].is_object()), "{resource:?}");
     }
 }
 

@@ -55,6 +55,7 @@ fn resource(id: &str, kind: &str, label: &str, address: Option<&str>) -> Resourc
         process: "p0".into(),
         address: address.map(str::to_string),
         label: label.into(),
+        parts: label.into(),
         state: serde_json::Map::new(),
     }
 }
