@@ -144,24 +144,15 @@ mod tests {
         for kind in FAMILIES.iter().flat_map(|family| family.kinds) {
             assert!(kind.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{kind}");
             assert!(!kind.noun.is_empty(), "{kind} has no noun");
-            let gives_advice = kind.waking == crate::waits::kinds::Waking::Native;
-            assert!(!gives_advice || kind.giver == crate::waits::kinds::Giver::AnyThread, "{kind}: who is to wake?");
         }
     }
 
     #[test]
     #[should_panic(expected = "no family lists the kind")]
     fn a_resource_of_a_kind_that_no_family_lists_fails_the_test_that_meets_it() {
-        use crate::waits::kinds::{Giver, Holding, Kind, Topic, Waking, World};
-        const FORGOTTEN: &Kind = &Kind::new(
-            "forgotten",
-            "thing",
-            World::Native,
-            Topic::Lock,
-            Giver::Holder,
-            Holding::Holds,
-            Waking::Unspecified,
-        );
+        use crate::waits::kinds::{Giver, Holding, Kind, Topic, World};
+        const FORGOTTEN: &Kind =
+            &Kind::new("forgotten", "thing", World::Native, Topic::Lock, Giver::Holder, Holding::Holds);
         check_listed(FORGOTTEN);
     }
 }
