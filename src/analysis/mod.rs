@@ -351,7 +351,7 @@ fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subje
 fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &dyn Subject) -> Vec<Symbols<'a>> {
     let mut symbols = Vec::new();
     for (position, (process, (modules, tables))) in image.processes.iter().zip(modules).enumerate() {
-        symbols.push(Symbols::with_answers(modules, tables, process, subject.answers(position)));
+        symbols.push(Symbols::with_cache(modules, tables, process, subject.symbol_cache(position)));
     }
     symbols
 }
@@ -384,8 +384,8 @@ fn observe(
     python: &[Option<Python>],
     gpu: Option<&GpuUse>,
 ) -> Observations {
-    let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
-        .map(|position| waits::Context {
+    let contexts: Vec<waits::CapturedProcess<'_>> = (0..image.processes.len())
+        .map(|position| waits::CapturedProcess {
             process: position,
             image: &image.processes[position],
             all: image,
@@ -448,10 +448,10 @@ fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Su
         let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
         waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
     });
-    let hopeless = observations.unsatisfiable.iter().flat_map(|hopeless| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == hopeless.resource);
+    let unsatisfiable = observations.unsatisfiable.iter().flat_map(|one| {
+        let waits = observations.waits.iter().filter(|wait| wait.resource == one.resource);
         waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
     });
     let edges = edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone()));
-    edges.chain(lost).chain(hopeless).collect()
+    edges.chain(lost).chain(unsatisfiable).collect()
 }

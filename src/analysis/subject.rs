@@ -16,7 +16,7 @@ use crate::modules::Modules;
 use crate::python::Python;
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
 
 /// Something that can be looked at.
@@ -36,8 +36,8 @@ pub(super) trait Subject {
         None
     }
     /// What the modules were asked before.
-    fn answers(&self, _position: usize) -> Answers {
-        Answers::default()
+    fn symbol_cache(&self, _position: usize) -> SymbolCache {
+        SymbolCache::default()
     }
     /// The native stacks of a process of the last look, where they were unwound before.
     fn stacks(&self, _position: usize) -> Option<Vec<NativeStack>> {
@@ -198,7 +198,7 @@ impl Subject for Recorded {
         Some(Modules::recorded(&self.known.get(position)?.modules, process))
     }
 
-    fn answers(&self, position: usize) -> Answers {
+    fn symbol_cache(&self, position: usize) -> SymbolCache {
         self.known.get(position).map(|known| known.answers.clone()).unwrap_or_default()
     }
 

@@ -66,9 +66,9 @@ limits! {
         /// Frames of one thread that are searched for names and blocks.
         SEARCHED_FRAMES: usize = 2000, Gap "the frames of a deeper thread that were not searched";
         /// Frames of one thread whose objects at hand are known.
-        AT_HAND_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
+        REFERRING_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
         /// Objects at hand of all frames together: damaged tables repeat themselves.
-        MOST_AT_HAND: usize = 1 << 21, Gap "that the objects of further frames are not known";
+        MOST_REFERRED: usize = 1 << 21, Gap "that the objects of further frames are not known";
         /// Frames, from the one that waits, in which a name for an object is looked for.
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Generators that are being run inside handlers of exceptions, one inside the other.

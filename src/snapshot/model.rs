@@ -11,7 +11,7 @@ use crate::arch::Architecture;
 use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
 use crate::modules::RecordedModule;
 use crate::python::{Python, PythonThread};
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
 
 /// The first note. Version and writer come first: they are read before the rest.
@@ -69,7 +69,7 @@ pub(super) struct SavedProcess {
     /// Of each thread, in their order.
     pub(super) stacks: Vec<NativeStack>,
     pub(super) modules: Vec<RecordedModule>,
-    pub(super) answers: Answers,
+    pub(super) answers: SymbolCache,
     /// What py-spy added.
     #[serde(default)]
     pub(super) help: Option<Help>,
@@ -167,7 +167,7 @@ impl SavedProcess {
             mappings: image.mappings.clone(),
             stacks: Vec::new(),
             modules: Vec::new(),
-            answers: Answers::default(),
+            answers: SymbolCache::default(),
             help: None,
             pages: Vec::new(),
             faults: Vec::new(),

@@ -19,7 +19,7 @@ use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
 use crate::image::{Addr, Image, ProcessImage, budget};
 use crate::limits::snapshot::LARGEST_NOTE;
 use crate::modules::RecordedModule;
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
 
 /// One look of a snapshot.
@@ -36,7 +36,7 @@ pub(crate) struct RecordedLook {
 pub(crate) struct Known {
     pub(crate) stacks: Vec<NativeStack>,
     pub(crate) modules: Vec<RecordedModule>,
-    pub(crate) answers: Answers,
+    pub(crate) answers: SymbolCache,
     pub(crate) help: Option<Help>,
 }
 

@@ -78,7 +78,7 @@ impl Recording {
             let mut saved = SavedProcess::of(process);
             saved.stacks = process.threads.iter().map(|thread| stack(threads, thread.tid)).collect();
             saved.modules = kept.symbols[position].modules().record();
-            saved.answers = kept.symbols[position].answers();
+            saved.answers = kept.symbols[position].cache();
             saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
             saved.faults = recorder.take_faults();
             pages.push(recorder.take_pages());

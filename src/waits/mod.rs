@@ -38,7 +38,7 @@ pub(crate) use circumstances::Handled;
 pub(crate) use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Wait};
 pub(crate) use observations::Observations;
 pub(crate) use observe::{kind_named, kind_names, observe};
-pub(crate) use thread::Context;
+pub(crate) use thread::CapturedProcess;
 
 #[cfg(test)]
 mod testing;
