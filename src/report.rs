@@ -7,6 +7,7 @@ mod shorten;
 mod working;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
-pub(crate) use shorten::{base_name, function as short_function, path as short_path};
+pub(crate) use shorten::{base_name, function as short_function, installed, path as short_path};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
@@ -43,6 +44,25 @@ pub enum Verdict {
 }
 
 impl Report {
+    /// Threads that never go on: those that take part in what is wrong, and those that wait because of them.
+    pub(crate) fn hang(&self) -> BTreeSet<(&str, i32)> {
+        let cycles = self.cycles.iter().flat_map(|cycle| &cycle.edges);
+        let mut hang: BTreeSet<(&str, i32)> =
+            cycles.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
+        if hang.is_empty() {
+            let gone: BTreeSet<&str> =
+                self.holds.iter().filter(|hold| hold.gone.is_some()).map(|hold| hold.resource.as_str()).collect();
+            let lost = self.waits.iter().filter(|wait| gone.contains(wait.resource.as_str()) && !wait.timed);
+            hang.extend(lost.filter_map(|wait| Some((wait.process.as_str(), wait.tid?))));
+        }
+        if hang.is_empty() {
+            let first = self.findings.first().filter(|finding| finding.severity != Severity::Note);
+            hang.extend(first.iter().flat_map(|finding| &finding.threads).map(ThreadReference::key));
+        }
+        hang.extend(self.victims.iter().map(ThreadReference::key));
+        hang
+    }
+
     /// Whether a finding before this one gives the same advice: to read it twice helps nobody.
     pub fn advice_was_given(&self, position: usize) -> bool {
         let Some(this) = self.findings.get(position) else { return false };
@@ -559,6 +579,12 @@ pub struct ThreadReference {
     pub process: String,
     /// Thread.
     pub tid: i32,
+}
+
+impl ThreadReference {
+    fn key(&self) -> (&str, i32) {
+        (self.process.as_str(), self.tid)
+    }
 }
 
 /// How the look went.
