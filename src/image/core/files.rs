@@ -19,8 +19,9 @@ use crate::image::{FileBytes, Files, Gap, Mapping};
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-/// Where files of the dead process may be.
+/// Where files of the dead process may be. Its default is this machine, each at its own path; then each field can be set.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Places {
     /// The program itself.
     pub exe: Option<PathBuf>,
