@@ -48,6 +48,15 @@ limits! {
         FOLLOWED_FRAMES: usize = 8, Told "as above";
         /// Words of a Python frame that are followed: its locals and value stack.
         FRAME_WORDS: u64 = 40, Told "as above";
+        /// Bytes kept of `_PyRuntime`, of each interpreter and of each thread state: the part that holds lists, locks and
+        /// counters, by whose offsets a later version reads.
+        LARGEST_RUNTIME: u64 = 4096, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of an interpreter.
+        LARGEST_INTERPRETER: u64 = 8192, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of a thread state.
+        LARGEST_THREAD_STATE: u64 = 512, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Bytes of a library's name in the loader's list (PATH_MAX).
+        LONGEST_LIBRARY_NAME: usize = 4096, Shape "the kernel opens no longer path";
         /// Program headers of the program, from which its libraries are found: it has a dozen.
         MOST_PROGRAM_HEADERS: u64 = 64, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
         /// Libraries of the loader's list that are kept.
