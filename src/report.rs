@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::image::Gap;
+pub use crate::image::{Gap, Host};
 pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
@@ -104,6 +104,9 @@ pub struct Report {
     pub lockscope: String,
     /// Where the facts come from.
     pub source: Source,
+    /// The machine that the processes ran on, where that is known. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// The verdict.
     pub verdict: Verdict,
     /// The sentence of the text report.
@@ -588,7 +591,7 @@ impl ThreadReference {
 }
 
 /// How the look went.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Capture {
     /// Threads captured.
@@ -602,6 +605,12 @@ pub struct Capture {
     /// How threads' registers were had at the last look. (Since 1.1.)
     #[serde(default)]
     pub registers: RegistersRead,
+    /// When the first look began, by the machine's clock (RFC 3339, UTC), where that is known. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+    /// When the last look ended. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 /// How many threads' registers were had in which way.

@@ -195,6 +195,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     let mut switches: Switches = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
+    let mut began = None;
     let mut looks = 0;
     loop {
         let at = Instant::now();
@@ -208,6 +209,9 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
+        if looks == 1 {
+            began = image.taken.as_ref().map(|taken| taken.began.clone());
+        }
         modules = modules_of(&image, modules, subject);
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
@@ -242,6 +246,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
                 registers: registers_read(&image),
+                began: began.clone(),
+                ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);

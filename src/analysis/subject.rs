@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
+use crate::image::taken::{Taken, timestamp};
 use crate::image::{Gap, Image, ProcessImage};
 use crate::limits::analysis::MOST_LOOKS;
 use crate::modules::Modules;
@@ -18,6 +20,8 @@ use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
+
+const PROC: &str = "/proc";
 
 /// Something that can be looked at.
 pub(super) trait Subject {
@@ -73,7 +77,7 @@ impl Live {
             tree: options.tree,
             max_pause: options.max_pause,
             no_stop: options.no_stop,
-            proc_root: "/proc".into(),
+            proc_root: PROC.into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
     }
@@ -82,7 +86,11 @@ impl Live {
 impl Subject for Live {
     fn look(&mut self) -> Result<Image, Error> {
         self.looks += 1;
-        Ok(self.target.look()?)
+        let began = timestamp(SystemTime::now());
+        let mut image = self.target.look()?;
+        let host = live::host::this(Path::new(PROC));
+        image.taken = Some(Taken { host, began, ended: timestamp(SystemTime::now()) });
+        Ok(image)
     }
 
     fn is_of_one_instant(&self) -> bool {

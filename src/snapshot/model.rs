@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::Architecture;
-use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
+use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, Taken, ThreadImage};
 use crate::modules::RecordedModule;
 use crate::python::{Python, PythonThread};
 use crate::symbols::SymbolCache;
@@ -40,6 +40,8 @@ pub(super) struct SavedLook {
     pub(super) gaps: Vec<Gap>,
     #[serde(default)]
     pub(super) kernel: KernelFacts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taken: Option<Taken>,
     pub(super) processes: Vec<SavedProcess>,
 }
 

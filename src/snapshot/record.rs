@@ -68,6 +68,7 @@ impl Recording {
             of_one_instant: kept.of_one_instant,
             gaps: kept.image.gaps.clone(),
             kernel: KernelFacts { gpu: kept.gpu.cloned(), ..kept.image.kernel.clone() },
+            taken: kept.image.taken.clone(),
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
         let mut pages = Vec::new();

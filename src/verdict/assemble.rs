@@ -34,6 +34,7 @@ pub(crate) fn report(
         version: report::VERSION.into(),
         lockscope: env!("CARGO_PKG_VERSION").into(),
         source,
+        host: look.image.taken.as_ref().map(|taken| taken.host.clone()),
         verdict: judgement.verdict,
         summary: judgement.summary,
         processes: (0..look.image.processes.len()).map(|position| process(look, &names, roles, position)).collect(),
