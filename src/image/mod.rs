@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::arch::Architecture;
 pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
-pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt};
+pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt, saturated};
 pub(crate) use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
 pub use taken::Host;
