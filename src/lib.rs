@@ -39,7 +39,7 @@
 //! ```
 //!
 //! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
-//! (`run::family`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
+//! (`run::lookers`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
 //! decides what becomes of a hang and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
 //! (`run::suite`).
 //!

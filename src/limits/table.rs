@@ -114,6 +114,8 @@ limits! {
         LARGEST_UNIT: u64 = 128 << 20, Told "that the file's source lines are out of all proportion";
         /// The largest line program, in bytes: a byte can make a row of 24.
         LARGEST_LINE_PROGRAM: u64 = 12 << 20, Told "as above";
+        /// Ranges of addresses of all units of a file together: Chromium has a million, and each takes 40 bytes.
+        MOST_RANGES: usize = 4_000_000, Told "that the file's units share their ranges out of all proportion";
         /// How many symbols before an address are asked whether they cover it: symbols nest (a hot part inside a whole).
         NESTED_SYMBOLS: usize = 256, Beyond "the function has no name, as one without a symbol";
         /// Inlining deeper than this is not followed.
@@ -186,6 +188,11 @@ limits! {
     }
     /// Running processes.
     live {
+        /// Bytes of one file of a network file system, or of one of a program, that is copied before it is read: libraries of C and
+        /// CPython have some 10 MiB.
+        LARGEST_COPY: u64 = 64 << 20, Beyond "the file is mapped instead, after its file system has answered";
+        /// The same of all files of a process together.
+        LARGEST_COPIES: u64 = 256 << 20, Beyond "further files are mapped instead, after their file system has answered";
         /// Threads that are taken of one pass of the kernel over them, so that no kernel can make it endless.
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
@@ -246,6 +253,8 @@ limits! {
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
+        /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
+        MOST_READ_LATER: usize = 1 << 20, Beyond "the rest stays in the pipe and is read after the look";
         /// Most results that are kept: a file with more is shown by no CI system.
         MOST_RESULTS: usize = 200_000, Beyond "a file with more is shown by no CI system; who waits for whom does not depend on it";
         /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
