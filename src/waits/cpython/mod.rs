@@ -11,6 +11,7 @@ pub(crate) mod gil;
 mod holders;
 mod lock_object;
 mod multiprocessing;
+mod process_pools;
 mod stop_the_world;
 mod tasks;
 mod threading_objects;
@@ -184,6 +185,7 @@ impl Family for Cpython<'_> {
         for (found, rule) in blocked.by_rule::<HolderRule>() {
             holders::find(self, blocked, found, *rule, out);
         }
+        process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
     }
 }
