@@ -56,6 +56,42 @@ def lock_order():
     start_and_join(orders, users)
 
 
+def both_in_order(one, other, both):
+    with one:
+        both.wait()
+        with other:
+            pass
+
+
+def names_of_parameters():
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `one` 0x", "waits for Lock `one` 0x")
+    locks, both = [threading.Lock(), threading.Lock()], threading.Barrier(2)
+
+    def there():
+        both_in_order(*locks, both)
+
+    def back():
+        both_in_order(*reversed(locks), both)
+
+    start_and_join(there, back)
+
+
+LEDGER, JOURNAL = threading.Lock(), threading.Lock()
+
+
+def names_of_globals():
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `LEDGER`", "waits for Lock `JOURNAL`")
+    both = threading.Barrier(2)
+
+    def there():
+        both_in_order(LEDGER, JOURNAL, both)
+
+    def back():
+        both_in_order(JOURNAL, LEDGER, both)
+
+    start_and_join(there, back)
+
+
 def recursive_order():
     truth("deadlock", "lock-order-cycle", ["first", "second"], 3, "RLock `one`", "RLock `two`", "owner field")
     one, two, both = threading.RLock(), threading.RLock(), threading.Barrier(2)

@@ -11,6 +11,8 @@ use crate::python::{Python, all_pythons};
 /// The cases of testdata/python/hangs.py.
 const CASES: &[&str] = &[
     "lock_order",
+    "names_of_parameters",
+    "names_of_globals",
     "recursive_order",
     "bare_order",
     "own_lock",
