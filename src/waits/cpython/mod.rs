@@ -8,6 +8,7 @@ mod event_loops;
 mod futures;
 mod generators;
 pub(crate) mod gil;
+mod greenlets;
 mod holders;
 mod lock_object;
 mod multiprocessing;
@@ -175,6 +176,7 @@ impl Family for Cpython<'_> {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
         gil::decode(process, thread, below)
             .or_else(|| stop_the_world::decode(process, thread, below))
+            .or_else(|| greenlets::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| object(process, self.facts(process)?, thread, below?))
     }
 
