@@ -260,8 +260,8 @@ calls! {
     SEMTIMEDOP = call("semtimedop", Waits::Semaphores, Timeout::Pointer(3));
     CLOCK_NANOSLEEP = call("clock_nanosleep", Waits::Clock, Timeout::Always);
     EPOLL_WAIT = call("epoll_wait", Waits::Several(Several::Epoll), Timeout::Milliseconds(3));
-    MQ_TIMEDSEND = on("mq_timedsend", Role::Other, Timeout::Pointer(4));
-    MQ_TIMEDRECEIVE = on("mq_timedreceive", Role::Other, Timeout::Pointer(4));
+    MQ_TIMEDSEND = on("mq_timedsend", Role::Write, Timeout::Pointer(4));
+    MQ_TIMEDRECEIVE = on("mq_timedreceive", Role::Read, Timeout::Pointer(4));
     WAITID = call("waitid", Waits::Child(Child::Kind), Timeout::Never);
     PSELECT6 = call("pselect6", Waits::Several(Several::Sets), Timeout::Pointer(4));
     PPOLL = call("ppoll", Waits::Several(Several::Array), Timeout::Pointer(2));

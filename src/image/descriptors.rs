@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::gpu::GpuUse;
 use super::{Addr, Memory, MemoryExt, Syscall};
 use crate::arch::Architecture;
-use crate::arch::system_calls::{Child, Role, Several, Waits};
+use crate::arch::system_calls::{self as calls, Child, Role, Several, Waits};
 use crate::limits;
 use crate::limits::image::{FD_SETSIZE, MOST_OPERATIONS, MOST_WANTED};
 
@@ -66,6 +66,8 @@ pub(crate) enum Detail {
     Timer,
     /// Signals.
     Signals,
+    /// A POSIX message queue.
+    Queue,
 }
 
 /// A descriptor that is waited for.
@@ -167,6 +169,19 @@ pub(crate) struct SetSemaphore {
     pub waiters: i32,
 }
 
+/// A System V message queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MessageQueue {
+    /// Its id.
+    pub id: i32,
+    /// Messages in it.
+    pub messages: u64,
+    /// The process that sent to it last; 0 for none.
+    pub sender: i32,
+    /// The process that received from it last; 0 for none.
+    pub receiver: i32,
+}
+
 /// What the rest of the machine has to do with the captured processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KernelFacts {
@@ -186,6 +201,12 @@ pub(crate) struct KernelFacts {
     /// Captured processes that a control group keeps frozen, with its path.
     #[serde(default)]
     pub frozen: Vec<(i32, String)>,
+    /// System V message queues that captured threads wait for.
+    #[serde(default)]
+    pub queues: Vec<MessageQueue>,
+    /// The signals that stopped captured processes.
+    #[serde(default)]
+    pub stopped: Vec<(i32, i32)>,
     /// Semaphores that captured threads wait for.
     #[serde(default)]
     pub semaphores: Vec<SetSemaphore>,
@@ -267,6 +288,19 @@ pub(crate) fn asked(architecture: Architecture, call: &Syscall, memory: &dyn Mem
         Waits::Several(Several::Sets) => Asked::Several(selected(a0 as i32, [Addr(a1), Addr(a2), Addr(a3)], memory)?),
         _ => return None,
     })
+}
+
+/// Whether `call` is one on a POSIX message queue, and on which descriptor.
+pub(crate) fn queue_asked(architecture: Architecture, call: &Syscall) -> Option<i32> {
+    let row = architecture.system_call(call.number)?;
+    [calls::MQ_TIMEDSEND, calls::MQ_TIMEDRECEIVE].contains(row).then_some(call.arguments[0] as i32)
+}
+
+/// The System V message queue that `call` waits for, and whether it wants to receive.
+pub(crate) fn system_v_queue_asked(architecture: Architecture, call: &Syscall) -> Option<(i32, bool)> {
+    let row = architecture.system_call(call.number)?;
+    let receives = *row == calls::MSGRCV;
+    (receives || *row == calls::MSGSND).then_some((call.arguments[0] as i32, receives))
 }
 
 /// An operation on a semaphore of a System V set.

@@ -243,6 +243,7 @@ kinds! {
     PROCESS           = "process", "process", Kernel, Event, Outside, BelongsTo;
     PIPE              = "pipe", "pipe", Kernel, Data, Outside, OtherEnd;
     SOCKET            = "socket", "socket", Kernel, Data, Outside, OtherEnd;
+    MESSAGE_QUEUE     = "message_queue", "message queue", Kernel, Data, Outside, OtherEnd;
     EVENTFD           = "eventfd", "eventfd", Kernel, Data, Outside, Writes;
     TIMER             = "timer", "timer", Kernel, Event, Outside, Holds;
     STDIN             = "stdin", "standard input", Kernel, Event, Outside, Holds;

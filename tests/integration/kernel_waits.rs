@@ -67,6 +67,49 @@ fn a_lock_of_an_open_file_that_a_third_process_could_give_back() {
 }
 
 #[test]
+fn message_queues_and_watched_files() {
+    let program = compile("native/message_queues.c", "message_queues", &["-lrt"]);
+    for (case, call, verdict, words) in [
+        ("both-receive", "243", "suspected-deadlock", &["message queue /lockscope-answers-", "is to write to"][..]),
+        ("at-work", "243", "blocked", &["message queue /lockscope-answers-"]),
+        ("system-v", "70", "blocked", &["System V message queue"]),
+        ("watches", "0", "blocked", &["watches by inotify"]),
+    ] {
+        let target = Target::start(Command::new(&program).arg(case));
+        if target.pids == [0] {
+            crate::harness::skipped!("no POSIX message queues");
+            continue;
+        }
+        asleep_in(&target, &[call, "34"]);
+        for look in looks(&target) {
+            assert_eq!(look.verdict(), verdict, "{case}: {}", look.text);
+            let text = unwrapped(&look.text);
+            assert!(words.iter().all(|word| text.contains(word)), "{case}: {}", look.text);
+        }
+        crate::harness::signal_process(target.pid(), "TERM");
+    }
+}
+
+#[test]
+fn what_stopped_a_process_is_named() {
+    let program = compile("native/message_queues.c", "message_queues", &["-lrt"]);
+    for (signal, advice) in [("STOP", "kill -CONT"), ("TTIN", "< /dev/null"), ("TTOU", "stty -tostop"), ("TSTP", "fg")]
+    {
+        let target = Target::start(Command::new(&program).arg("watches"));
+        asleep_in(&target, &["0"]);
+        crate::harness::signal_process(target.pid(), signal);
+        wait_until("it stops", || {
+            crate::harness::status_field(target.pid(), target.pid(), "State")
+                .is_some_and(|state| state.starts_with('T'))
+        });
+        for look in looks(&target) {
+            let text = unwrapped(&look.text);
+            assert!(text.contains(&format!("by SIG{signal}")) && text.contains(advice), "{signal}: {}", look.text);
+        }
+    }
+}
+
+#[test]
 fn of_a_cycle_through_a_process_that_was_not_captured_the_gap_names_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = start("both-write", folder.path());

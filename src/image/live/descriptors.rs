@@ -13,8 +13,8 @@ use super::frozen;
 use super::proc_fs::ProcFs;
 use super::sockets::Sockets;
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, KernelFacts, PipeEnd, SetSemaphore, Want, asked, semaphores_asked,
-    socket_inode, socket_name,
+    Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
+    semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
 use crate::limits::Bounded;
@@ -32,6 +32,8 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         semaphores: semaphores(proc_fs, processes),
         handled: processes.iter().map(handled).collect(),
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
+        queues: queues(proc_fs, processes),
+        stopped: processes.iter().filter_map(|one| Some((one.pid, stopped_by(proc_fs, one.pid)?))).collect(),
         ..KernelFacts::default()
     };
     let all_asked: Vec<Vec<Asked>> = processes
@@ -52,6 +54,11 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         process.descriptors = descriptors(&directory).unwrap_or_default();
         let mut numbers: BTreeSet<i32> = asked.iter().flat_map(numbers_of).collect();
         identify_all(&directory, &mut process.descriptors, &numbers);
+        let calls = process.threads.iter().filter_map(call);
+        let queues: BTreeSet<i32> = calls.filter_map(|call| queue_asked(process.architecture, &call)).collect();
+        for descriptor in process.descriptors.iter_mut().filter(|descriptor| queues.contains(&descriptor.number)) {
+            descriptor.detail = Detail::Queue;
+        }
         let sets = process.descriptors.iter().filter(|descriptor| numbers.contains(&descriptor.number));
         let watched: BTreeSet<i32> = sets
             .filter_map(|descriptor| match &descriptor.detail {
@@ -70,8 +77,9 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         facts
             .sockets
             .extend(known.into_iter().filter(|socket| facts.socket(socket.inode).is_none()).collect::<Vec<_>>());
-        let has_ends =
-            |descriptor: &&Descriptor| descriptor.is_pipe || matches!(descriptor.detail, Detail::Event { .. });
+        let has_ends = |descriptor: &&Descriptor| {
+            descriptor.is_pipe || matches!(descriptor.detail, Detail::Event { .. } | Detail::Queue)
+        };
         ends.extend(waited().filter(has_ends).map(Descriptor::end_name));
     }
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
@@ -100,6 +108,17 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         others(proc_fs, &ends, &captured, &mut facts);
     }
     facts
+}
+
+/// The signal that stopped a process: of one that is stopped the last field of stat is that and no exit status (fs/proc/array.c,
+/// measured on Linux 6.18).
+fn stopped_by(proc_fs: &ProcFs, pid: i32) -> Option<i32> {
+    let text = std::fs::read(proc_fs.process(pid).join("stat")).ok()?;
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let fields = String::from_utf8_lossy(text.get(end + 1..)?).into_owned();
+    let mut fields = fields.split_whitespace();
+    let is_stopped = fields.next() == Some("T");
+    fields.last().filter(|_| is_stopped)?.parse().ok().filter(|signal| *signal > 0)
 }
 
 /// SIGCANCEL and SIGSETXID of glibc and musl: 32 to 34, from bit 31 on.
@@ -168,6 +187,32 @@ fn semaphores(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<SetSemaphore>
         Some(SetSemaphore { set, number, value, last, waiters })
     };
     wanted.into_iter().filter_map(ask).collect()
+}
+
+/// The System V message queues that threads wait for, where they are those of lockscope's own IPC namespace (proc(5):
+/// `key msqid perms cbytes qnum lspid lrpid ...`).
+fn queues(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<MessageQueue> {
+    let namespace = |pid: &str| std::fs::read_link(proc_fs.root().join(pid).join("ns/ipc")).ok();
+    let is_own = |process: &&ProcessImage| namespace("self") == namespace(&process.pid.to_string());
+    let wanted: BTreeSet<i32> = processes
+        .iter()
+        .filter(is_own)
+        .flat_map(|process| process.threads.iter().filter_map(call).map(|call| (process.architecture, call)))
+        .filter_map(|(architecture, call)| system_v_queue_asked(architecture, &call))
+        .map(|(id, _)| id)
+        .collect();
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let text = std::fs::read_to_string(proc_fs.root().join("sysvipc/msg")).unwrap_or_default();
+    let one = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let id = words.next()?.parse().ok().filter(|id| wanted.contains(id))?;
+        let mut words = words.skip(2);
+        let messages = words.next()?.parse().ok()?;
+        Some(MessageQueue { id, messages, sender: words.next()?.parse().ok()?, receiver: words.next()?.parse().ok()? })
+    };
+    text.lines().filter_map(one).collect()
 }
 
 /// The call that a thread sleeps in.

@@ -4,6 +4,7 @@
 //! as itself, or what a call waits for ("a child process", "a timer", a pipe, a file lock).
 
 mod file_locks;
+mod message_queues;
 mod peers;
 mod sysv_semaphores;
 
@@ -31,6 +32,8 @@ enum HolderRule {
     ProcessEnd(i32),
     /// The waiter's child with this id, in the waiter's PID namespace, until it ends.
     ChildEnd(i32),
+    /// Whoever used this System V message queue last, as a sender if the waiter receives.
+    LastUse(i32, bool),
     /// Whoever has the lock on the file of this descriptor.
     FileLock(i32),
     /// Whoever changed this semaphore of a System V set last, if the waiter wants to take units of it.
@@ -54,6 +57,7 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::FUTEX,
         kinds::PIPE,
         kinds::SOCKET,
+        kinds::MESSAGE_QUEUE,
         kinds::EVENTFD,
         kinds::FILE_LOCK,
         kinds::PROCESS,
@@ -94,6 +98,7 @@ impl Family for Kernel {
                 HolderRule::OtherEnd(end) => peers::holders(blocked, found, end, out),
                 HolderRule::ProcessEnd(pid) => peers::process_end(blocked, found, pid, out),
                 HolderRule::ChildEnd(pid) => child_end(blocked, found, pid, out),
+                HolderRule::LastUse(id, receives) => message_queues::users(blocked, found, id, receives, out),
                 HolderRule::FileLock(number) => file_locks::holders(blocked, found, number, out),
                 HolderRule::LastChange { set, number, takes } => {
                     sysv_semaphores::holders(blocked, found, (set, number), takes, out);
@@ -182,6 +187,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
             let (kind, what) = match role {
                 Role::WholeFileLock | Role::RangeLock => (kinds::FILE_LOCK, format!("descriptor {fd}")),
                 _ if is_socket => (kinds::SOCKET, format!("descriptor {fd}")),
+                _ if row == Some(&calls::IO_URING_ENTER) => (kinds::DESCRIPTOR, uring(&call)),
                 _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
                 _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
             };
@@ -250,11 +256,21 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     }
 }
 
+/// "2 completions of io_uring, descriptor 3": io_uring_enter(descriptor, to submit, least to complete, ...).
+fn uring(call: &Call) -> String {
+    let [descriptor, _, least, ..] = call.arguments;
+    let completions = if least == 1 { "1 completion".to_owned() } else { format!("{least} completions") };
+    format!("{completions} of io_uring, descriptor {descriptor}")
+}
+
 /// What a call on descriptors or semaphores waits for, and whether one of several is enough: any of those at the other
 /// end of a pipe or socket may end the wait.
 fn on_descriptors(process: &Process<'_>, call: Call) -> Option<(Vec<AlsoWaited>, Needs)> {
     if let Some(semaphore) = sysv_semaphores::decode(process, call) {
         return Some((vec![semaphore], Needs::All));
+    }
+    if let Some(queue) = message_queues::decode(process, call) {
+        return Some((vec![queue], Needs::Any));
     }
     // Of a core nothing is known of descriptors.
     let knows = !process.context.image.descriptors.is_empty();

@@ -49,7 +49,7 @@ pub(super) fn decode(process: &Process<'_>, want: Want) -> Vec<AlsoWaited> {
     let Some(descriptor) = descriptor(process, want.number) else { return vec![unknown(process, want, None)] };
     let is_known = descriptor.is_pipe
         || descriptor.target.starts_with("socket:")
-        || matches!(descriptor.detail, Detail::Event { .. });
+        || matches!(descriptor.detail, Detail::Event { .. } | Detail::Queue);
     if !is_known {
         return vec![unknown(process, want, Some(descriptor))];
     }
@@ -100,6 +100,10 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
                 false => (kinds::SOCKET, format!("socket:room:{inode}"), label.wanted(Wanted::Room)),
             }
         }
+        (Detail::Queue, _) => {
+            let label = Label::from(name_of(process, descriptor)).wanted(wanted);
+            (kinds::MESSAGE_QUEUE, format!("message-queue:{side}:{}", descriptor.target), label)
+        }
         _ => {
             let label = Label::from(descriptor.target.as_str()).wanted(wanted);
             (kinds::PIPE, format!("pipe:{side}:{}", descriptor.target), label)
@@ -124,6 +128,9 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
         Some((Detail::Timer, _)) => (kinds::TIMER, told("a timer", own())),
         Some((Detail::Signals, _)) => (kinds::SIGNAL, told("a signal", own())),
         Some((Detail::Process(pid), _)) => (kinds::PROCESS, told(&format!("process {pid}"), own()).wanted(Wanted::End)),
+        Some((_, target)) if special(target).is_some() => {
+            (kinds::DESCRIPTOR, told(special(target).unwrap_or_default(), own()))
+        }
         Some((_, target)) if number == 0 => (kinds::STDIN, told("standard input", target.to_owned())),
         Some((_, target)) => (kinds::DESCRIPTOR, told(&own(), target.to_owned())),
         None => (kinds::DESCRIPTOR, own().into()),
@@ -142,6 +149,17 @@ fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -
         evidence,
         ownership,
     }
+}
+
+/// What a read of a special file waits for (fs/notify, fs/userfaultfd.c and io_uring: the names of their anonymous inodes).
+fn special(target: &str) -> Option<&'static str> {
+    Some(match target.strip_prefix("anon_inode:")?.trim_matches(['[', ']']) {
+        "inotify" => "a change of files that it watches by inotify",
+        "fanotify" => "a change of files that it watches by fanotify",
+        "userfaultfd" => "a page fault that it is to serve (userfaultfd)",
+        "io_uring" => "a completion of io_uring",
+        _ => return None,
+    })
 }
 
 /// Ends of something in one process.
@@ -166,7 +184,8 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
         (_, true) => "can write to",
         _ => "can read from",
     };
-    let fits = |reads: bool, writes: bool| key.kind != kinds::PIPE || if end.needs_writer { writes } else { reads };
+    let has_sides = [kinds::PIPE, kinds::MESSAGE_QUEUE].contains(&key.kind);
+    let fits = |reads: bool, writes: bool| !has_sides || if end.needs_writer { writes } else { reads };
     let name = name_of(process, descriptor);
     let mut holders: Vec<Ends> = Vec::new();
     for (position, other) in blocked.processes().iter().enumerate() {
@@ -182,8 +201,8 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
     if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, found, &holders) {
-        // An eventfd is written to by the kernel too (asynchronous I/O, devices).
-        if !is_event && nobody_else_wakes(process, found) {
+        // An eventfd is written to by the kernel too (asynchronous I/O, devices); a queue has a name by which others open it.
+        if !is_event && key.kind != kinds::MESSAGE_QUEUE && nobody_else_wakes(process, found) {
             out.unsatisfiable.push(Unsatisfiable {
                 resource: key.clone(),
                 why: without_end(key.kind, end.needs_writer).into(),
@@ -204,8 +223,8 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     for ends in holders {
         let mut hold = exact_hold(key, Party::Process(ends.process), None, vec![ends.text + &unseen]);
         hold.is_end = true;
-        if kernel.unread > 0 || is_event {
-            // One that was not seen may have that end too; and that one writes to an eventfd because he can is a guess.
+        if kernel.unread > 0 || is_event || key.kind == kinds::MESSAGE_QUEUE {
+            // One that was not seen may have that end too, or open it by its name; and that one writes to an eventfd because he can is a guess.
             hold.certainty = Certainty::Inferred;
         }
         out.holds.push(hold);
@@ -236,6 +255,7 @@ fn without_end(kind: &Kind, needs_writer: bool) -> &'static str {
 fn name_of(process: &Process<'_>, descriptor: &Descriptor) -> String {
     match (&descriptor.detail, socket_inode(&descriptor.target)) {
         (Detail::Event { id, .. }, _) => format!("eventfd {id}"),
+        (Detail::Queue, _) => format!("message queue {}", descriptor.target),
         (_, Some(inode)) => {
             let known = process.context.all.kernel.socket(inode);
             known.map_or_else(|| descriptor.target.clone(), |socket| socket.label.clone())

@@ -79,7 +79,7 @@ pub(super) mod rust_rwlock {
     /// The flag behind them, and then, aligned, the data.
     pub(crate) const POISON: u64 = 8;
     /// Alignment of what is in common use.
-    pub(crate) const MOST_BEFORE_DATA: u64 = 64;
+    pub(crate) const DATA_ALIGNMENT: u64 = 64;
     /// The readers in the state.
     pub(crate) const COUNT: u32 = (1 << 30) - 1;
     /// That many mean a writer.

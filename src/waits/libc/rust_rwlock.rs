@@ -106,7 +106,7 @@ fn guard(process: &Process<'_>, thread: &ThreadView<'_>, lock: Addr, way: &Way) 
 /// Where a frame has a guard of the lock: the addresses of its data and of itself, side by side.
 fn guard_in(process: &Process<'_>, thread: &ThreadView<'_>, frame: &NativeFrame, lock: Addr) -> Option<Addr> {
     let end = frame.cfa?;
-    let is_data = |word: u64| Addr(word).within(lock + layout::POISON + 1, layout::MOST_BEFORE_DATA);
+    let is_data = |word: u64| Addr(word).within(lock + layout::POISON + 1, layout::DATA_ALIGNMENT);
     let words = thread.words(process);
     let first = words.partition_point(|(at, _)| *at < frame.sp);
     let of_frame = words.get(first..)?.iter().take_while(|(at, _)| *at < end);
