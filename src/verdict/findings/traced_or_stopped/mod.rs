@@ -51,12 +51,10 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let stopped = in_state(TaskState::Stopped);
         let traced = in_state(TaskState::Traced);
         if !stopped.is_empty() {
-            drafts.push(Draft {
-                message: format!("Process {pid} is stopped by a signal: its threads do not run until it is continued."),
-                help: vec![format!("continue it with `kill -CONT {pid}`")],
-                parties: stopped,
-                ..Draft::default()
-            });
+            let by =
+                context.look.image.kernel.stopped.iter().find(|(known, _)| *known == pid).map(|(_, signal)| *signal);
+            let (message, help) = stopped_by(pid, by);
+            drafts.push(Draft { message, help, parties: stopped, ..Draft::default() });
         } else if !traced.is_empty() || process.tracer.is_some() {
             let by = process.tracer.as_ref().map_or("a debugger".into(), |(tracer, name)| format!("{name} ({tracer})"));
             drafts.push(Draft {
@@ -68,4 +66,31 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         }
     }
     drafts
+}
+
+/// What stopped a process and what makes it go on: one that is stopped for its use of a terminal does at once the same again,
+/// so that SIGCONT alone does nothing for it. The numbers are those of Linux on every machine but MIPS, Alpha and SPARC.
+fn stopped_by(pid: i32, signal: Option<i32>) -> (String, Vec<String>) {
+    let go_on = format!("continue it with `kill -CONT {pid}`");
+    let foreground = "bring it to the foreground: `fg` in the shell that started it";
+    let (how, help) = match signal {
+        Some(19) => ("by SIGSTOP: its threads do not run until it is continued", vec![go_on]),
+        Some(20) => (
+            "by SIGTSTP (Ctrl-Z at its terminal): its threads do not run until it is continued",
+            vec![format!("{foreground}, or `kill -CONT {pid}`")],
+        ),
+        Some(21) => (
+            "by SIGTTIN: it runs in the background and reads from its terminal",
+            vec![format!("{foreground}; continued there, it stops again"), "start it with `< /dev/null`".into()],
+        ),
+        Some(22) => (
+            "by SIGTTOU: it runs in the background and writes to its terminal, or changes how that works",
+            vec![
+                format!("{foreground}; continued there, it stops again"),
+                "allow it to write from there by `stty -tostop`".into(),
+            ],
+        ),
+        _ => ("by a signal: its threads do not run until it is continued", vec![go_on]),
+    };
+    (format!("Process {pid} is stopped {how}."), help)
 }
