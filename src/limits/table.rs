@@ -297,6 +297,8 @@ limits! {
         NATIVE_FRAMES: usize = 24, Beyond "between the interpreter and the wait lie fewer";
         /// Objects of one process that are looked at.
         SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
+        /// Frames in which the hub of greenlets is looked for: eventlet's waits in a function or two of its own.
+        HUB_FRAMES: usize = 4, Beyond "further out another greenlet would have run";
         /// Workers of a pool of processes.
         POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
         /// Tasks of one process that waits are told of: each is compared with each other.

@@ -111,14 +111,13 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
 }
 
 /// The signal that stopped a process: of one that is stopped the last field of stat is that and no exit status (fs/proc/array.c,
-/// measured on Linux 6.18).
+/// measured on Linux 6.18). The state is not asked: a look that has just let the process go finds it on its way back.
 fn stopped_by(proc_fs: &ProcFs, pid: i32) -> Option<i32> {
+    /// SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU.
+    const STOPPING: std::ops::RangeInclusive<i32> = 19..=22;
     let text = std::fs::read(proc_fs.process(pid).join("stat")).ok()?;
-    let end = text.iter().rposition(|byte| *byte == b')')?;
-    let fields = String::from_utf8_lossy(text.get(end + 1..)?).into_owned();
-    let mut fields = fields.split_whitespace();
-    let is_stopped = fields.next() == Some("T");
-    fields.last().filter(|_| is_stopped)?.parse().ok().filter(|signal| *signal > 0)
+    let last = text.rsplit(u8::is_ascii_whitespace).find(|word| !word.is_empty())?;
+    std::str::from_utf8(last).ok()?.parse().ok().filter(|signal| STOPPING.contains(signal))
 }
 
 /// SIGCANCEL and SIGSETXID of glibc and musl: 32 to 34, from bit 31 on.

@@ -5,6 +5,7 @@
 
 use super::Facts;
 use crate::image::Gap;
+use crate::limits::cpython::HUB_FRAMES;
 use crate::waits::blocked_on::BlockedOn;
 use crate::waits::identity::key;
 use crate::waits::kinds;
@@ -13,9 +14,6 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// The files of the functions that run a loop on behalf of greenlets, and whose they are.
 const HUBS: [(&str, &str); 2] = [("/gevent/hub.py", "gevent"), ("/eventlet/hubs/hub.py", "eventlet")];
-
-/// Eventlet's hub waits in a function or two of its own.
-const HUB_FRAMES: usize = 4;
 
 /// The wait of a thread that runs a hub's loop.
 pub(super) fn decode(
