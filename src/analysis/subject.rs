@@ -3,7 +3,7 @@
 //! In: what the user named. Out: a [`Subject`]: looks at it, one after the other, and whatever is known of it
 //! beforehand. Whether one look is enough is not decided here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use super::{AttachOptions, Error};
@@ -25,6 +25,10 @@ pub(super) trait Subject {
     fn look(&mut self) -> Result<Image, Error>;
     /// Whether all that analysis read of the last look was of one instant.
     fn is_of_one_instant(&self) -> bool;
+    /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
+    fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
+        false
+    }
     /// Whether another look can be taken.
     fn has_more(&self) -> bool;
     /// Nothing can have moved between two looks, so that one is enough.
@@ -72,7 +76,7 @@ impl Live {
             pids: options.pids.clone(),
             tree: options.tree,
             max_pause: options.max_pause,
-            no_stop: options.no_stop,
+            stopping: options.stopping,
             proc_root: "/proc".into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
@@ -87,6 +91,10 @@ impl Subject for Live {
 
     fn is_of_one_instant(&self) -> bool {
         self.target.is_of_one_instant()
+    }
+
+    fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
+        self.target.stop(threads)
     }
 
     fn has_more(&self) -> bool {

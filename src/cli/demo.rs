@@ -46,15 +46,7 @@ pub(super) fn run() -> Result<ExitCode, CliError> {
 fn demonstrate(command: Command) -> Result<bool, CliError> {
     let target = Target::start(command)?;
     target.wait_until_asleep();
-    let options = AttachOptions {
-        pids: vec![target.pid()],
-        tree: false,
-        max_pause: None,
-        no_stop: false,
-        locals: false,
-        working: false,
-    };
-    let report = analysis::attach(&options, Keep::Nothing)?.report;
+    let report = analysis::attach(&AttachOptions::of([target.pid()]), Keep::Nothing)?.report;
     let mut text = Vec::new();
     render::render(&report, Format::Text, &Style::for_stdout(), &mut text)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;

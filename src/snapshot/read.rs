@@ -74,7 +74,7 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
             let (images, known) =
                 look.processes.into_iter().map(|process| restore(process, core, &blob, places)).unzip();
             RecordedLook {
-                image: Image { processes: images, gaps: look.gaps, pause_us: 0, kernel: look.kernel },
+                image: Image { processes: images, gaps: look.gaps, pause_us: 0, rounds: 0, kernel: look.kernel },
                 of_one_instant: look.of_one_instant,
                 known,
             }
