@@ -314,7 +314,10 @@ impl ProcessImage {
 
     /// The thread whose tid in lockscope's namespace is `tid`.
     pub(crate) fn thread(&self, tid: i32) -> Option<&ThreadImage> {
-        self.threads.iter().find(|t| t.tid == tid)
+        // Those of a core stand in the order of its notes.
+        let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
+        let position = sorted.or_else(|| self.threads.iter().position(|thread| thread.tid == tid))?;
+        self.threads.get(position)
     }
 }
 
