@@ -8,8 +8,10 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod incomplete;
 mod lacking;
 mod pyspy;
+mod rest;
 mod spins;
 mod subject;
 mod working;
@@ -25,7 +27,7 @@ use crate::image::{Gap, Image, RegisterSource, ThreadImage, budget, files_change
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report};
+use crate::report::{Capture, RegistersRead, Report, Verdict};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
@@ -217,14 +219,23 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         }
         let symbols = symbols_of(&image, &modules, subject);
         let mut analysis = analyse(&image, &symbols, subject);
-        let now = suspicions(&judge(&image, &analysis, None), &analysis.observations);
+        let judged = judge(&image, &analysis, None);
+        let now = suspicions(&judged, &analysis.observations);
         let of_one_instant = subject.is_of_one_instant();
         let still = stand_still(&now, &image, &before);
         before = image.processes.iter().flat_map(|p| &p.threads).map(|thread| (thread.tid, thread.clone())).collect();
-        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
+        let mut confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = now.is_empty() && !spins.are_open(looks);
+        // The second look need not be one at everything, unless it is to be kept.
+        if !confirmed && looks == 1 && recording.is_none() && !spins.are_open(looks) && subject.has_more() {
+            if let Some(members) = rest::members(&image, &judged, &now) {
+                std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+                confirmed = subject.has_rested(&members);
+                looks += u32::from(confirmed);
+            }
+        }
         // Where registers are missing that only a stop tells, the next look shows more.
         let lacks =
             subject.has_more() && subject.stop(lacking::threads(&image, &analysis.threads, &analysis.observations));
@@ -252,6 +263,11 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
+                let incomplete = incomplete::sentence(&image, &analysis.observations);
+                made.summary =
+                    incomplete.map_or_else(|| made.summary.clone(), |said| format!("{said}. {}", made.summary));
+            }
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {

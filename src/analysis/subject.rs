@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
+use super::rest::Members;
 use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
@@ -27,6 +28,10 @@ pub(super) trait Subject {
     fn is_of_one_instant(&self) -> bool;
     /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
     fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
+        false
+    }
+    /// Whether these threads have slept on since the last look, and these words are the same.
+    fn has_rested(&mut self, _members: &Members) -> bool {
         false
     }
     /// Whether another look can be taken.
@@ -95,6 +100,10 @@ impl Subject for Live {
 
     fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
         self.target.stop(threads)
+    }
+
+    fn has_rested(&mut self, members: &Members) -> bool {
+        self.target.has_rested(&members.threads, &members.words)
     }
 
     fn has_more(&self) -> bool {

@@ -36,7 +36,7 @@ mod tests;
 mod thread_images;
 mod unstopped;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use asleep::SleepReader;
+use asleep::{Reading, SleepReader};
 use copier::Copier;
 pub(crate) use error::AttachError;
 use facts::{CpuSample, ProcessFacts};
@@ -54,13 +54,13 @@ use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
 use rounds::{Rounds, Seen};
-use stop::StopError;
 pub use stop::Stopping;
+use stop::{Outcome, StopError};
 use taking::{Inputs, TakenOfAll, pages_needed};
 use thread_images::{missing_registers, parent_threads, remember_calls, thread_image};
 
 use super::gpu::uses_cuda;
-use super::{Gap, Image, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
+use super::{Addr, Gap, Image, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
 use crate::arch::Architecture;
 
 /// What to look at, and how.
@@ -126,6 +126,8 @@ pub(crate) struct LiveTarget {
     stopping: Stopping,
     /// Reads threads that sleep, where not all are stopped.
     sleepers: Option<Arc<Mutex<SleepReader>>>,
+    /// Those that the last look left asleep.
+    asleep: Reading,
     /// Threads whose registers only a stop tells.
     lacking: BTreeSet<i32>,
     /// What is left of the time to ask late threads again.
@@ -183,6 +185,7 @@ impl LiveTarget {
             calls: HashMap::new(),
             stopping: options.stopping,
             sleepers,
+            asleep: Reading::new(),
             lacking: BTreeSet::new(),
             patience: PATIENCE,
             silent: Arc::default(),
@@ -238,6 +241,22 @@ impl LiveTarget {
         let known = self.lacking.len();
         self.lacking.extend(threads);
         self.stopping == Stopping::AsNeeded && self.lacking.len() > known
+    }
+
+    /// Whether these threads have slept on since before the last look, and these words of these processes are what it read.
+    pub(crate) fn has_rested(&self, threads: &BTreeSet<i32>, words: &BTreeMap<i32, BTreeSet<Addr>>) -> bool {
+        /// Of a lock's fields all that says who has it.
+        const FIELDS: usize = 64;
+        let memory = |pid: i32| self.targets.iter().find(|target| target.pid == pid)?.memory.as_ref();
+        let is_same = |(pid, words): (&i32, &BTreeSet<Addr>)| {
+            memory(*pid).is_some_and(|memory| words.iter().all(|word| memory.is_unchanged(*word, FIELDS)))
+        };
+        // First the words, then the proof that nobody has run until they were read.
+        let Some(sleepers) = self.sleepers.as_ref().filter(|_| words.iter().all(is_same)) else { return false };
+        let pids: Vec<i32> = words.keys().copied().collect();
+        let now = locked(sleepers).read(&pids);
+        let stood = |tid: &i32| self.asleep.get(tid).zip(now.get(tid)).is_some_and(|(then, now)| then.stood_until(now));
+        threads.iter().all(stood)
     }
 
     /// Whether all that analysis read of the last look was of one instant.
@@ -337,6 +356,11 @@ impl LiveTarget {
         let pause_us = u64::try_from(seen.pause.as_micros()).unwrap_or(u64::MAX);
         let mut image = Image { pause_us, rounds: seen.rounds, ..Image::default() };
         let Seen { processes: outcomes, taken: TakenOfAll { processes: all_taken, copies }, copier, .. } = seen;
+        let asleep = outcomes.iter().flatten().filter_map(|(&tid, outcome)| match outcome {
+            Outcome::Asleep(sleeper) => Some((tid, *sleeper)),
+            _ => None,
+        });
+        self.asleep = asleep.collect();
         let mut copied: Vec<Copied> =
             (0..all_taken.len()).map(|position| Copied::new(copier.ranges(&copies, position))).collect();
         let tasks = all_taken.iter().map(|taken| taken.living).collect();

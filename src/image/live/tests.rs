@@ -185,7 +185,7 @@ fn a_process_that_sleeps_is_not_stopped() {
 #[test]
 fn only_those_that_move_are_stopped() {
     let target = Target::compile(include_str!("testdata/busy.c"));
-    // One runs, twenty sleep for good, twenty for a millisecond each time.
+    // One runs, twenty sleep for good, twenty for ten milliseconds each time.
     until("its threads", || proc_fs().threads(target.pid()).is_ok_and(|tids| tids.len() == 42));
     let named = |name: &str| {
         let is_named = |tid: &i32| proc_fs::name(&proc_fs().task(target.pid(), *tid)).as_deref() == Some(name);

@@ -1,4 +1,4 @@
-/* One thread that runs, twenty that sleep for good, and twenty that sleep for a millisecond each time. */
+/* One thread that runs, twenty that sleep for good, and twenty that sleep for ten milliseconds each time. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
@@ -18,7 +18,7 @@ static void *sleep_for_good(void *unused) {
 }
 
 static void *poll_now_and_then(void *unused) {
-    struct timespec moment = {0, 1000000};
+    struct timespec moment = {0, 10000000};
     for (;;) nanosleep(&moment, 0);
     return unused;
 }
