@@ -119,7 +119,7 @@ fn a_process_that_serves_its_own_memory() {
 #[test]
 fn a_process_that_serves_its_own_memory_without_privilege() {
     let program = compile("hostile/userfault.c", "userfault", &[]);
-    if !nix::unistd::geteuid().is_root() {
+    if !crate::harness::is_root() {
         return crate::harness::skipped!("the test beside this one runs without privilege");
     }
     let mut command = Command::new("setpriv");

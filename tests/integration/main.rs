@@ -33,3 +33,5 @@ mod run_hostile;
 mod run_reports;
 mod test_data;
 mod text_options;
+mod watch_hostile;
+mod without_privilege;

@@ -8,7 +8,8 @@
 //! the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof that the sleepers slept on
 //! (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by lockscope itself but by a process
 //! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
-//! (`late`, `memory`) has a limit of time for each page.
+//! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
+//! its own lets it go on (`resumer`).
 
 mod answering;
 mod asleep;
@@ -21,11 +22,13 @@ mod facts;
 mod files;
 mod frozen;
 pub(crate) mod gpu;
+pub(crate) mod host;
 mod late;
 mod memory;
 mod open;
 mod plan;
 mod proc_fs;
+mod resumer;
 mod rounds;
 mod sockets;
 mod spared;
@@ -53,6 +56,7 @@ use late::{Late, LateProcess, Silent};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
+use resumer::Resumer;
 use rounds::{Rounds, Seen};
 pub use stop::Stopping;
 use stop::{Outcome, StopError};
@@ -132,6 +136,8 @@ pub(crate) struct LiveTarget {
     lacking: BTreeSet<i32>,
     /// What is left of the time to ask late threads again.
     patience: Duration,
+    /// Lets lockscope go on where it is stopped itself; none where nothing may be stopped, or /proc does not tell.
+    resumer: Option<Resumer>,
 }
 
 impl LiveTarget {
@@ -176,7 +182,10 @@ impl LiveTarget {
         let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
         let is_wanted = options.stopping != Stopping::Always;
         let sleepers = is_wanted.then(|| Arc::new(Mutex::new(SleepReader::new(&proc_fs, &pids))));
+        let may_stop = options.stopping != Stopping::Never;
+        let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
         Ok(LiveTarget {
+            resumer,
             proc_fs,
             max_pause: options.max_pause,
             targets,
@@ -334,6 +343,7 @@ impl LiveTarget {
             proc_fs: &self.proc_fs,
             stopping: self.stopping,
             sleepers: self.sleepers.as_ref(),
+            resumer: self.resumer.as_ref(),
             lacking: &self.lacking,
             max_pause: self.max_pause.unwrap_or_else(|| usual_pause(count)),
             patience: self.patience,

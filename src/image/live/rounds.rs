@@ -21,11 +21,13 @@ use super::asleep::{Reading, SleepReader};
 use super::copier::Copier;
 use super::memory::locked;
 use super::proc_fs::{self, ProcFs};
+use super::resumer::Resumer;
 use super::spared;
 use super::stop::{self, Outcome, ProcessStop, StopError, Stopped, Stopping, Which, Work};
 use super::taking::{Inputs, TakenOfAll, pages_needed, take_all};
 use super::unstopped;
 use crate::limits::live::MOST_TURNS;
+use crate::sys::DeferredSignals;
 
 /// How long copying may take where nothing stands still for it.
 const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
@@ -43,6 +45,8 @@ pub(super) struct Rounds<'a> {
     pub(super) stopping: Stopping,
     /// Reads threads that sleep; none where all are stopped.
     pub(super) sleepers: Option<&'a Arc<Mutex<SleepReader>>>,
+    /// Lets lockscope go on where it is stopped itself.
+    pub(super) resumer: Option<&'a Resumer>,
     /// Threads that cannot be read asleep, because registers are needed that only a stop tells.
     pub(super) lacking: &'a BTreeSet<i32>,
     /// Longest time that any thread may stand still.
@@ -80,7 +84,7 @@ impl Rounds<'_> {
         let mut copier = copier;
         let mut restless = self.lacking.clone();
         let mut late = BTreeSet::new();
-        let mut allowance = self.max_pause;
+        let mut allowance = Duration::ZERO;
         let mut pause = Duration::ZERO;
         let mut first_round = None;
         let mut rounds = 0;
@@ -96,7 +100,7 @@ impl Rounds<'_> {
                 return Ok(Seen { processes, taken, copier, pause, rounds, spent, released });
             }
             log::info!("{} threads did not come to their stop in time and are asked again", late.len());
-            allowance = (allowance * 2).min(self.patience.saturating_sub(spent));
+            allowance = (allowance * 2).max(self.max_pause * 2).min(self.patience.saturating_sub(spent));
             (restless, copier) = (round.restless, round.copier);
             if !copier.wait(Instant::now() + BETWEEN_ROUNDS) {
                 copier = self.another_copier(inputs)?;
@@ -186,7 +190,13 @@ impl Rounds<'_> {
         let max_pause = self.max_pause;
         let which = Which { pids, left_alone, first, allowance, max_pause };
         let work = move |processes: &mut [ProcessStop], deadline: Instant| turns.take(processes, deadline);
-        let Stopped { result, processes, pause } = stop::joint_stop(self.proc_fs, which, work)?;
+        // Signals that stop this process wait until the resumer is told that all are free.
+        let deferred = DeferredSignals::begin();
+        let standing = self.resumer.map(|resumer| resumer.begin(which.allowance + max_pause));
+        let stopped = stop::joint_stop(self.proc_fs, which, work);
+        drop(standing);
+        drop(deferred);
+        let Stopped { result, processes, pause } = stopped?;
         let (taken, copier, restless) = result?;
         Ok(Round { processes, taken, copier, restless, pause, released: Some(Instant::now()) })
     }
