@@ -20,7 +20,7 @@ use crate::report::Verdict;
 /// The GIL case, run with `python3 -c`.
 const GIL_SCRIPT: &str = include_str!("../../testdata/demo_gil.py");
 /// How long a target may take to say that it is ready, and then to fall asleep.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the system calls of a target.
 const POLL: Duration = Duration::from_millis(20);
 

@@ -287,13 +287,9 @@ impl LiveTarget {
         for target in &mut self.targets {
             let same = proc_fs::stat(&self.proc_fs.process(target.pid))
                 .is_some_and(|stat| stat.start_ticks == target.start_ticks);
-            let sample = CpuSample::take(&self.proc_fs, target.pid);
-            let facts = ProcessFacts::read(&self.proc_fs, target.pid, &target.sample, &sample, self.released);
+            let facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
             match facts.filter(|_| same) {
-                Some(facts) => {
-                    target.sample = sample;
-                    all.push(facts);
-                }
+                Some(facts) => all.push(facts),
                 None => ended.push(target.pid),
             }
         }
@@ -384,6 +380,7 @@ impl LiveTarget {
         let parts = facts.into_iter().zip(&outcomes).zip(all_taken).enumerate();
         for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;
+            taken.uptime_ms = self.proc_fs.uptime_ms();
             let threads: Vec<ThreadImage> = outcomes
                 .iter()
                 .filter_map(|(&tid, outcome)| thread_image(&self.proc_fs, &facts, &taken, tid, outcome))

@@ -38,6 +38,8 @@ impl Inputs {
 pub(super) struct Taken {
     /// A thread of it that lives.
     pub(super) living: i32,
+    /// When that was, since boot.
+    pub(super) uptime_ms: Option<u64>,
     /// How often its threads were stopped.
     pub(super) rounds: u32,
     /// There was time left to copy any memory.

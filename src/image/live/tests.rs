@@ -101,7 +101,7 @@ fn switches(target: &Target) -> Vec<(i32, Option<(u64, u64)>)> {
 fn until(what: &str, condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -275,9 +275,8 @@ fn a_stopped_process_stays_stopped() {
 fn a_thread_that_cannot_stop() {
     let target = Target::compile(include_str!("testdata/vfork.c"));
     until("vfork", || target.state() == Some('D'));
-    let begin = Instant::now();
     let image = target.open().look().expect("look");
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(image.rounds, 1, "it will not come when it is asked again");
     let thread = &image.processes[0].threads[0];
     assert!(thread.registers.is_none());
     let why = thread.missing.as_deref().unwrap_or_default();

@@ -147,10 +147,7 @@ pub(super) fn thread_image(
         cpu_used: facts.cpu_used,
         asleep_ms: facts.asleep_ms,
         start_ticks: facts.stat.map(|stat| stat.start_ticks),
-        age_ms: facts
-            .stat
-            .zip(proc_fs.uptime_ms())
-            .map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
+        age_ms: facts.stat.zip(taken.uptime_ms).map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
         switches: asleep.map_or(facts.status.switches, |sleeper| Some(sleeper.mark.switches)),
         last_ran: asleep.and_then(|sleeper| sleeper.mark.ran),
         stops: if asleep.is_some() { 0 } else { taken.rounds },
