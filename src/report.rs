@@ -13,7 +13,9 @@ pub use crate::image::Gap;
 pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
 pub use crate::waits::model::{Certainty, Gone, Needs};
-pub(crate) use shorten::{base_name, function as short_function, path as short_path};
+pub(crate) use shorten::{
+    base_name, function as short_function, path as short_path, sentences as shorten_sentences, word as short_word,
+};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.

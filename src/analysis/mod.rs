@@ -24,7 +24,7 @@ use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report};
+use crate::report::{Capture, RegistersRead, Report, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
@@ -245,6 +245,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            shorten_sentences(made);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {
