@@ -25,6 +25,7 @@ use nix::sys::uio::pread;
 use nix::unistd::{Pid, write};
 
 use super::copier;
+use super::files::FileId;
 use crate::image::{FileBytes, Gap, budget};
 use crate::limits::live::{LARGEST_COPIES, LARGEST_COPY};
 use crate::sys;
@@ -116,7 +117,7 @@ impl Answering {
     }
 
     /// A file that has answered, copied where its file system may fall silent; `device` and `inode` are those that it is mapped by.
-    pub(super) fn copied(&self, root: &Path, path: &str, mapped: Option<((i32, i32), u64)>) -> Copied {
+    pub(super) fn copied(&self, root: &Path, path: &str, mapped: Option<FileId>) -> Copied {
         let is_foreign = self.is_foreign_path(path) || mapped.is_some_and(|(device, _)| self.is_foreign_device(device));
         let mut left = self.left_for_copies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !is_foreign || left.0.is_zero() {

@@ -13,6 +13,9 @@ use super::answering::{Answering, Copied};
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
 
+/// Device and inode of a mapping.
+pub(super) type FileId = ((i32, i32), u64);
+
 /// [`Files`] of a live process.
 #[derive(Debug)]
 pub(super) struct LiveFiles {
@@ -21,7 +24,7 @@ pub(super) struct LiveFiles {
     disk: Disk,
     answering: Answering,
     /// Files of file systems that may fall silent, by device and inode.
-    copies: Mutex<HashMap<((i32, i32), u64), FileBytes>>,
+    copies: Mutex<HashMap<FileId, FileBytes>>,
 }
 
 impl LiveFiles {
