@@ -19,7 +19,7 @@ static int device, served = -1;
 static long size = 1 << 20, answers;
 
 static void answer(unsigned long id, int error, const void *data, size_t length) {
-    static char out[8192];
+    static char out[(1 << 17) + 4096];
     struct fuse_out_header head = {sizeof head + length, error, id};
     memcpy(out, &head, sizeof head);
     if (length) memcpy(out + sizeof head, data, length);
@@ -90,7 +90,7 @@ int main(int count, char **arguments) {
             break;
         }
         case FUSE_READ: {
-            static char data[4096];
+            static char data[1 << 17];
             struct fuse_read_in *wanted = (void *)(in + sizeof *head);
             size_t most = wanted->size < sizeof data ? wanted->size : sizeof data;
             if (answers-- <= 0) break;

@@ -161,7 +161,7 @@ fn code_of_a_file_system_that_falls_silent_after_its_answer() {
     // A library of some size, of which the answers cover a part.
     let library = Command::new("cc").arg("-print-file-name=libc.so.6").output().expect("cc runs").stdout;
     let library = String::from_utf8_lossy(&library).trim().to_owned();
-    for answers in [18, 60, 1 << 20] {
+    for answers in [18, 22, 1 << 20] {
         let mount = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(&server);
         command.env("SERVES", &library).env("ANSWERS", answers.to_string());

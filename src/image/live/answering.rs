@@ -25,7 +25,6 @@ use nix::sys::uio::pread;
 use nix::unistd::{Pid, write};
 
 use super::copier;
-use super::files::FileId;
 use crate::image::{FileBytes, Gap, budget};
 use crate::limits::live::{LARGEST_COPIES, LARGEST_COPY};
 use crate::sys;
@@ -58,6 +57,9 @@ const FOREIGN: [&str; 14] = [
 
 /// Files that did not answer, each look later is spared the wait.
 static SILENT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Device and inode of a mapping.
+pub(super) type FileId = ((i32, i32), u64);
 
 /// One mounted file system of a target.
 #[derive(Debug)]

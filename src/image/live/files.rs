@@ -9,12 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::answering::{Answering, Copied};
+use super::answering::{Answering, Copied, FileId};
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
-
-/// Device and inode of a mapping.
-pub(super) type FileId = ((i32, i32), u64);
 
 /// [`Files`] of a live process.
 #[derive(Debug)]
