@@ -60,23 +60,24 @@
 //! code                 -> arch limits image unwind symbols
 //! python               -> limits image symbols
 //! threads              -> limits image unwind symbols code python
-//! waits::kinds         ->
-//! waits::model         -> image waits::kinds
+//! waits::label         ->
+//! waits::kinds         -> waits::label
+//! waits::model         -> image waits::label waits::kinds
 //! waits::circumstances -> waits::model
 //! waits::observations  -> image waits::model waits::circumstances
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
 //! waits::thread        -> arch limits image symbols code python threads waits::blocked_call waits::c_library
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
-//! waits::identity      -> image waits::kinds waits::model waits::thread
+//! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
-//! waits::holders       -> limits image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits image unwind symbols code waits::label waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> arch limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch limits image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch limits image modules unwind symbols code threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
 //! graph                -> limits waits

@@ -195,6 +195,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     let mut switches: Switches = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
+    let mut began = None;
     let mut looks = 0;
     loop {
         let at = Instant::now();
@@ -208,6 +209,9 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
+        if looks == 1 {
+            began = image.taken.as_ref().map(|taken| taken.began.clone());
+        }
         modules = modules_of(&image, modules, subject);
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
@@ -242,6 +246,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
                 registers: registers_read(&image),
+                began: began.clone(),
+                ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
@@ -352,7 +358,7 @@ fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subje
 fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &dyn Subject) -> Vec<Symbols<'a>> {
     let mut symbols = Vec::new();
     for (position, (process, (modules, tables))) in image.processes.iter().zip(modules).enumerate() {
-        symbols.push(Symbols::with_answers(modules, tables, process, subject.answers(position)));
+        symbols.push(Symbols::with_cache(modules, tables, process, subject.symbol_cache(position)));
     }
     symbols
 }
@@ -385,8 +391,8 @@ fn observe(
     python: &[Option<Python>],
     gpu: Option<&GpuUse>,
 ) -> Observations {
-    let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
-        .map(|position| waits::Context {
+    let contexts: Vec<waits::CapturedProcess<'_>> = (0..image.processes.len())
+        .map(|position| waits::CapturedProcess {
             process: position,
             image: &image.processes[position],
             all: image,
@@ -449,10 +455,10 @@ fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Su
         let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
         waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
     });
-    let hopeless = observations.unsatisfiable.iter().flat_map(|hopeless| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == hopeless.resource);
+    let unsatisfiable = observations.unsatisfiable.iter().flat_map(|one| {
+        let waits = observations.waits.iter().filter(|wait| wait.resource == one.resource);
         waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
     });
     let edges = edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone()));
-    edges.chain(lost).chain(hopeless).collect()
+    edges.chain(lost).chain(unsatisfiable).collect()
 }

@@ -48,6 +48,15 @@ limits! {
         FOLLOWED_FRAMES: usize = 8, Told "as above";
         /// Words of a Python frame that are followed: its locals and value stack.
         FRAME_WORDS: u64 = 40, Told "as above";
+        /// Bytes kept of `_PyRuntime`, of each interpreter and of each thread state: the part that holds lists, locks and
+        /// counters, by whose offsets a later version reads.
+        LARGEST_RUNTIME: u64 = 4096, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of an interpreter.
+        LARGEST_INTERPRETER: u64 = 8192, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of a thread state.
+        LARGEST_THREAD_STATE: u64 = 512, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Bytes of a library's name in the loader's list (PATH_MAX).
+        LONGEST_LIBRARY_NAME: usize = 4096, Shape "the kernel opens no longer path";
         /// Program headers of the program, from which its libraries are found: it has a dozen.
         MOST_PROGRAM_HEADERS: u64 = 64, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
         /// Libraries of the loader's list that are kept.
@@ -66,9 +75,9 @@ limits! {
         /// Frames of one thread that are searched for names and blocks.
         SEARCHED_FRAMES: usize = 2000, Gap "the frames of a deeper thread that were not searched";
         /// Frames of one thread whose objects at hand are known.
-        AT_HAND_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
+        REFERRING_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
         /// Objects at hand of all frames together: damaged tables repeat themselves.
-        MOST_AT_HAND: usize = 1 << 21, Gap "that the objects of further frames are not known";
+        MOST_REFERRED: usize = 1 << 21, Gap "that the objects of further frames are not known";
         /// Frames, from the one that waits, in which a name for an object is looked for.
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Generators that are being run inside handlers of exceptions, one inside the other.

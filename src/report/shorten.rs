@@ -51,18 +51,23 @@ pub(crate) fn sentences(report: &mut Report) {
 
 /// What a reader needs of a path: below site-packages or the standard library, else the file's name.
 pub(crate) fn path(path: &str) -> &str {
+    installed(path).unwrap_or_else(|| base_name(path))
+}
+
+/// The part of a path below site-packages or Python's standard library: such a file is none of the program's own.
+pub(crate) fn installed(path: &str) -> Option<&str> {
     for packages in ["/site-packages/", "/dist-packages/"] {
         if let Some((_, rest)) = path.rsplit_once(packages) {
-            return rest;
+            return Some(rest);
         }
     }
     if let Some((_, rest)) = path.rsplit_once("/lib/python")
         && let Some((version, rest)) = rest.split_once('/')
         && version.starts_with(|digit: char| digit.is_ascii_digit())
     {
-        return rest;
+        return Some(rest);
     }
-    base_name(path)
+    None
 }
 
 /// The last part of a path.

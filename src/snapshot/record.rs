@@ -68,6 +68,7 @@ impl Recording {
             of_one_instant: kept.of_one_instant,
             gaps: kept.image.gaps.clone(),
             kernel: KernelFacts { gpu: kept.gpu.cloned(), ..kept.image.kernel.clone() },
+            taken: kept.image.taken.clone(),
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
         let mut pages = Vec::new();
@@ -78,7 +79,7 @@ impl Recording {
             let mut saved = SavedProcess::of(process);
             saved.stacks = process.threads.iter().map(|thread| stack(threads, thread.tid)).collect();
             saved.modules = kept.symbols[position].modules().record();
-            saved.answers = kept.symbols[position].answers();
+            saved.answers = kept.symbols[position].cache();
             saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
             saved.faults = recorder.take_faults();
             if recorder.is_full() {

@@ -178,8 +178,8 @@ pub(crate) struct Orphan {
 /// A wait that provably nobody can end.
 #[derive(Debug)]
 pub(crate) struct DeadEnd {
-    /// Position among what is hopeless.
-    pub hopeless: usize,
+    /// Position in [`Observations::unsatisfiable`](crate::waits::Observations::unsatisfiable).
+    pub unsatisfiable: usize,
     /// Positions of the waits for it; at least one.
     pub waits: Vec<usize>,
 }
@@ -188,18 +188,18 @@ pub(crate) struct DeadEnd {
 /// that.
 fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
-    let is_hopeless = |wait: &Wait| seen.unsatisfiable.iter().any(|hopeless| hopeless.resource == wait.resource);
+    let is_for_ever = |wait: &Wait| seen.unsatisfiable.iter().any(|one| one.resource == wait.resource);
     // Who waits for whichever of several comes first has hope as long as one of them has.
     let hopes = |waiter: &Party| {
-        seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_hopeless(wait))
+        seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_for_ever(wait))
     };
     let waits = |resource: &ResourceKey| {
         let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource && !wait.timed);
         let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
         untimed.map(|(position, _)| position).collect::<Vec<_>>()
     };
-    let ends = seen.unsatisfiable.iter().enumerate().filter(|(_, hopeless)| !(explained && hopeless.whole_process));
-    ends.map(|(hopeless, one)| DeadEnd { hopeless, waits: waits(&one.resource) })
+    let ends = seen.unsatisfiable.iter().enumerate().filter(|(_, one)| !(explained && one.whole_process));
+    ends.map(|(unsatisfiable, one)| DeadEnd { unsatisfiable, waits: waits(&one.resource) })
         .filter(|end| !end.waits.is_empty())
         .collect()
 }

@@ -21,6 +21,7 @@ mod facts;
 mod files;
 mod frozen;
 pub(crate) mod gpu;
+pub(crate) mod host;
 mod late;
 mod memory;
 mod open;

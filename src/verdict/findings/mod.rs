@@ -263,11 +263,11 @@ impl Context<'_> {
     /// The waits without end for resources of some kinds.
     fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
-        let ends = self.dead_ends.iter().filter(|end| is(seen.unsatisfiable[end.hopeless].resource.kind));
+        let ends = self.dead_ends.iter().filter(|end| is(seen.unsatisfiable[end.unsatisfiable].resource.kind));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
             parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
-            resources: vec![seen.unsatisfiable[end.hopeless].resource.clone()],
+            resources: vec![seen.unsatisfiable[end.unsatisfiable].resource.clone()],
             ..Draft::default()
         })
         .collect()

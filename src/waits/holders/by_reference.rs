@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::image::{Addr, Gap};
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 use crate::waits::references::{Objects, Reference};
@@ -53,7 +54,7 @@ pub(crate) fn referring<'b>(
 }
 
 /// The gap of stacks that were searched in part, if there are such.
-pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &str) -> Option<Gap> {
+pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &Label) -> Option<Gap> {
     let count = index(blocked, process)?.in_part;
     let threads = if count == 1 { "1 thread is" } else { "some threads are" };
     let why = format!("the stacks of {threads} too deep to be searched whole for its address ({count} in all)");
