@@ -18,7 +18,10 @@ use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
-pub(crate) use shorten::{base_name, function as short_function, installed, path as short_path};
+pub(crate) use shorten::{
+    base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
+    word as short_word,
+};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.

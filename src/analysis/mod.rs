@@ -27,7 +27,7 @@ use crate::image::{Gap, Image, RegisterSource, ThreadImage, budget, files_change
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report, Verdict};
+use crate::report::{Capture, RegistersRead, Report, Verdict, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
@@ -274,6 +274,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 made.summary =
                     incomplete.map_or_else(|| made.summary.clone(), |said| format!("{said}. {}", made.summary));
             }
+            shorten_sentences(made);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {

@@ -151,7 +151,6 @@ impl Lookers {
                 sys::leave_standard_files();
                 sys::close_all_but(theirs.as_fd());
                 looker::serve(theirs, supervisor, None);
-                #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
                 std::process::exit(0)
             }
             Forked::Parent(pid) => Ok(Looker { pid, requests: Requests::new(own).map_err(failed)? }),
