@@ -26,13 +26,15 @@ use super::spared;
 use super::stop::{self, Outcome, ProcessStop, StopError, Stopped, Stopping, Which, Work};
 use super::taking::{Inputs, TakenOfAll, pages_needed, take_all};
 use super::unstopped;
-use crate::limits::live::MOST_TURNS;
+use crate::limits::live::{MOST_ROUNDS, MOST_TURNS};
 use crate::sys::DeferredSignals;
 
 /// How long copying may take where nothing stands still for it.
 const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
 /// How often a look without a stop is taken again when a thread that slept has moved meanwhile.
 const UNSTOPPED_ATTEMPTS: u32 = 3;
+/// For the first of those that were late, the first time that they are asked again: nobody stands still meanwhile.
+const LEAST_ALLOWANCE: Duration = Duration::from_millis(100);
 /// Nothing of the last round is waited for longer before the next.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(250);
 
@@ -87,20 +89,22 @@ impl Rounds<'_> {
         let mut allowance = Duration::ZERO;
         let mut pause = Duration::ZERO;
         let mut first_round = None;
-        let mut rounds = 0;
+        let (mut rounds, mut asked) = (0, 0);
         loop {
             let round = self.round(inputs, copier, restless, late, allowance)?;
             let spent = begin.elapsed().saturating_sub(*first_round.get_or_insert_with(|| begin.elapsed()));
+            asked += 1;
             rounds += u32::from(round.released.is_some());
             pause = pause.max(round.pause);
             late = self.late(inputs, &round.processes);
-            if late.is_empty() || spent >= self.patience {
+            if late.is_empty() || spent >= self.patience || asked == MOST_ROUNDS {
                 let Round { processes, mut taken, copier, released, .. } = round;
                 taken.processes.iter_mut().for_each(|taken| taken.rounds = rounds);
                 return Ok(Seen { processes, taken, copier, pause, rounds, spent, released });
             }
             log::info!("{} threads did not come to their stop in time and are asked again", late.len());
-            allowance = (allowance * 2).max(self.max_pause * 2).min(self.patience.saturating_sub(spent));
+            allowance =
+                (allowance * 2).max(self.max_pause * 2).max(LEAST_ALLOWANCE).min(self.patience.saturating_sub(spent));
             (restless, copier) = (round.restless, round.copier);
             if !copier.wait(Instant::now() + BETWEEN_ROUNDS) {
                 copier = self.another_copier(inputs)?;
