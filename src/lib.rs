@@ -192,6 +192,7 @@ mod waits;
 pub use analysis::{AttachOptions, CoreOptions, Error};
 pub use image::core::error::CoreError;
 pub use image::core::files::Places;
+pub use image::live::Stopping;
 pub use image::live::error::AttachError;
 pub use render::{Detail, Format, Style, render};
 pub use report::Report;

@@ -626,4 +626,7 @@ pub struct RegistersRead {
     pub asleep_by_ebpf: usize,
     /// It slept, and /proc told its system call, stack pointer and pc only.
     pub asleep_by_proc: usize,
+    /// How often threads that did not come to their stop in time were asked again, at the look where that was most often.
+    #[serde(default)]
+    pub asked_again: u32,
 }

@@ -8,7 +8,10 @@
 //! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
 //! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
 
+mod incomplete;
+mod lacking;
 mod pyspy;
+mod rest;
 mod spins;
 mod subject;
 mod working;
@@ -19,12 +22,12 @@ use std::time::{Duration, Instant};
 
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
-use crate::image::live::AttachError;
-use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
+use crate::image::live::{AttachError, Stopping};
+use crate::image::{Gap, Image, RegisterSource, ThreadImage, budget, files_changed};
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report, shorten_sentences};
+use crate::report::{Capture, RegistersRead, Report, Verdict, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
@@ -48,8 +51,8 @@ pub struct AttachOptions {
     pub tree: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
     pub max_pause: Option<Duration>,
-    /// Stop no thread: read only those that sleep.
-    pub no_stop: bool,
+    /// Which threads may be stopped.
+    pub stopping: Stopping,
     /// Read local variables of Python frames.
     pub locals: bool,
     /// Put how each thread was read into the report.
@@ -63,7 +66,7 @@ impl AttachOptions {
             pids: pids.into_iter().collect(),
             tree: false,
             max_pause: None,
-            no_stop: false,
+            stopping: Stopping::AsNeeded,
             locals: false,
             working: false,
         }
@@ -192,9 +195,10 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut earlier: Option<BTreeSet<Suspicion>> = None;
     let mut spins = Spins::default();
-    let mut switches: Switches = HashMap::new();
+    let mut before: HashMap<i32, ThreadImage> = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
+    let mut asked_again = 0;
     let mut began = None;
     let mut looks = 0;
     loop {
@@ -209,6 +213,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
+        asked_again = asked_again.max(image.rounds.saturating_sub(1));
         if looks == 1 {
             began = image.taken.as_ref().map(|taken| taken.began.clone());
         }
@@ -218,14 +223,27 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         }
         let symbols = symbols_of(&image, &modules, subject);
         let mut analysis = analyse(&image, &symbols, subject);
-        let now = suspicions(&judge(&image, &analysis, None), &analysis.observations);
+        let judged = judge(&image, &analysis, None);
+        let now = suspicions(&judged, &analysis.observations);
         let of_one_instant = subject.is_of_one_instant();
-        let still = stand_still(&now, &image, &mut switches);
-        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
+        let still = stand_still(&now, &image, &before);
+        before = image.processes.iter().flat_map(|p| &p.threads).map(|thread| (thread.tid, thread.clone())).collect();
+        let mut confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = now.is_empty() && !spins.are_open(looks);
-        let settled = calm || confirmed || !subject.has_more();
+        // The second look need not be one at everything, unless it is to be kept.
+        if !confirmed && looks == 1 && recording.is_none() && !spins.are_open(looks) && subject.has_more() {
+            if let Some(members) = rest::members(&image, &judged, &now) {
+                std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+                confirmed = subject.has_rested(&members);
+                looks += u32::from(confirmed);
+            }
+        }
+        // Where registers are missing that only a stop tells, the next look shows more.
+        let lacks =
+            subject.has_more() && subject.stop(lacking::threads(&image, &analysis.threads, &analysis.observations));
+        let settled = (calm || confirmed) && !lacks || !subject.has_more();
         if settled && report.is_none() {
             let in_several_looks = !subject.is_frozen();
             let settle = |observations: &mut Observations| {
@@ -245,12 +263,17 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 pause_us: longest_pause,
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
-                registers: registers_read(&image),
+                registers: RegistersRead { asked_again, ..registers_read(&image) },
                 began: began.clone(),
                 ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
+                let incomplete = incomplete::sentence(&image, &analysis.observations);
+                made.summary =
+                    incomplete.map_or_else(|| made.summary.clone(), |said| format!("{said}. {}", made.summary));
+            }
             shorten_sentences(made);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
@@ -312,31 +335,23 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
     }
 }
 
-/// Context switches of threads at the look before.
-type Switches = HashMap<i32, u64>;
-
-/// Whether the threads that wait for pipes and sockets have not run since the look before. Stops of several processes are not one
-/// instant, and bytes may be in flight between them: two looks at processes that play ping-pong can be alike.
-fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) -> bool {
-    // A stop and the release after it add two (measured), and so does one round of the thread's own code.
-    const OF_A_STOP: u64 = 2;
-    let waiters = now.iter().filter(|(_, resource, _)| resource.kind.topic == Topic::Data).filter_map(
-        |(waiter, ..)| match waiter {
-            Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
-            _ => None,
-        },
-    );
-    let moved = |thread: &crate::image::ThreadImage| {
-        let (voluntary, involuntary) = thread.switches?;
-        let delta = (voluntary + involuntary).checked_sub(*before.get(&thread.tid)?)?;
-        // One without registers, or read asleep, was not stopped.
-        let stopped = thread.registers.is_some() && !thread.source.is_asleep();
-        Some(delta > if stopped { OF_A_STOP } else { 0 })
+/// Whether all threads that take part in what is suspected stood still while they were looked at, and those of them that wait for
+/// pipes and sockets have not run since the look `before`: stops of several processes are not one instant, and bytes may be in
+/// flight between them, so that two looks at processes that play ping-pong can be alike. What other threads do is of no
+/// concern.
+fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &HashMap<i32, ThreadImage>) -> bool {
+    let thread = |party: &Party| match party {
+        Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
+        _ => None,
     };
-    let still = waiters.filter_map(moved).all(|moved| !moved);
-    let threads = image.processes.iter().flat_map(|process| &process.threads);
-    *before = threads.filter_map(|thread| Some((thread.tid, thread.switches.map(|(a, b)| a + b)?))).collect();
-    still
+    let stood = |party: &Party| thread(party).is_none_or(|thread| !thread.moved);
+    let slept_on = |party: &Party| {
+        let since = thread(party).and_then(|thread| thread.stood_since(before.get(&thread.tid)?));
+        since != Some(false)
+    };
+    now.iter().all(|(waiter, resource, holder)| {
+        stood(waiter) && stood(holder) && (resource.kind.topic != Topic::Data || slept_on(waiter))
+    })
 }
 
 /// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or

@@ -197,6 +197,8 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often the copying is repeated in one stop because threads that were left asleep woke.
+        MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
         /// The kernel's `sched` file is long and slow; with more threads than this it is not read.

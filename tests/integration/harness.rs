@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything is waited for; the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Say that something is not tried here, and why: `skipped!("no {shell}")`.
 macro_rules! skipped {
