@@ -71,7 +71,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
     let seen = context.look.observations;
-    let hopeless = &seen.unsatisfiable[end.hopeless];
+    let hopeless = &seen.enclosed[end.enclosed];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),

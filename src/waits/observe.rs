@@ -12,7 +12,7 @@ use super::kinds::Kind;
 use super::model::{Party, Wait};
 use super::observations::Observations;
 use super::thread::{Context, Process, ThreadView};
-use super::{absl, cpython, cuda, kernel, libc, quiescent};
+use super::{absl, cpython, cuda, kernel, libc, ways_out};
 use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{begins_with, plain_name};
 
@@ -48,7 +48,10 @@ pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     for family in &families {
         family.holds(&blocked, &mut out);
     }
-    quiescent::find(&blocked, &mut out);
+    for family in &families {
+        family.hopes(&blocked, &mut out);
+    }
+    ways_out::find(&blocked, &families, &mut out);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));

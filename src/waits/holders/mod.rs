@@ -139,6 +139,7 @@ pub(crate) fn exact_hold(
         certainty: Certainty::Exact,
         is_end: false,
         is_sole_holder: false,
+        is_sole_candidate: false,
         evidence,
     }
 }
