@@ -33,3 +33,4 @@ mod run_hostile;
 mod run_reports;
 mod test_data;
 mod text_options;
+mod ways_out;
