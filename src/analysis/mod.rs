@@ -5,9 +5,11 @@
 //!
 //! A first look copies registers and stacks under the stop and reads the rest from the running target. When it
 //! shows nothing wrong, that is the answer: in a process that hangs, nothing moves between the stop and the read.
-//! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
-//! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
+//! When it shows a cycle, a lost owner or a wait without end, the target is looked at again, and this time all pages that the
+//! analysis asked for are copied under the stop. Each suspicion is confirmed or refuted by its own members
+//! ([`mod@confirmation`]): what other threads do meanwhile says nothing of it.
 
+mod confirmation;
 mod incomplete;
 mod lacking;
 mod pyspy;
@@ -16,14 +18,14 @@ mod spins;
 mod subject;
 mod working;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{AttachError, Stopping};
-use crate::image::{Gap, Image, RegisterSource, ThreadImage, budget, files_changed};
+use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
@@ -32,14 +34,12 @@ use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
 use crate::unwind;
+use crate::verdict::suspicion::Confirmed;
 use crate::verdict::{self, JudgeInput, Judgement};
-use crate::waits::kinds::Topic;
-use crate::waits::{self, Observations, Party, ResourceKey};
+use crate::waits::{self, Observations};
+use confirmation::Confirmation;
 use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
-
-/// Two looks that confirm each other are at least this far apart (design, "two looks").
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// What to attach to and how. Made by [`AttachOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
@@ -144,9 +144,6 @@ struct Analysis {
     gpu: Option<GpuUse>,
 }
 
-/// An edge of a cycle, or a lost owner, as compared between two looks.
-type Suspicion = (Party, ResourceKey, Party);
-
 /// Attach to live processes, look as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
@@ -193,9 +190,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     };
     let mut modules: Vec<(Modules, Tables)> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
-    let mut earlier: Option<BTreeSet<Suspicion>> = None;
+    let mut confirmation = Confirmation::default();
     let mut spins = Spins::default();
-    let mut before: HashMap<i32, ThreadImage> = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
     let mut asked_again = 0;
@@ -223,23 +219,29 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         }
         let symbols = symbols_of(&image, &modules, subject);
         let mut analysis = analyse(&image, &symbols, subject);
-        let judged = judge(&image, &analysis, None);
-        let now = suspicions(&judged, &analysis.observations);
         let of_one_instant = subject.is_of_one_instant();
-        let still = stand_still(&now, &image, &before);
-        before = image.processes.iter().flat_map(|p| &p.threads).map(|thread| (thread.tid, thread.clone())).collect();
-        let mut confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
+        let judged = judge(&image, &analysis, None);
+        let clock = subject.is_live().then_some(at);
+        confirmation.look(judged.suspicions.clone(), &look(&image, &analysis), of_one_instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
-        let calm = now.is_empty() && !spins.are_open(looks);
+        let calm = confirmation.is_empty() && !spins.are_open(looks);
         // The second look need not be one at everything, unless it is to be kept.
-        if !confirmed && looks == 1 && recording.is_none() && !spins.are_open(looks) && subject.has_more() {
-            if let Some(members) = rest::members(&image, &judged, &now) {
-                std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
-                confirmed = subject.has_rested(&members);
-                looks += u32::from(confirmed);
+        if !confirmation.is_complete()
+            && looks == 1
+            && recording.is_none()
+            && !spins.are_open(looks)
+            && subject.has_more()
+        {
+            if let Some(members) = rest::members(&image, &analysis.observations, &judged) {
+                std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
+                if subject.has_rested(&members) {
+                    confirmation.rested();
+                    looks += 1;
+                }
             }
         }
+        let confirmed = confirmation.is_complete();
         // Where registers are missing that only a stop tells, the next look shows more.
         let lacks =
             subject.has_more() && subject.stop(lacking::threads(&image, &analysis.threads, &analysis.observations));
@@ -255,8 +257,8 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             settle(&mut analysis.observations);
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
-            let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
-            let mut judgement = judge(&image, &analysis, verdict);
+            let seen = (!confirmation.is_empty() && !subject.is_frozen()).then(|| confirmation.confirmed());
+            let mut judgement = judge(&image, &analysis, seen);
             judgement.gaps.extend(subject.late_gaps());
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
@@ -303,8 +305,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         if report.is_some() && !wants_another {
             break;
         }
-        earlier = Some(now);
-        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+        std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
     }
     let written = recording.and_then(Recording::write);
     let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
@@ -333,25 +334,6 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
             _ => thread.asleep_ms = first.get(&thread.tid).copied(),
         }
     }
-}
-
-/// Whether all threads that take part in what is suspected stood still while they were looked at, and those of them that wait for
-/// pipes and sockets have not run since the look `before`: stops of several processes are not one instant, and bytes may be in
-/// flight between them, so that two looks at processes that play ping-pong can be alike. What other threads do is of no
-/// concern.
-fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &HashMap<i32, ThreadImage>) -> bool {
-    let thread = |party: &Party| match party {
-        Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
-        _ => None,
-    };
-    let stood = |party: &Party| thread(party).is_none_or(|thread| !thread.moved);
-    let slept_on = |party: &Party| {
-        let since = thread(party).and_then(|thread| thread.stood_since(before.get(&thread.tid)?));
-        since != Some(false)
-    };
-    now.iter().all(|(waiter, resource, holder)| {
-        stood(waiter) && stood(holder) && (resource.kind.topic != Topic::Data || slept_on(waiter))
-    })
 }
 
 /// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or
@@ -459,21 +441,6 @@ fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
     }
 }
 
-fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgement {
+fn judge(image: &Image, analysis: &Analysis, confirmed: Option<&Confirmed>) -> Judgement {
     verdict::judge(&look(image, analysis), confirmed)
-}
-
-/// The edges of all cycles, all lost owners and all waits without end: what two looks must show alike.
-fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Suspicion> {
-    let edges = judgement.cycles.iter().flat_map(|cycle| &cycle.edges);
-    let lost = observations.holds.iter().filter(|hold| hold.gone.is_some()).flat_map(|hold| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
-        waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
-    });
-    let unsatisfiable = observations.unsatisfiable.iter().flat_map(|one| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == one.resource);
-        waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
-    });
-    let edges = edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone()));
-    edges.chain(lost).chain(unsatisfiable).collect()
 }

@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Suspicion;
 use crate::image::{Addr, Image};
 use crate::verdict::Judgement;
 use crate::waits::kinds::Topic;
-use crate::waits::{Certainty, Party, Scope};
+use crate::waits::{Certainty, Observations, Party, Scope};
 
 /// Threads, and words of memory, by process.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,9 +21,9 @@ pub(super) struct Members {
 }
 
 /// The members of all that is suspected; `None` where more than they must be asked.
-pub(super) fn members(image: &Image, judged: &Judgement, suspected: &BTreeSet<Suspicion>) -> Option<Members> {
+pub(super) fn members(image: &Image, observations: &Observations, judged: &Judgement) -> Option<Members> {
     let mut members = Members::default();
-    let mut seen = 0;
+    let mut edges = BTreeSet::new();
     for cycle in &judged.cycles {
         if !cycle.proven || cycle.certainty != Certainty::Exact || cycle.crosses_processes() {
             return None;
@@ -34,14 +33,19 @@ pub(super) fn members(image: &Image, judged: &Judgement, suspected: &BTreeSet<Su
                 return None;
             };
             let is_word = matches!(edge.resource.kind.topic, Topic::Lock | Topic::ReadWriteLock | Topic::Thread);
-            if !is_word || edge.resource.scope != Scope::Process(*process) || edge.resource.address.is_null() {
+            // A ring with a time limit in it has to outlast that.
+            let is_timed = edge.wait.is_none_or(|wait| observations.waits[wait].timed);
+            let is_of_process = edge.resource.scope == Scope::Process(*process) && !edge.resource.address.is_null();
+            if !is_word || is_timed || !is_of_process {
                 return None;
             }
             members.threads.extend([*waiter, *holder]);
             members.words.entry(image.processes.get(*process)?.pid).or_default().insert(edge.resource.address);
-            seen += usize::from(suspected.contains(&(edge.waiter.clone(), edge.resource.clone(), edge.holder.clone())));
+            edges.insert((&edge.waiter, &edge.resource, Some(&edge.holder)));
         }
     }
     // A lost owner and a wait without end rest on what others can still do.
-    (seen > 0 && seen >= suspected.len()).then_some(members)
+    let links = judged.suspicions.iter().flat_map(|suspicion| &suspicion.0);
+    let mut known = links.map(|link| edges.contains(&(&link.waiter, &link.resource, link.holder.as_ref())));
+    (!edges.is_empty() && known.all(|known| known)).then_some(members)
 }

@@ -40,6 +40,10 @@ pub(super) trait Subject {
     }
     /// Whether another look can be taken.
     fn has_more(&self) -> bool;
+    /// Looks are taken now, so that the time between them counts.
+    fn is_live(&self) -> bool {
+        false
+    }
     /// Nothing can have moved between two looks, so that one is enough.
     fn is_frozen(&self) -> bool {
         false
@@ -116,6 +120,10 @@ impl Subject for Live {
 
     fn has_more(&self) -> bool {
         self.looks < MOST_LOOKS
+    }
+
+    fn is_live(&self) -> bool {
+        true
     }
 
     fn late_gaps(&self) -> Vec<Gap> {

@@ -123,6 +123,20 @@ impl Target {
         self
     }
 
+    /// Wait until the first thread of its last process sleeps in the same call, seen many times.
+    pub(crate) fn settle_asleep(self) -> Target {
+        let (mut seen, mut before) = (0, String::new());
+        let last = self.pids.last().copied().expect("a process");
+        wait_until("the target comes to its wait", || {
+            let call = std::fs::read_to_string(format!("/proc/{last}/syscall")).unwrap_or_default();
+            let is_same = !call.starts_with("running") && call == before;
+            seen = if is_same { seen + 1 } else { 0 };
+            before = call;
+            seen >= 20
+        });
+        self
+    }
+
     /// Wait until its first thread sleeps in a call for events, seen several times.
     pub(crate) fn settle_in_poll(self) -> Target {
         let mut seen = 0;
