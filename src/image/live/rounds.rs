@@ -290,7 +290,7 @@ impl Turns {
         let stirred = now.as_ref().map(|now| unstopped::stirred(processes, now)).unwrap_or_default();
         if !stirred.is_empty() && self.count < MOST_TURNS && Instant::now() < deadline {
             self.copier = Some(copier);
-            return Work::Again(self.to_stop(&stirred, &now.unwrap_or_default()));
+            return Work::Again(self.read_again(&stirred, &now.unwrap_or_default()));
         }
         for (tid, outcome) in processes.iter_mut().flatten().filter(|(tid, _)| stirred.contains(tid)) {
             *outcome = Outcome::Woke;
@@ -299,8 +299,8 @@ impl Turns {
         Work::Done(Ok((taken, copier, std::mem::take(&mut self.restless))))
     }
 
-    /// Of those that woke, who has to be stopped: the others sleep again, and are read again.
-    fn to_stop(&mut self, stirred: &BTreeSet<i32>, now: &Reading) -> BTreeSet<i32> {
+    /// Take in those of them that sleep again as they are `now`; the others, who have to be stopped.
+    fn read_again(&mut self, stirred: &BTreeSet<i32>, now: &Reading) -> BTreeSet<i32> {
         let mut stop = BTreeSet::new();
         for &tid in stirred {
             let again = now.get(&tid).filter(|sleeper| sleeper.is_known());
