@@ -26,7 +26,7 @@ use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report};
+use crate::report::{Capture, RegistersRead, Report, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
@@ -191,6 +191,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     let mut spins = Spins::default();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
+    let mut began = None;
     let mut looks = 0;
     loop {
         let at = Instant::now();
@@ -204,6 +205,9 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
+        if looks == 1 {
+            began = image.taken.as_ref().map(|taken| taken.began.clone());
+        }
         modules = modules_of(&image, modules, subject);
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
@@ -239,9 +243,12 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
                 registers: registers_read(&image),
+                began: began.clone(),
+                ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            shorten_sentences(made);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {
@@ -320,7 +327,7 @@ fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subje
 fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &dyn Subject) -> Vec<Symbols<'a>> {
     let mut symbols = Vec::new();
     for (position, (process, (modules, tables))) in image.processes.iter().zip(modules).enumerate() {
-        symbols.push(Symbols::with_answers(modules, tables, process, subject.answers(position)));
+        symbols.push(Symbols::with_cache(modules, tables, process, subject.symbol_cache(position)));
     }
     symbols
 }
@@ -353,8 +360,8 @@ fn observe(
     python: &[Option<Python>],
     gpu: Option<&GpuUse>,
 ) -> Observations {
-    let contexts: Vec<waits::Context<'_>> = (0..image.processes.len())
-        .map(|position| waits::Context {
+    let contexts: Vec<waits::CapturedProcess<'_>> = (0..image.processes.len())
+        .map(|position| waits::CapturedProcess {
             process: position,
             image: &image.processes[position],
             all: image,

@@ -5,19 +5,23 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::{AttachOptions, Error};
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
+use crate::image::taken::{Taken, timestamp};
 use crate::image::{Gap, Image, ProcessImage};
 use crate::limits::analysis::MOST_LOOKS;
 use crate::modules::Modules;
 use crate::python::Python;
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
+
+const PROC: &str = "/proc";
 
 /// Something that can be looked at.
 pub(super) trait Subject {
@@ -40,8 +44,8 @@ pub(super) trait Subject {
         None
     }
     /// What the modules were asked before.
-    fn answers(&self, _position: usize) -> Answers {
-        Answers::default()
+    fn symbol_cache(&self, _position: usize) -> SymbolCache {
+        SymbolCache::default()
     }
     /// The native stacks of a process of the last look, where they were unwound before.
     fn stacks(&self, _position: usize) -> Option<Vec<NativeStack>> {
@@ -77,7 +81,7 @@ impl Live {
             tree: options.tree,
             max_pause: options.max_pause,
             no_stop: options.no_stop,
-            proc_root: "/proc".into(),
+            proc_root: PROC.into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
     }
@@ -86,7 +90,11 @@ impl Live {
 impl Subject for Live {
     fn look(&mut self) -> Result<Image, Error> {
         self.looks += 1;
-        Ok(self.target.look()?)
+        let began = timestamp(SystemTime::now());
+        let mut image = self.target.look()?;
+        let host = live::host::this(Path::new(PROC));
+        image.taken = Some(Taken { host, began, ended: timestamp(SystemTime::now()) });
+        Ok(image)
     }
 
     fn is_of_one_instant(&self) -> bool {
@@ -206,7 +214,7 @@ impl Subject for Recorded {
         Some(Modules::recorded(&self.known.get(position)?.modules, process))
     }
 
-    fn answers(&self, position: usize) -> Answers {
+    fn symbol_cache(&self, position: usize) -> SymbolCache {
         self.known.get(position).map(|known| known.answers.clone()).unwrap_or_default()
     }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
@@ -255,11 +256,44 @@ pub(crate) struct MonitorArguments {
     pub on_hang: OnHang,
 }
 
+/// What a report can be written as.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FormatName {
+    /// For people.
+    Text,
+    /// The contract, version 1.1.
+    Json,
+    /// Graphviz, the cycle in red.
+    Dot,
+    /// For a browser: one file, without scripts and without network.
+    Html,
+    /// The same graph as a picture.
+    Svg,
+    /// The same graph for Mermaid.
+    Mermaid,
+    /// For tickets and pull requests: GitHub's Markdown.
+    Markdown,
+}
+
+impl From<FormatName> for Format {
+    fn from(name: FormatName) -> Format {
+        match name {
+            FormatName::Text => Format::Text,
+            FormatName::Json => Format::Json,
+            FormatName::Dot => Format::Dot,
+            FormatName::Html => Format::Html,
+            FormatName::Svg => Format::Svg,
+            FormatName::Mermaid => Format::Mermaid,
+            FormatName::Markdown => Format::Markdown,
+        }
+    }
+}
+
 /// Where and how to write a report.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = EnumValueParser::<FormatName>::new().map(Format::from))]
     pub format: Option<Format>,
     /// Write to FILE, in the format of its ending (.txt, .html, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output

@@ -316,14 +316,9 @@ fn usable(observations: &Observations, hold: &Hold) -> bool {
         return true;
     }
     let alone = observations.holds.iter().filter(|other| other.resource == hold.resource).count() == 1;
-    let readers = observations.resource(&hold.resource).and_then(|resource| resource.word(READER_COUNT));
     let waits_itself = observations
         .waits
         .iter()
         .any(|wait| wait.resource == hold.resource && wait.waiter == hold.holder && wait.needs == Needs::All);
-    alone && readers == Some(1) && waits_itself
+    alone && hold.counted_readers == Some(1) && waits_itself
 }
-
-/// Name of the word in [`Resource::state`](crate::waits::Resource::state) that says how many readers a
-/// reader-writer lock has, as a plain number (without glibc's flag bits).
-pub(crate) const READER_COUNT: &str = "readers";

@@ -3,7 +3,7 @@
 use super::*;
 use crate::image::Addr;
 use crate::limits::graph::MOST_CYCLES;
-use crate::waits::{Gone, Resource, ResourceKey, Scope};
+use crate::waits::{Gone, ResourceKey, Scope};
 
 fn key(number: u64) -> ResourceKey {
     ResourceKey {
@@ -52,6 +52,7 @@ impl Build {
             is_end: false,
             is_sole_holder: false,
             is_sole_candidate: false,
+            counted_readers: None,
             evidence: vec![],
         });
         self.0.holds.last_mut().unwrap()
@@ -118,15 +119,9 @@ fn candidates_never_close_a_cycle_but_an_upgrade_is_suspected() {
     build.ring(&[1], 0);
     build.0.holds[0].certainty = Certainty::Candidate;
     assert!(build.cycles().list.is_empty(), "the number of readers is not known");
-    build.0.resources.push(Resource {
-        key: key(0),
-        process: 0,
-        label: "rwlock".into(),
-        state: vec![(READER_COUNT, 2)],
-        role: None,
-    });
+    build.0.holds[0].counted_readers = Some(2);
     assert!(build.cycles().list.is_empty(), "there is another reader");
-    build.0.resources[0].state[0].1 = 1;
+    build.0.holds[0].counted_readers = Some(1);
     let cycles = build.cycles();
     assert_eq!(cycles.list[0].certainty, Certainty::Inferred);
     assert!(!cycles.list[0].proven);

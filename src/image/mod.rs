@@ -11,18 +11,22 @@ mod disk;
 pub(crate) mod environment;
 pub(crate) mod gpu;
 pub(crate) mod live;
+pub(crate) mod taken;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::arch::Architecture;
 pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
-pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt};
+pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt, saturated};
 pub(crate) use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
+pub use taken::Host;
+pub(crate) use taken::Taken;
 
 /// Something that could not be read or decided, with the reason. Gaps are part of every report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[non_exhaustive]
 pub struct Gap {
     /// What is missing: "stack of thread 543", "readers of rwlock 0x..".
     pub what: String,
@@ -48,6 +52,8 @@ pub(crate) struct Image {
     pub pause_us: u64,
     /// File locks, and who else has an end of a pipe.
     pub kernel: KernelFacts,
+    /// When and where it was taken, where that is known.
+    pub taken: Option<Taken>,
 }
 
 /// One captured process.

@@ -6,7 +6,7 @@
 
 use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
-use crate::image::{Addr, Memory, MemoryExt};
+use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits;
 use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES};
 
@@ -304,7 +304,7 @@ impl<'a> Objects<'a> {
                 let table = self.words(self.field(object, SET_TABLE)?, slots * 2)?;
                 // A removed entry is a dummy, whose hash is -1.
                 let used = table.as_chunks().0.iter().filter(|[key, hash]| !key.is_null() && hash.0 != u64::MAX);
-                Some(used.map(|[key, _]| *key).take(most as usize).collect())
+                Some(used.map(|[key, _]| *key).take(saturated(most)).collect())
             }
             "collections.deque" => self.deque(object, most),
             _ => None,
@@ -315,7 +315,7 @@ impl<'a> Objects<'a> {
     pub(crate) fn bounded_sequence(&self, object: Addr, most: u64, what: impl FnOnce() -> String) -> Option<Vec<Addr>> {
         let mut items = self.sequence(object, most.saturating_add(1))?;
         if items.len() as u64 > most {
-            items.truncate(most as usize);
+            items.truncate(saturated(most));
             limits::met(most, what(), "items of one container");
         }
         Some(items)
@@ -379,16 +379,16 @@ impl<'a> Objects<'a> {
             return None;
         }
         let (entry, key) = if with_hash { (24, 8) } else { (16, 0) };
-        let table = memory.bytes(first, (entries * entry) as usize).ok()?;
+        let table = memory.bytes(first, saturated(entries * entry)).ok()?;
         let split = match values {
             Values::Combined => None,
-            Values::Split(array) => Some(memory.bytes(*array, (entries * 8) as usize).ok()?),
+            Values::Split(array) => Some(memory.bytes(*array, saturated(entries * 8)).ok()?),
         };
         let word = |bytes: &[u8], at: usize| {
             bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes).map(Addr)
         };
-        let pairs = (0..entries as usize).filter_map(|position| {
-            let at = position * entry as usize + key;
+        let pairs = (0..saturated(entries)).filter_map(|position| {
+            let at = position * saturated(entry) + key;
             let value = match &split {
                 Some(array) => word(array, position * 8)?,
                 None => word(&table, at + 8)?,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::sample::Sample;
-use crate::report::{Certainty, Needs, Report, Severity, ThreadState, Verdict, Wait};
+use crate::report::{Certainty, Needs, Process, Report, Severity, ThreadState, Verdict, Wait};
 
 /// A tree that used less than this share of one processor stands still, in permille. Waiters for a GIL wake every 5 ms and
 /// idle threads of drivers every 100 ms; that costs a few permille each.
@@ -173,7 +173,9 @@ impl Judge {
             self.next = now + WHILE_IT_WORKS;
             return Decision::GoOn;
         }
-        if report.is_some_and(|report| others_work(report) && !main_is_stuck(report)) {
+        // A wait that nobody ends may be that of a thread which nobody misses.
+        let may_go_on = |report: &Report| others_work(report) || !is_proven && report.verdict == Verdict::Stuck;
+        if report.is_some_and(|report| may_go_on(report) && !main_is_stuck(report)) {
             self.next = now + self.pause.max(least);
             self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
@@ -250,34 +252,27 @@ fn others_work(report: &Report) -> bool {
 /// Whether the first process's main thread is in the hang or waits because of it: then the command never ends, whatever else
 /// works in it.
 fn main_is_stuck(report: &Report) -> bool {
-    let Some(first) = report.processes.first() else { return false };
-    let main_of =
-        |process: &str| report.processes.iter().find(|one| one.id == process).map(|one| (one.id.as_str(), one.pid));
-    let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
-    let mut stuck: BTreeSet<(&str, i32)> =
-        edges.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
-    loop {
-        let before = stuck.len();
-        for wait in report.waits.iter().filter(|wait| wait.needs == Needs::All && !wait.timed) {
-            let Some(tid) = wait.tid else { continue };
-            let mut holds = report.holds.iter().filter(|hold| hold.resource == wait.resource);
-            let never = holds.any(|hold| {
-                let holder = match hold.tid {
-                    Some(tid) => Some((hold.process.as_str(), tid)),
-                    // A process ends when its main thread does.
-                    None => main_of(&hold.process),
-                };
-                hold.certainty > Certainty::Candidate
-                    && (hold.gone.is_some() || holder.is_some_and(|holder| stuck.contains(&holder)))
-            });
-            if never {
-                stuck.insert((wait.process.as_str(), tid));
-            }
+    let hang = report.hang();
+    let mut left: Vec<&Process> = report.processes.iter().collect();
+    let mut next = left.first().map(|first| first.id.as_str());
+    // A process ends when its main thread does: who waits for its end waits for that.
+    while let Some(at) = next.and_then(|id| left.iter().position(|process| process.id == id)) {
+        let process = left.swap_remove(at);
+        if hang.contains(&(process.id.as_str(), process.pid)) {
+            return true;
         }
-        if stuck.len() == before {
-            return stuck.contains(&(first.id.as_str(), first.pid));
-        }
+        next = awaited_process(report, process);
     }
+    false
+}
+
+/// The process whose end a process's main thread waits for.
+fn awaited_process<'r>(report: &'r Report, process: &Process) -> Option<&'r str> {
+    let own = report.waits.iter().filter(|wait| wait.process == process.id && wait.tid == Some(process.pid));
+    let waits: Vec<&Wait> = own.filter(|wait| wait.needs == Needs::All && !wait.timed).collect();
+    let of_processes = report.holds.iter().filter(|hold| hold.tid.is_none() && hold.certainty > Certainty::Candidate);
+    let mut ends = of_processes.filter(|hold| waits.iter().any(|wait| wait.resource == hold.resource));
+    ends.next().map(|hold| hold.process.as_str())
 }
 
 #[cfg(test)]

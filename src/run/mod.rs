@@ -4,14 +4,15 @@
 //! read from /proc; the target is stopped for a look only when it stands still, and else rarely enough to cost a hundredth
 //! of a processor. It prints nothing: `run` and `watch` of the command line do.
 //!
-//! [`Watch`] says when a look is wanted and takes it in; `watch` and the monitor of tests carry it out themselves, while `run`
-//! has it done by another process ([`family`]), since nothing that a look meets may hold up its limits.
+//! [`Watch`] says when a look is wanted and takes it in. Whoever watches has it done by another process ([`lookers`]), since nothing
+//! that a look meets may hold up limits and signals; `run` starts its command below that one ([`family`]).
 
 pub(crate) mod children;
 pub(crate) mod family;
 mod guard;
 pub(crate) mod judge;
 mod looker;
+pub(crate) mod lookers;
 pub(crate) mod own_names;
 pub(crate) mod sample;
 pub(crate) mod suite;
@@ -216,28 +217,10 @@ impl Watch {
         Next::Event(Event::Over(reason, look))
     }
 
-    /// Sample, and look in this process where that is called for.
-    pub(crate) fn step(&mut self) -> Event {
-        let Some(mut wanted) = self.wanted() else { return Event::Nothing };
-        loop {
-            let spent = cpu_time();
-            let look = wanted.carry_out();
-            match self.looked(wanted, cpu_time().saturating_sub(spent), look) {
-                Next::Event(event) => return event,
-                Next::Look(next) => wanted = next,
-            }
-        }
-    }
-
     /// A look at the whole tree as it is now, which somebody else ends.
     pub(crate) fn last_from_outside(&mut self) -> Wanted {
         let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
         Wanted { pids, purpose: Purpose::FromOutside, in_part }
-    }
-
-    /// The same, in this process.
-    pub(crate) fn look_now(&mut self) -> LastLook {
-        self.last_from_outside().carry_out()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::graph;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
@@ -106,6 +105,7 @@ impl Scene {
             is_end: false,
             is_sole_holder: false,
             is_sole_candidate: false,
+            counted_readers: None,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
@@ -188,7 +188,7 @@ fn gil_against_driver_callback() {
     assert_eq!(finding.threads.iter().map(|t| t.tid).collect::<Vec<_>>(), [533, 543]);
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
-    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
+    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let report = assemble::report(&scene.look(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
@@ -270,11 +270,12 @@ fn a_reader_behind_a_writer_is_a_note() {
     (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue.clone());
     let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
     (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
+    hold.counted_readers = Some(2);
     scene.seen.resources.push(Resource {
         key: key("pthread_rwlock"),
         process: 0,
         label: "rwlock".into(),
-        state: vec![(graph::READER_COUNT, 2)],
+        state: vec![("readers", 2)],
         role: None,
     });
     let role = Some(crate::waits::model::Role::BehindWriter);
@@ -449,7 +450,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     scene.wait(3, "pthread_mutex", None);
     let judgement = scene.judge();
     assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
-    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
+    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.look(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);

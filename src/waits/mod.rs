@@ -5,7 +5,7 @@
 //!
 //! Each layer imports only those above it in this list:
 //!
-//! 1. [`kinds`], [`model`], [`circumstances`], [`observations`]: the words of the result.
+//! 1. [`label`], [`kinds`], [`model`], [`circumstances`], [`observations`]: the words of the result.
 //! 2. [`blocked_call`], [`c_library`], [`thread`], [`references`], [`identity`]: one thread, its call, what its stack has, what an address is.
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
@@ -25,6 +25,7 @@ pub(crate) mod holders;
 pub(crate) mod identity;
 pub(crate) mod kernel;
 pub(crate) mod kinds;
+pub(crate) mod label;
 pub(crate) mod libc;
 pub(crate) mod model;
 pub(crate) mod observations;
@@ -37,7 +38,7 @@ pub(crate) use circumstances::Handled;
 pub(crate) use model::{Certainty, Gone, Hold, Hope, Hoped, Needs, Party, Resource, ResourceKey, Scope, Wait};
 pub(crate) use observations::Observations;
 pub(crate) use observe::{kind_named, kind_names, observe};
-pub(crate) use thread::Context;
+pub(crate) use thread::CapturedProcess;
 
 #[cfg(test)]
 mod testing;

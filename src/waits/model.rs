@@ -3,6 +3,7 @@
 //! In: nothing. Out: plain, owned types. Nothing here reads memory or knows a family.
 
 use super::kinds::Kind;
+use super::label::Label;
 use crate::image::Addr;
 
 /// How sure a wait or a hold is.
@@ -58,8 +59,8 @@ pub(crate) struct Resource {
     pub key: ResourceKey,
     /// The process in whose memory `address` was seen (position in the image).
     pub process: usize,
-    /// For people: "rwlock `g_ctx_rwlock` in libfakecuda.so", "GIL".
-    pub label: String,
+    /// What it is called.
+    pub label: Label,
     /// Words read from it, by field name, for the JSON `state`.
     pub state: Vec<(&'static str, i64)>,
     /// What it is beside its kind.
@@ -82,13 +83,6 @@ pub(crate) enum Role {
     ExtensionLock,
     /// The place of readers behind a writer that waits for the same lock and goes first.
     BehindWriter,
-}
-
-impl Resource {
-    /// A word of its state.
-    pub(crate) fn word(&self, name: &str) -> Option<i64> {
-        self.state.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
-    }
 }
 
 /// Who waits or holds.
@@ -163,6 +157,8 @@ pub(crate) struct Hold {
     pub is_sole_holder: bool,
     /// A candidate beside which there is no other, and each thread of the process was looked at whole.
     pub is_sole_candidate: bool,
+    /// How many readers the lock counts, where it counts them and names none.
+    pub counted_readers: Option<u32>,
     /// What was read, where, its value.
     pub evidence: Vec<String>,
 }

@@ -25,6 +25,8 @@ pub(crate) struct Observations {
     pub handled: Vec<Handled>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
+    /// The gaps of locks that count their readers and name none: a family that knows more of them takes its own away.
+    pub nameless_readers: Vec<(ResourceKey, Gap)>,
 }
 
 impl Observations {

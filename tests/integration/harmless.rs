@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Target, attach, compile, lockscope, signal_process, status_field, threads, wait_until};
+use crate::harness::{Target, attach, compile, lockscope, signal_process, status_field, testdata, threads, wait_until};
 
 fn start() -> Target {
     let target = Target::start(&mut Command::new(compile("native/harmless.c", "harmless", &[])));
@@ -194,4 +194,58 @@ fn looks_that_are_ended_leave_nothing_stopped() {
     }
     let counts = target.finish("TERM");
     assert_eq!(counts.matches("=0\n").count(), 6, "{counts}");
+}
+
+/// lockscope in the foreground of a terminal, interrupted in the midst of a stop: what became of it each time that it was, and what the
+/// target says.
+fn interrupted_looks(how: &str, rounds: u32) -> (Vec<String>, String) {
+    let target = start_zoo();
+    let mut terminal = Command::new("python3");
+    terminal.arg(testdata("hostile/terminal.py"));
+    terminal.args([how, &rounds.to_string(), &target.pid().to_string()]).arg(env!("CARGO_BIN_EXE_lockscope"));
+    let output = terminal.args(["attach", &target.pid().to_string()]).stdin(Stdio::null()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{how}: {said}");
+    assert!(output.status.success(), "{said}");
+    let lines: Vec<String> = said.lines().filter(|line| line.starts_with("in_the_midst")).map(str::to_owned).collect();
+    assert_eq!(lines.len(), rounds as usize, "{said}");
+    assert!(!said.contains("never") && !said.contains("then=running"), "{said}");
+    let in_the_midst: Vec<String> = lines.into_iter().filter(|line| line.contains("in_the_midst=1")).collect();
+    assert!(how == "storm" || !in_the_midst.is_empty(), "{said}");
+    (in_the_midst, target.finish("TERM"))
+}
+
+#[test]
+fn keys_of_a_terminal_in_the_midst_of_a_stop() {
+    let (lines, said) = interrupted_looks("ctrl-c", 20);
+    // SIGINT, after the release.
+    assert!(lines.iter().all(|line| line.ends_with("then=killed status=2")), "{lines:?}");
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
+    let (lines, said) = interrupted_looks("ctrl-z", 20);
+    assert!(lines.iter().all(|line| line.ends_with("then=stopped status=0")), "{lines:?}");
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
+}
+
+#[test]
+fn a_lockscope_that_is_stopped_itself_keeps_nobody_stopped() {
+    for how in ["stop", "stop-group", "storm"] {
+        let (lines, said) = interrupted_looks(how, 20);
+        assert!(lines.iter().all(|line| line.ends_with("status=0")), "{lines:?}");
+        // Whoever stopped it finds it stopped.
+        assert!(how == "storm" || lines.iter().all(|line| line.contains("then=stopped")), "{lines:?}");
+        assert!(early(&said).is_empty(), "{:?}", early(&said));
+    }
+}
+
+/// As on a machine where hundreds wait for a processor: threads come to their stop when the limit is long over.
+#[test]
+fn threads_that_come_late_have_their_calls_repaired() {
+    let target = start_zoo();
+    for microseconds in (1..=100).map(|look| 20 * look) {
+        let pause = format!("{}ms", f64::from(microseconds) / 1000.0);
+        let look = attach(&target.pids, &["--max-pause", &pause]);
+        assert!(matches!(look.code, 0 | 1), "{}", look.text);
+    }
+    let said = target.finish("TERM");
+    assert!(early(&said).is_empty(), "{:?}", early(&said));
 }

@@ -32,6 +32,13 @@ pub(crate) fn note_skipped(reason: &str) {
     file.write_all(format!("{test}: {reason}\n").as_bytes()).expect("written");
 }
 
+/// Whether this is root, and not only that of a user namespace.
+pub(crate) fn is_root() -> bool {
+    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let all = ids.split_whitespace().last() == Some(&u32::MAX.to_string());
+    nix::unistd::geteuid().is_root() && all
+}
+
 /// A file below testdata/.
 pub(crate) fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
@@ -40,7 +47,9 @@ pub(crate) fn testdata(name: &str) -> PathBuf {
 /// Compile a C file of testdata/, once a run; `flags` as for cc.
 pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(output);
+    // Another user has a folder of its own.
+    let folder = std::env::var_os("LOCKSCOPE_BUILT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let built = folder.join(output);
     let mut done = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&built) {
         // Written aside and renamed: another test process may be running the old one.

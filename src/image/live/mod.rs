@@ -7,7 +7,8 @@
 //! Order of a look: what a stop would change is read first (`facts`), then the stop (`stop`), the copies under it
 //! (`plan`, `copier`), the release; then the image is put together. Memory is never read by lockscope itself but by a process
 //! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
-//! (`late`, `memory`) has a limit of time for each page.
+//! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
+//! its own lets it go on (`resumer`).
 
 mod answering;
 mod asleep;
@@ -20,11 +21,13 @@ mod facts;
 mod files;
 mod frozen;
 pub(crate) mod gpu;
+pub(crate) mod host;
 mod late;
 mod memory;
 mod open;
 mod plan;
 mod proc_fs;
+mod resumer;
 mod sockets;
 mod spared;
 mod stop;
@@ -42,7 +45,7 @@ use nix::errno::Errno;
 
 use crate::limits::Bounded;
 use crate::limits::live::PARENT_THREADS;
-use crate::sys::Span;
+use crate::sys::{DeferredSignals, Span};
 use asleep::{Reading, SleepReader, Sleeper};
 use copier::{Copier, Copies, Wanted};
 pub(crate) use error::AttachError;
@@ -52,6 +55,7 @@ use late::{Late, LateProcess, Silent};
 use memory::{Copied, LiveMemory};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
+use resumer::Resumer;
 use spared::Early;
 use stop::{Outcome, ProcessStop, StopError, Which};
 
@@ -121,6 +125,8 @@ pub(crate) struct LiveTarget {
     sleepers: Option<SleepReader>,
     /// Some thread moved while the last look was taken without a stop.
     moved: bool,
+    /// Lets lockscope go on where it is stopped itself; none where nothing may be stopped, or /proc does not tell.
+    resumer: Option<Resumer>,
 }
 
 /// What the work under the stop needs.
@@ -194,7 +200,9 @@ impl LiveTarget {
         }
         let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
         let sleepers = options.no_stop.then(|| SleepReader::new(&proc_fs, &pids));
+        let resumer = if options.no_stop { None } else { Resumer::start(&proc_fs).ok() };
         Ok(LiveTarget {
+            resumer,
             proc_fs,
             max_pause: options.max_pause,
             targets,
@@ -335,7 +343,12 @@ impl LiveTarget {
         } else {
             let shared = Arc::clone(&inputs);
             let work = move |stops: &[ProcessStop], deadline: Instant| take_all(&shared, copier, stops, deadline);
+            // Signals that stop this process wait until the resumer is told that all are free.
+            let deferred = DeferredSignals::begin();
+            let standing = self.resumer.as_ref().map(|resumer| resumer.begin(which.max_pause));
             let stopped = stop::joint_stop(&self.proc_fs, which, work);
+            drop(standing);
+            drop(deferred);
             self.released = Some(Instant::now());
             stopped
         };

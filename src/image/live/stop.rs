@@ -10,7 +10,10 @@
 //! by its own will or by SIGKILL, sets the target free at once. Should a call of ptrace itself not return, it is
 //! given up: whoever asked for the stop goes on without it, and the threads are free when lockscope ends.
 //!
-//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took.
+//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took. Threads that were
+//! interrupted and did not come to their stop by then, as on a machine where hundreds wait for a processor, run on; each is let go
+//! at the moment when it comes, with its call repaired (to end the tracing before that made 11 of 35 calls return early at a load
+//! of 600).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -83,6 +86,10 @@ pub(super) enum StopError {
 
 /// Threads in state D are waited for this long after the last other one stopped.
 const GRACE: Duration = Duration::from_millis(3);
+/// Threads that were interrupted and did not come to their stop are waited for so long after the release of the others.
+const UNTIL_LATE_ONES_COME: Duration = Duration::from_secs(10);
+/// The same where all of them are in state D: what they are in was not interrupted.
+const UNTIL_LEFT_IN_D: Duration = Duration::from_millis(20);
 
 /// Which threads to stop: those of `pids`, but not those `spared`; and for how long.
 #[derive(Debug, Clone)]
@@ -108,7 +115,7 @@ pub(super) fn joint_stop<T: Send + 'static>(
     let (own_proc_fs, tell_id) = (proc_fs.clone(), tell.clone());
     let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn(move || {
         let _ = tell_id.send(Told::Id(nix::unistd::gettid().as_raw()));
-        let outcome = Tracer::new(&own_proc_fs, &which).run(work);
+        let outcome = Tracer::new(&own_proc_fs, &which).run(work, || drop(tell_id.send(Told::OthersAreFree)));
         let _ = tell.send(Told::Outcome(outcome));
     });
     if let Err(error) = tracer {
@@ -123,6 +130,8 @@ pub(super) fn joint_stop<T: Send + 'static>(
 /// What the tracer thread says.
 enum Told<T> {
     Id(i32),
+    /// Only threads are awaited that run.
+    OthersAreFree,
     Outcome(Result<Stopped<T>, StopError>),
 }
 
@@ -137,16 +146,18 @@ fn hear<T>(
     const STEP: Duration = Duration::from_millis(20);
     const GLANCES: u32 = 5;
     let begin = Instant::now();
+    let mut longest = max_pause + STEP;
     let mut id = 0;
     let mut waiting = 0;
     loop {
         match told.recv_timeout(STEP) {
             Ok(Told::Id(tid)) => id = tid,
+            Ok(Told::OthersAreFree) => longest = begin.elapsed() + UNTIL_LATE_ONES_COME + STEP,
             Ok(Told::Outcome(outcome)) => return (id, Some(outcome)),
             Err(RecvTimeoutError::Disconnected) => {
                 return (id, Some(Err(StopError::Tracer(io::Error::other("the tracer thread failed")))));
             }
-            Err(RecvTimeoutError::Timeout) if begin.elapsed() > max_pause + STEP => {
+            Err(RecvTimeoutError::Timeout) if begin.elapsed() > longest => {
                 let state =
                     proc_fs::stat(&proc_fs.root().join("self/task").join(id.to_string())).map(|stat| stat.state);
                 waiting = if matches!(state, Some('S' | 'D')) { waiting + 1 } else { 0 };
@@ -195,7 +206,12 @@ impl<'a> Tracer<'a> {
         Tracer { proc_fs, which, threads, first_interrupt: None, interrupting: Duration::ZERO }
     }
 
-    fn run<T>(mut self, work: impl FnOnce(&[ProcessStop], Instant) -> T) -> Result<Stopped<T>, StopError> {
+    /// `others_are_free` is called when only threads are awaited that run.
+    fn run<T>(
+        mut self,
+        work: impl FnOnce(&[ProcessStop], Instant) -> T,
+        others_are_free: impl FnOnce(),
+    ) -> Result<Stopped<T>, StopError> {
         let begin = Instant::now();
         // On a busy machine the last detaches take longer than what went before lets one think.
         let max_pause = self.which.max_pause * 9 / 10;
@@ -206,6 +222,8 @@ impl<'a> Tracer<'a> {
         let processes = self.outcomes(by);
         let result = stopped.map(|()| work(&processes, by));
         let pause = self.release();
+        others_are_free();
+        self.release_late_ones();
         Ok(Stopped { result: result?, processes, pause })
     }
 
@@ -297,10 +315,12 @@ impl<'a> Tracer<'a> {
                 for tid in waiting {
                     match sys::poll_stop(tid) {
                         Ok(None) => awaited += 1,
-                        Ok(Some(stop)) if stop.is_exec() => return Err(StopError::Executed(self.which.pids[index])),
                         Ok(Some(stop)) => {
                             let arrived = arrive(tid, stop);
                             self.threads[index].insert(tid, arrived);
+                            if stop.is_exec() {
+                                return Err(StopError::Executed(self.which.pids[index]));
+                            }
                             last_arrival = Instant::now();
                         }
                         Err(_) => {
@@ -365,28 +385,69 @@ impl<'a> Tracer<'a> {
             .collect()
     }
 
-    /// Let all go; how long the stop lasted. Those that did not stop go free with this thread's exit.
-    fn release(self) -> Duration {
-        for (tid, progress) in self.threads.into_iter().flatten() {
+    /// Let all go that have come to their stop; how long it lasted.
+    fn release(&mut self) -> Duration {
+        for progress in self.threads.iter_mut().flatten() {
             match progress {
-                Progress::Stands { undelivered, .. } => {
+                (&tid, Progress::Stands { undelivered, .. }) => {
                     // Fails only for a thread that was killed in its stop.
-                    let _ = sys::detach(tid, undelivered);
+                    let _ = sys::detach(tid, *undelivered);
                 }
-                Progress::Awaited => {
-                    // It may have come to its stop since; its registers were not looked at, so its call is repaired now.
-                    if let Ok(Some(stop)) = sys::poll_stop(tid) {
-                        if let Progress::Stands { undelivered, .. } = arrive(tid, stop) {
-                            let _ = sys::detach(tid, undelivered);
-                        }
-                    } else {
-                        let _ = sys::detach(tid, 0);
-                    }
+                (&tid, progress @ Progress::Awaited) if let_go_if_come(tid) => {
+                    *progress = Progress::Final(Outcome::Ended);
                 }
-                Progress::Final(_) => {}
+                _ => {}
             }
         }
         self.first_interrupt.map_or(Duration::ZERO, |begin| begin.elapsed())
+    }
+
+    /// Let the others go as they come to their stop, in which none stands for longer than it takes to repair its call. Those that do
+    /// not come go free with this thread's exit.
+    fn release_late_ones(&mut self) {
+        const NAP: Duration = Duration::from_micros(300);
+        let begin = Instant::now();
+        let mut last_arrival = begin;
+        let mut in_d_since: Option<Instant> = None;
+        while begin.elapsed() < UNTIL_LATE_ONES_COME {
+            let mut awaited = 0;
+            for (&tid, progress) in self.threads.iter_mut().flatten() {
+                if !matches!(progress, Progress::Awaited) {
+                    continue;
+                }
+                if let_go_if_come(tid) {
+                    *progress = Progress::Final(Outcome::Ended);
+                    last_arrival = Instant::now();
+                } else {
+                    awaited += 1;
+                }
+            }
+            if awaited == 0 {
+                return;
+            }
+            if last_arrival.elapsed() >= GRACE {
+                in_d_since = in_d_since.or(Some(Instant::now())).filter(|_| self.only_unstoppable_left());
+                last_arrival = Instant::now();
+            }
+            if in_d_since.is_some_and(|since| since.elapsed() >= UNTIL_LEFT_IN_D) {
+                return;
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+}
+
+/// Let a thread go that was interrupted, if it has come to its stop since, or was ended; whether that is so.
+fn let_go_if_come(tid: i32) -> bool {
+    match sys::poll_stop(tid) {
+        Ok(None) => false,
+        Ok(Some(stop)) => {
+            if let Progress::Stands { undelivered, .. } = arrive(tid, stop) {
+                let _ = sys::detach(tid, undelivered);
+            }
+            true
+        }
+        Err(_) => true,
     }
 }
 

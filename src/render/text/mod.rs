@@ -20,7 +20,7 @@ use super::Style;
 use super::groups;
 use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
-use crate::report::{Finding, FrameKind, Report, Severity, Thread, Trust, Verdict, without_address};
+use crate::report::{Finding, FrameKind, Report, Severity, Thread, Trust, Verdict};
 
 /// Groups of threads outside the cycle that get a line.
 const OTHER_THREADS: usize = 20;
@@ -211,10 +211,7 @@ fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
         let waits = view.waits_of(process, thread.tid);
         let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
         // Without the address: a pool's 64 condition variables are one group.
-        let label = match view.resource(&wait.resource) {
-            Some(resource) if !resource.is_gil() && !resource.label.is_empty() => without_address(&resource.label),
-            _ => view.resource_name(&wait.resource),
-        };
+        let label = view.resource_in_general(&wait.resource);
         let label = match waits.len() {
             1 => label,
             several => format!("one of {several} things (first: {label})"),

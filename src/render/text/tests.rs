@@ -55,6 +55,7 @@ fn resource(id: &str, kind: &str, label: &str, address: Option<&str>) -> Resourc
         process: "p0".into(),
         address: address.map(str::to_string),
         label: label.into(),
+        parts: label.into(),
         state: serde_json::Map::new(),
     }
 }
@@ -110,6 +111,7 @@ pub(in crate::render) fn empty() -> Report {
         version: VERSION.into(),
         lockscope: "0.1.0".into(),
         source: Source { kind: SourceKind::Live, path: None },
+        host: None,
         verdict: Verdict::Blocked,
         summary: String::new(),
         processes: Vec::new(),
@@ -120,7 +122,7 @@ pub(in crate::render) fn empty() -> Report {
         victims: Vec::new(),
         findings: Vec::new(),
         gaps: Vec::new(),
-        capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() },
+        capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() },
     }
 }
 
@@ -204,7 +206,7 @@ pub(in crate::render) fn seed() -> Report {
             references: vec!["numba/numba#4581".into()],
         }],
         gaps: vec![Gap::new("readers of rwlock 0x99", "glibc records no reader ids")],
-        capture: Capture { threads: 5, pause_us: 812, total_us: 21_034, looks: 2, registers: Default::default() },
+        capture: Capture { threads: 5, pause_us: 812, total_us: 21_034, looks: 2, ..Capture::default() },
         ..empty()
     }
 }

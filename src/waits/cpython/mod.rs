@@ -152,7 +152,7 @@ pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     for frame in python.threads.iter().flat_map(frames_of) {
         let Some(first) = facts.inspector.frame(frame).and_then(|open| open.first()) else { continue };
         facts.inspector.living().for_each(|(_, state)| drop(facts.inspector.handled(state)));
-        let _ = (facts.inspector.name_of(first, std::iter::once(frame)), facts.inspector.at_hand(first));
+        let _ = (facts.inspector.name_of(first, std::iter::once(frame)), facts.inspector.referrers(first));
     }
 }
 

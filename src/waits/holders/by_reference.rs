@@ -9,6 +9,7 @@ use crate::image::{Addr, Gap, TaskState};
 use crate::unwind::StackEnd;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 use crate::waits::references::{Objects, Reference};
@@ -54,7 +55,7 @@ pub(crate) fn referring<'b>(
 }
 
 /// The gap of stacks that were searched in part, if there are such.
-pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &str) -> Option<Gap> {
+pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &Label) -> Option<Gap> {
     let count = index(blocked, process)?.in_part;
     let threads = if count == 1 { "1 thread is" } else { "some threads are" };
     let why = format!("the stacks of {threads} too deep to be searched whole for its address ({count} in all)");

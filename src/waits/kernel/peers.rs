@@ -13,6 +13,7 @@ use crate::limits::image::MOST_WANTED;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
+use crate::waits::label::{Label, Wanted};
 use crate::waits::model::{Certainty, Enclosed, Hope, Hoped, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
@@ -75,18 +76,18 @@ pub(super) fn or_a_signal(process: &Process<'_>, mut all: Vec<AlsoWaited>) -> Ve
 
 fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -> AlsoWaited {
     let kernel = &process.context.all.kernel;
-    let side = if needs_writer { "data" } else { "room" };
+    let (side, wanted) = if needs_writer { ("data", Wanted::Data) } else { ("room", Wanted::Room) };
     let mut state = Vec::new();
     let mut evidence = format!("its descriptor {} is {}", descriptor.number, descriptor.target);
     let (kind, scope, label) = match (&descriptor.detail, socket_inode(&descriptor.target)) {
         (Detail::Event { id, count }, _) => {
             state.push(("count", *count as i64));
             evidence += &format!(" with the id {id}, counter {count}");
-            (kinds::EVENTFD, event_name(*id), format!("eventfd {id}"))
+            (kinds::EVENTFD, event_name(*id), format!("eventfd {id}").into())
         }
         (_, Some(inode)) => {
             let known = kernel.socket(inode);
-            let label = name_of(process, descriptor);
+            let label = Label::from(name_of(process, descriptor));
             if let Some(peer) = known.and_then(|socket| socket.peer) {
                 evidence += &format!(", whose other end is {}", socket_name(peer));
             }
@@ -94,13 +95,13 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
                 state.push(("unread", unread as i64));
             }
             match known.is_some_and(|socket| socket.listens) {
-                true => (kinds::SOCKET, format!("socket:connection:{inode}"), format!("a connection to {label}")),
-                false if needs_writer => (kinds::SOCKET, format!("socket:data:{inode}"), format!("data on {label}")),
-                false => (kinds::SOCKET, format!("socket:room:{inode}"), format!("room in {label}")),
+                true => (kinds::SOCKET, format!("socket:connection:{inode}"), label.wanted(Wanted::Connection)),
+                false if needs_writer => (kinds::SOCKET, format!("socket:data:{inode}"), label.wanted(Wanted::Answer)),
+                false => (kinds::SOCKET, format!("socket:room:{inode}"), label.wanted(Wanted::Room)),
             }
         }
         _ => {
-            let label = format!("{side} in {}", descriptor.target);
+            let label = Label::from(descriptor.target.as_str()).wanted(wanted);
             (kinds::PIPE, format!("pipe:{side}:{}", descriptor.target), label)
         }
     };
@@ -117,13 +118,15 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
 fn unknown(process: &Process<'_>, want: Want, descriptor: Option<&Descriptor>) -> AlsoWaited {
     let position = process.context.process;
     let number = want.number;
+    let told = |noun: &str, detail: String| Label::from(noun).with_detail(Some(detail));
+    let own = || format!("descriptor {number}");
     let (kind, label) = match descriptor.map(|descriptor| (&descriptor.detail, descriptor.target.as_str())) {
-        Some((Detail::Timer, _)) => (kinds::TIMER, format!("a timer (descriptor {number})")),
-        Some((Detail::Signals, _)) => (kinds::SIGNAL, format!("a signal (descriptor {number})")),
-        Some((Detail::Process(pid), _)) => (kinds::PROCESS, format!("the end of process {pid} (descriptor {number})")),
-        Some((_, target)) if number == 0 => (kinds::STDIN, format!("standard input ({target})")),
-        Some((_, target)) => (kinds::DESCRIPTOR, format!("descriptor {number} ({target})")),
-        None => (kinds::DESCRIPTOR, format!("descriptor {number}")),
+        Some((Detail::Timer, _)) => (kinds::TIMER, told("a timer", own())),
+        Some((Detail::Signals, _)) => (kinds::SIGNAL, told("a signal", own())),
+        Some((Detail::Process(pid), _)) => (kinds::PROCESS, told(&format!("process {pid}"), own()).wanted(Wanted::End)),
+        Some((_, target)) if number == 0 => (kinds::STDIN, told("standard input", target.to_owned())),
+        Some((_, target)) => (kinds::DESCRIPTOR, told(&own(), target.to_owned())),
+        None => (kinds::DESCRIPTOR, own().into()),
     };
     let (scope, ownership) = match descriptor.map(|descriptor| &descriptor.detail) {
         Some(Detail::Process(pid)) => (format!("pid:{pid}"), Ownership::private(HolderRule::ProcessEnd(*pid))),
