@@ -355,6 +355,13 @@ impl<'w, 'a> Walk<'w, 'a> {
         })
     }
 
+    /// Whether a `threading.Thread` has not run yet: whoever has it may start it.
+    fn may_be_started(&self, thread: Addr) -> bool {
+        let objects = self.inspector.objects();
+        let flag = objects.attribute(thread, "_started").and_then(|event| objects.attribute(event, "_flag"));
+        flag.and_then(|flag| objects.unsigned(flag)) == Some(0)
+    }
+
     fn instance(&mut self, object: Addr, name: &str) {
         let objects = self.inspector.objects();
         let Some(class) = objects.class(object) else { return };
@@ -379,6 +386,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             let is_coroutine = |word: &Addr| objects.class_name(*word).is_some_and(|class| class == "coroutine");
             self.todo.extend(objects.words_of(object).into_iter().filter(is_coroutine));
             return;
+        }
+        if name.ends_with("Thread") && self.may_be_started(object) {
+            let own = ["_target", "_args", "_kwargs"].into_iter().filter_map(|name| objects.attribute(object, name));
+            self.todo.extend(own);
         }
         match attributes {
             Some(items) if by_name => self.named(items),
