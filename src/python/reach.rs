@@ -155,6 +155,7 @@ struct Walk<'w, 'a> {
     /// Values under names that no code was seen to use yet.
     unnamed: HashMap<String, Vec<Addr>>,
     codes: HashSet<Addr>,
+    of_library: HashMap<Addr, bool>,
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
@@ -166,6 +167,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             todo: Vec::new(),
             unnamed: HashMap::new(),
             codes: HashSet::new(),
+            of_library: HashMap::new(),
         }
     }
 
@@ -345,7 +347,16 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.named(dict.and_then(|dict| objects.items(dict)).unwrap_or_default());
     }
 
-    fn is_of_library(&self, class: Addr) -> bool {
+    fn is_of_library(&mut self, class: Addr) -> bool {
+        if let Some(known) = self.of_library.get(&class) {
+            return *known;
+        }
+        let of_library = self.has_library_module(class);
+        self.of_library.insert(class, of_library);
+        of_library
+    }
+
+    fn has_library_module(&self, class: Addr) -> bool {
         let objects = self.inspector.objects();
         let dict = objects.class_parts(class).and_then(|(dict, _)| dict);
         let module = dict.and_then(|dict| objects.item(dict, "__module__")).and_then(|module| objects.text(module));
@@ -374,6 +385,12 @@ impl<'w, 'a> Walk<'w, 'a> {
             return;
         }
         let of_library = self.is_of_library(class);
+        if of_library && name.ends_with("Condition") {
+            // It has methods of its lock at hand, which it calls for whoever has taken that.
+            self.todo.extend(["_lock", "_waiters"].into_iter().filter_map(|name| objects.attribute(object, name)));
+            self.todo.push(class);
+            return;
+        }
         if self.library_only && !of_library && objects.is_heap_class(class) {
             return;
         }

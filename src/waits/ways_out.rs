@@ -93,7 +93,7 @@ fn of_threads(
         };
         let known: HashSet<Party> =
             out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| hold.holder.clone()).collect();
-        let ruled_out = givers(families, process, found, (&living, &lasting), &known, &mut enclosed, out);
+        let (ruled_out, is_open) = givers(families, process, found, (&living, &lasting), &known, &mut enclosed, out);
         enclosed.why = why(living.len(), ruled_out);
         // A library's thread that is idle beside others that go on tells nothing of the program.
         enclosed.is_told &= ruled_out == 0 || runs_program(process, found);
@@ -101,7 +101,7 @@ fn of_threads(
             let what = format!("{} could not be read", process.threads[thread].describe());
             out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Coming, what });
         }
-        if key.kind.giver == Giver::AnyThread {
+        if key.kind.giver == Giver::AnyThread && !is_open {
             enclosed.ruled_out.extend(signals(blocked, families, found, position, out));
         }
         out.enclosed.push(enclosed);
@@ -123,7 +123,8 @@ fn is_told(found: &ThreadWait) -> bool {
     of(found.blocked_on.resource.key.kind)
 }
 
-/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach.
+/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach, and whether one of
+/// those that go on was not.
 fn givers(
     families: &Families<'_>,
     process: &Process<'_>,
@@ -132,7 +133,7 @@ fn givers(
     known: &HashSet<Party>,
     enclosed: &mut Enclosed,
     out: &mut Observations,
-) -> usize {
+) -> (usize, bool) {
     let key = &found.blocked_on.resource.key;
     let mut hope = |by: Party, what: String| {
         out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Party(by), what });
@@ -166,9 +167,9 @@ fn givers(
         };
         // One edge of the graph for all of them.
         hope(Party::Process(process.context.process), what);
-        return 0;
+        return (0, !asked.is_empty());
     }
-    let mut ruled_out = 0;
+    let (mut ruled_out, is_open) = (0, asked.iter().any(|(_, way)| !matches!(way, Some(Way::Shut(_)))));
     for (thread, way) in asked {
         match way {
             Some(Way::Shut(why)) => {
@@ -184,7 +185,7 @@ fn givers(
     for thread in living.iter().copied().filter(|thread| is_lasting(thread) && *thread != found.thread) {
         hope(party(thread), format!("{} could give it", name(thread)));
     }
-    ruled_out
+    (ruled_out, is_open)
 }
 
 fn party_of(process: &Process<'_>, thread: usize) -> Party {

@@ -188,10 +188,9 @@ fn releasers(
         return;
     }
     let party = |thread: &ThreadView<'_>| Party::Thread(process.context.process, thread.image.tid);
+    let own = blocked.waits_of(found.process);
     let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        thread.image.state != TaskState::Zombie
-            && !holders.contains(&party(thread))
-            && !blocked.waits_for(key, found.process, *position)
+        thread.image.state != TaskState::Zombie && !holders.contains(&party(thread)) && !lasts(own, *position)
     });
     let others: Vec<(usize, &ThreadView<'_>)> = others.take(MOST_ASKED + 1).collect();
     if others.len() > MOST_ASKED {
@@ -222,9 +221,7 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, found: &ThreadWait, o
     let kernel = &process.context.all.kernel;
     let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
     for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
-        if let (Some(handler), Some(Way::Open(_))) =
-            (signals::handler(facts, process, signal), signals::way(facts, process, signal, found))
-        {
+        if let Some(handler) = signals::interrupts(facts, process, signal, found) {
             let by = if TIMERS.contains(&signal) { Hoped::Coming } else { Hoped::Asked };
             let what = format!("the handler {} ({}) may raise or release it", handler.label, signal_name(signal));
             out.hopes.push(hope(found, Some(Party::Thread(process.context.process, tid)), by, what));
@@ -293,6 +290,14 @@ fn of_tasks(
     }
 }
 
+/// Whether a thread waits without a time-out for what is given inside of the process: it goes on only if another one does.
+fn lasts(own: &[ThreadWait], position: usize) -> bool {
+    own.iter().any(|found| {
+        let on = &found.blocked_on;
+        found.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
+    })
+}
+
 /// Another thread than the loop's that goes on and can end a task, or call into its loop.
 fn reached_from_outside(
     facts: &Facts<'_>,
@@ -301,14 +306,8 @@ fn reached_from_outside(
     task: &Task,
     event_loop: Addr,
 ) -> Option<String> {
-    let lasts = |position: usize| {
-        own.iter().any(|found| {
-            let on = &found.blocked_on;
-            found.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
-        })
-    };
     let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        Some(thread.image.tid) != task.tid && thread.image.state != TaskState::Zombie && !lasts(*position)
+        Some(thread.image.tid) != task.tid && thread.image.state != TaskState::Zombie && !lasts(own, *position)
     });
     others.take(MOST_ASKED).find_map(|(_, thread)| {
         let mut states = facts.inspector.states(thread.image.tid);
