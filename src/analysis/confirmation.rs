@@ -20,13 +20,14 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The same of a ring with a time-out in it: locks that are tried for a moment, given back and tried again stand in rings that
 /// last no longer.
 const BETWEEN_TIMED: Duration = Duration::from_millis(1200);
-/// A stop and the release after it add two switches (measured), and so does one round of the thread's own code.
+/// A stop and the release after it add two voluntary switches (measured). A round of the thread's own code adds one, when it goes
+/// to sleep again. Involuntary ones are of whoever runs, as a thread does for a moment that is let go: they say nothing.
 const OF_A_STOP: u64 = 2;
 
 /// A member's thread at one look.
 #[derive(Debug, Clone)]
 struct Moment {
-    /// Context switches so far.
+    /// Voluntary context switches so far.
     switches: Option<u64>,
     /// It was stopped for the look, which adds some.
     stopped: bool,
@@ -149,7 +150,7 @@ impl Moment {
     fn of(thread: &ThreadImage) -> Moment {
         // One without registers, or read asleep, was not stopped.
         let stopped = thread.registers.is_some() && !thread.source.is_asleep();
-        Moment { switches: thread.switches.map(|(voluntary, involuntary)| voluntary + involuntary), stopped }
+        Moment { switches: thread.switches.map(|(voluntary, _)| voluntary), stopped }
     }
 
     /// Whether the thread ran between this look and a later one.

@@ -351,6 +351,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_proven_has_to_show_the_very_same_waits() {
+        let ends = |change: fn(&mut Wait)| {
+            let mut report = report("suspected-deadlock", "sleeping", 1);
+            report.waits.iter_mut().for_each(change);
+            let all = decisions(&report, &still(), 60);
+            all.last().map(|(_, decision)| *decision) == Some(Decision::Over)
+        };
+        assert!(ends(|wait| wait.since_ms = Some(600_000)));
+        // Each look meets a wait that began a moment ago: the same threads, and other waits.
+        assert!(!ends(|wait| wait.since_ms = Some(100)));
+        // One with a time-out ends by itself.
+        assert!(!ends(|wait| wait.timed = true));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_ever_beside_a_main_thread_that_does_not_is_told_once() {
+        let mut stuck = report("stuck", "sleeping", 3);
+        stuck.cycles.clear();
+        let finding = json!({"code": "nobody-left-to-wake", "severity": "error", "title": "", "message": "", "certainty": "inferred",
+            "threads": [{"process": "p0", "tid": 2}], "resources": ["r1"], "help": [], "references": []});
+        stuck.findings = vec![serde_json::from_value(finding).expect("a finding")];
+        let all = decisions(&stuck, &still(), 60);
+        let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
+        assert!(told == 1 && all.iter().all(|(_, decision)| *decision != Decision::Over), "{all:?}");
+    }
+
+    #[test]
     fn a_hang_beside_threads_that_work_is_told_once() {
         let all = decisions(&report("deadlock", "running", 3), &busy(), 60);
         let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
