@@ -296,12 +296,15 @@ impl ThreadImage {
             return Some(false);
         }
         let ((voluntary, involuntary), (voluntary_then, involuntary_then)) = self.switches.zip(earlier.switches)?;
-        let more = (voluntary + involuntary).checked_sub(voluntary_then + involuntary_then)?;
+        let went_to_sleep = voluntary.checked_sub(voluntary_then)?;
+        let was_displaced = involuntary.checked_sub(involuntary_then)?;
         // One without registers was not stopped; older snapshots do not say how often one with registers was.
         let stops = if earlier.source.is_asleep() || earlier.registers.is_none() { 0 } else { earlier.stops.max(1) };
         match stops {
-            0 => Some(more == 0 && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then)),
-            stops if more > 2 * u64::from(stops) => Some(false),
+            0 => Some(went_to_sleep + was_displaced == 0 && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then)),
+            // A stop and the release after it add two (measured). Who is let go runs for a moment and may be displaced in it: that
+            // says nothing.
+            stops if went_to_sleep > 2 * u64::from(stops) => Some(false),
             _ => None,
         }
     }

@@ -85,7 +85,7 @@ limits! {
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
         /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
-        MOST_REACHED: usize = 20_000, Told "the thread counts as one that can reach anything, and the report says so";
+        MOST_REACHED: usize = 4_000, Told "the thread counts as one that can reach anything, and the report says so";
         /// Items of a container that are followed then.
         MOST_CONTAINED: u64 = 4096, Told "as above";
         /// Classes that a class inherits from.

@@ -79,6 +79,7 @@ pub(crate) struct Facts<'a> {
     work: OnceCell<Work>,
     handlers: OnceCell<Option<Vec<Addr>>>,
     reached: RefCell<HashMap<usize, Rc<Reached>>>,
+    reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
 }
 
 impl<'a> Facts<'a> {
@@ -93,6 +94,7 @@ impl<'a> Facts<'a> {
             work: OnceCell::new(),
             handlers: OnceCell::new(),
             reached: RefCell::default(),
+            reached_by_handlers: RefCell::default(),
         })
     }
 
@@ -109,6 +111,16 @@ impl<'a> Facts<'a> {
         known.unwrap_or_else(|| {
             let reached = Rc::new(reach::by_thread(&self.inspector, state));
             self.reached.borrow_mut().insert(state, Rc::clone(&reached));
+            reached
+        })
+    }
+
+    /// What a handler for a signal can reach.
+    fn reached_by_handler(&self, callable: Addr) -> Rc<Reached> {
+        let known = self.reached_by_handlers.borrow().get(&callable).cloned();
+        known.unwrap_or_else(|| {
+            let reached = Rc::new(reach::from(&self.inspector, [callable], false));
+            self.reached_by_handlers.borrow_mut().insert(callable, Rc::clone(&reached));
             reached
         })
     }
