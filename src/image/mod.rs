@@ -301,7 +301,10 @@ impl ThreadImage {
         // One without registers was not stopped; older snapshots do not say how often one with registers was.
         let stops = if earlier.source.is_asleep() || earlier.registers.is_none() { 0 } else { earlier.stops.max(1) };
         match stops {
-            0 => Some(went_to_sleep + was_displaced == 0 && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then)),
+            0 => Some(
+                went_to_sleep + was_displaced == 0
+                    && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then),
+            ),
             // A stop and the release after it add two (measured). Who is let go runs for a moment and may be displaced in it: that
             // says nothing.
             stops if went_to_sleep > 2 * u64::from(stops) => Some(false),

@@ -318,6 +318,8 @@ limits! {
         NATIVE_FRAMES: usize = 24, Beyond "between the interpreter and the wait lie fewer";
         /// Objects of one process that are looked at.
         SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
+        /// Workers of a pool of processes.
+        POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
         /// Tasks of one process that waits are told of: each is compared with each other.
         TASKS_WAITING: usize = 256, Gap "that further tasks were not looked at";
         /// Futures that one task gathers.
@@ -368,6 +370,9 @@ limits! {
         CLEANUP_RANGE: u64 = 768, Beyond "the buffer lies right above the wait";
         /// Frames searched for a call that has not come back.
         INSIDE_FRAMES: usize = 64, Gap "that threads are too deep to tell whether they are inside the call, where nobody is found there";
+        /// Frames of one call that runs an initialiser: from the function that calls the initialiser to the one that gave the
+        /// control there are four at -O0 (libstdc++ 12).
+        ONCE_FRAMES: usize = 5, Beyond "further out the address would be another call's";
         /// Frames searched: Rust and C++ wrap their waits in several.
         WRAPPER_FRAMES: usize = 10, Beyond "further out the name would be another call's";
         /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).

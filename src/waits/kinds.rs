@@ -219,6 +219,7 @@ kinds! {
     STDIO_FILE        = "stdio_file", "stdio file", Native, Lock, Holder, Holds;
     SEMAPHORE         = "semaphore", "semaphore", Native, Units, AnyThread, Holds;
     FUTEX             = "futex", "futex", Native, Lock, AnyThread, Holds;
+    OPENMP_LOCK       = "openmp_lock", "OpenMP lock", Native, Lock, Holder, Holds;
     PTHREAD_ONCE      = "pthread_once", "pthread once", Native, Initialiser, Holder, Holds;
     STATIC_GUARD      = "static_guard", "static guard", Native, Initialiser, Holder, Holds;
     THREAD            = "thread", "thread", Native, Topic::Thread, Holder, Is;

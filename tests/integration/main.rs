@@ -5,6 +5,7 @@ mod advice;
 mod asleep;
 mod bad_input;
 mod browser;
+mod called_once;
 mod containers;
 mod contract;
 mod cuda;

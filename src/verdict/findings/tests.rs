@@ -3,7 +3,7 @@
 use super::*;
 
 /// The names of the contract.
-const CODES: [&str; 34] = [
+const CODES: [&str; 35] = [
     "cuda-after-fork",
     "cuda-call-at-exit",
     "cuda-call-in-host-function",
@@ -32,6 +32,7 @@ const CODES: [&str; 34] = [
     "owner-exited",
     "pipe-cycle",
     "pipe-without-writer",
+    "pool-worker-died",
     "reader-behind-writer",
     "self-deadlock",
     "static-init-cycle",
