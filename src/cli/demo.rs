@@ -53,6 +53,7 @@ fn demonstrate(command: Command) -> Result<bool, CliError> {
         no_stop: false,
         locals: false,
         working: false,
+        gpu_cores: Vec::new(),
     };
     let report = analysis::attach(&options, Keep::Nothing)?.report;
     let mut text = Vec::new();

@@ -10,6 +10,7 @@ mod contract;
 mod cuda;
 mod examples;
 mod formats;
+mod gpu_cores;
 mod harmless;
 mod harness;
 mod hostile;
