@@ -39,7 +39,7 @@
 //! ```
 //!
 //! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
-//! (`run::family`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
+//! (`run::lookers`: the process that keeps limits and signals never looks, and the one that looks may die of it), while `cli`
 //! decides what becomes of a hang and tells. A test runner's plugin (scripts/ship/pypi) talks to `cli::monitor` by lines of JSON
 //! (`run::suite`).
 //!
@@ -61,25 +61,26 @@
 //! gpu                  -> limits image symbols
 //! python               -> limits image symbols
 //! threads              -> limits image unwind symbols code python
-//! waits::kinds         ->
-//! waits::model         -> image waits::kinds
+//! waits::label         ->
+//! waits::kinds         -> waits::label
+//! waits::model         -> image waits::label waits::kinds
 //! waits::circumstances -> waits::model
 //! waits::observations  -> image waits::model waits::circumstances
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
 //! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
-//! waits::identity      -> image waits::kinds waits::model waits::thread
+//! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
-//! waits::holders       -> limits image unwind symbols code waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits image unwind symbols code waits::label waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> arch limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch limits image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
+//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::ways_out      -> image limits waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::ways_out
 //! graph                -> limits waits
 //! report               -> image threads waits
 //! verdict              -> limits image unwind symbols gpu python threads graph waits report
@@ -194,6 +195,7 @@ mod waits;
 pub use analysis::{AttachOptions, CoreOptions, Error};
 pub use image::core::error::CoreError;
 pub use image::core::files::Places;
+pub use image::live::Stopping;
 pub use image::live::error::AttachError;
 pub use render::{Detail, Format, Style, render};
 pub use report::Report;

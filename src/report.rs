@@ -7,15 +7,23 @@ mod gpu;
 mod shorten;
 mod working;
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::image::Gap;
+pub use crate::image::{Gap, Host};
 pub use crate::threads::FrameKind;
 use crate::waits::kinds::{self, Kind, Topic};
+use crate::waits::label::Called;
+pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
 pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
-pub(crate) use shorten::{base_name, function as short_function, path as short_path};
+pub(crate) use shorten::{
+    base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
+    word as short_word,
+};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
@@ -40,17 +48,26 @@ pub enum Verdict {
     Blocked,
 }
 
-/// A label without addresses: what many things of one kind are called together.
-pub fn without_address(label: &str) -> String {
-    let words = label.split(' ').filter(|word| !word.starts_with("0x"));
-    // "`thread_status`+0x38" is a place in a table of many.
-    words
-        .map(|word| word.split_once("`+0x").map_or(word.to_owned(), |(table, _)| format!("{table}`")))
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 impl Report {
+    /// Threads that never go on: those that take part in what is wrong, and those that wait because of them.
+    pub(crate) fn hang(&self) -> BTreeSet<(&str, i32)> {
+        let cycles = self.cycles.iter().flat_map(|cycle| &cycle.edges);
+        let mut hang: BTreeSet<(&str, i32)> =
+            cycles.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
+        if hang.is_empty() {
+            let gone: BTreeSet<&str> =
+                self.holds.iter().filter(|hold| hold.gone.is_some()).map(|hold| hold.resource.as_str()).collect();
+            let lost = self.waits.iter().filter(|wait| gone.contains(wait.resource.as_str()) && !wait.timed);
+            hang.extend(lost.filter_map(|wait| Some((wait.process.as_str(), wait.tid?))));
+        }
+        if hang.is_empty() {
+            let first = self.findings.first().filter(|finding| finding.severity != Severity::Note);
+            hang.extend(first.iter().flat_map(|finding| &finding.threads).map(ThreadReference::key));
+        }
+        hang.extend(self.victims.iter().map(ThreadReference::key));
+        hang
+    }
+
     /// Whether a finding before this one gives the same advice: to read it twice helps nobody.
     pub fn advice_was_given(&self, position: usize) -> bool {
         let Some(this) = self.findings.get(position) else { return false };
@@ -59,7 +76,16 @@ impl Report {
 }
 
 impl Verdict {
-    /// The word in JSON and text.
+    /// The words of the first line for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::SuspectedDeadlock => "suspected deadlock",
+            Verdict::OrphanedLock => "orphaned lock",
+            _ => self.as_str(),
+        }
+    }
+
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Deadlock => "deadlock",
@@ -92,6 +118,9 @@ pub struct Report {
     pub lockscope: String,
     /// Where the facts come from.
     pub source: Source,
+    /// The machine that the processes ran on, where that is known. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// The verdict.
     pub verdict: Verdict,
     /// The sentence of the text report.
@@ -375,6 +404,9 @@ pub struct Resource {
     pub address: Option<String>,
     /// For people.
     pub label: String,
+    /// The parts that `label` is made of. (Since 1.1.)
+    #[serde(flatten)]
+    pub parts: Label,
     /// Words of it.
     pub state: serde_json::Map<String, serde_json::Value>,
 }
@@ -383,6 +415,28 @@ impl Resource {
     /// What is true of its kind; a word that this version does not know is as unknown as `other`.
     pub fn properties(&self) -> &'static Kind {
         crate::waits::kind_named(&self.kind).unwrap_or(kinds::OTHER)
+    }
+
+    /// Its label in parts; a report that has none has the label alone.
+    fn parts(&self) -> Cow<'_, Label> {
+        match (self.parts.is_empty(), self.label.is_empty()) {
+            (false, _) => Cow::Borrowed(&self.parts),
+            (true, false) => Cow::Owned(self.label.as_str().into()),
+            (true, true) => Cow::Owned(self.kind.as_str().into()),
+        }
+    }
+
+    /// As sentences call it, with its address.
+    pub(crate) fn called(&self) -> Called {
+        let parts = self.parts();
+        // A label alone may have the address already.
+        let address = self.address.as_deref().filter(|_| !self.parts.is_empty() || self.label.is_empty());
+        if self.is_gil() { parts.called().definite() } else { parts.called_with_address(address) }
+    }
+
+    /// What many things like it are called together.
+    pub(crate) fn called_in_general(&self) -> Called {
+        if self.is_gil() { self.called() } else { self.parts().called_in_general() }
     }
 
     /// Whether it is an interpreter's lock.
@@ -526,6 +580,9 @@ pub struct Finding {
     pub threads: Vec<ThreadReference>,
     /// Resources that take part.
     pub resources: Vec<String>,
+    /// Of a wait without end: what could have ended it, and why that cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ruled_out: Vec<String>,
     /// What to change.
     pub help: Vec<String>,
     /// Public reports of the same.
@@ -547,8 +604,14 @@ pub struct ThreadReference {
     pub tid: i32,
 }
 
+impl ThreadReference {
+    fn key(&self) -> (&str, i32) {
+        (self.process.as_str(), self.tid)
+    }
+}
+
 /// How the look went.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Capture {
     /// Threads captured.
@@ -562,6 +625,12 @@ pub struct Capture {
     /// How threads' registers were had at the last look. (Since 1.1.)
     #[serde(default)]
     pub registers: RegistersRead,
+    /// When the first look began, by the machine's clock (RFC 3339, UTC), where that is known. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+    /// When the last look ended. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 /// How many threads' registers were had in which way.
@@ -574,4 +643,7 @@ pub struct RegistersRead {
     pub asleep_by_ebpf: usize,
     /// It slept, and /proc told its system call, stack pointer and pc only.
     pub asleep_by_proc: usize,
+    /// How often threads that did not come to their stop in time were asked again, at the look where that was most often.
+    #[serde(default)]
+    pub asked_again: u32,
 }

@@ -507,8 +507,11 @@ pub(crate) fn set_urgent(urgent: bool) {
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
 }
 
+/// What a looker is sent when its supervisor ends: no kernel and no program sends it otherwise (signal(7): unused).
+pub(crate) const SUPERVISOR_ENDED: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGSTKFLT;
 /// Signals that would end or stop this process, and wait as long as a target stands still on its account.
-const DEFERRED: [i32; 5] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP];
+const DEFERRED: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, SUPERVISOR_ENDED as i32];
 /// Those that came meanwhile, a bit each.
 static CAME: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 /// How many stops there are at the moment, and the signals whose action was replaced by the first.
@@ -519,7 +522,7 @@ extern "C" fn take_note(signal: i32) {
     CAME.fetch_or(1 << signal, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// SIGHUP, SIGINT, SIGQUIT, SIGTERM and SIGTSTP wait until this is dropped, where they have their default action. An action, not a
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP and [`SUPERVISOR_ENDED`] wait until this is dropped, where they have their default action. An action, not a
 /// mask: another thread with another mask would take them, and their default is the end of all threads.
 #[derive(Debug)]
 pub(crate) struct DeferredSignals(());
@@ -558,6 +561,42 @@ impl Drop for DeferredSignals {
             unsafe { libc::kill(libc::getpid(), signal) };
         }
     }
+}
+
+/// Who may let this process go on without it being noted, and whether somebody else did.
+static RESUMER: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+static CONTINUED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_continue(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo_t with SA_SIGINFO, which for a signal that was sent has the sender.
+    let sender = unsafe { (*info).si_pid() };
+    if sender != RESUMER.load(Ordering::SeqCst) {
+        CONTINUED.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Take note of each SIGCONT from now on that is not of `resumer`, where that signal has its default action.
+pub(crate) fn note_continues(resumer: i32) {
+    RESUMER.store(resumer, Ordering::SeqCst);
+    CONTINUED.store(false, Ordering::SeqCst);
+    if action(libc::SIGCONT, None) != Some(libc::SIG_DFL) {
+        return;
+    }
+    // SAFETY: sigaction is plain data for which all zeroes is a valid value.
+    let mut noted: libc::sigaction = unsafe { std::mem::zeroed() };
+    noted.sa_sigaction = note_continue as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+    noted.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the handler reads and stores atomics only.
+    unsafe { libc::sigaction(libc::SIGCONT, &noted, std::ptr::null_mut()) };
+}
+
+/// Whether there was one since; the default action is back.
+pub(crate) fn was_continued_by_others() -> bool {
+    let own = note_continue as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+    if action(libc::SIGCONT, None) == Some(own) {
+        action(libc::SIGCONT, Some(libc::SIG_DFL));
+    }
+    CONTINUED.load(Ordering::SeqCst)
 }
 
 /// The action of a signal, after it was set if a new one is given.

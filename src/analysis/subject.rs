@@ -3,22 +3,27 @@
 //! In: what the user named. Out: a [`Subject`]: looks at it, one after the other, and whatever is known of it
 //! beforehand. Whether one look is enough is not decided here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use super::rest::Members;
 use super::{AttachOptions, Error};
 use crate::gpu::GpuCore;
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
+use crate::image::taken::{Taken, timestamp};
 use crate::image::{Gap, Image, ProcessImage};
 use crate::limits::analysis::MOST_LOOKS;
 use crate::modules::Modules;
 use crate::python::Python;
 use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
+
+const PROC: &str = "/proc";
 
 /// Something that can be looked at.
 pub(super) trait Subject {
@@ -26,8 +31,20 @@ pub(super) trait Subject {
     fn look(&mut self) -> Result<Image, Error>;
     /// Whether all that analysis read of the last look was of one instant.
     fn is_of_one_instant(&self) -> bool;
+    /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
+    fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
+        false
+    }
+    /// Whether these threads have slept on since the last look, and these words are the same.
+    fn has_rested(&mut self, _members: &Members) -> bool {
+        false
+    }
     /// Whether another look can be taken.
     fn has_more(&self) -> bool;
+    /// Looks are taken now, so that the time between them counts.
+    fn is_live(&self) -> bool {
+        false
+    }
     /// Nothing can have moved between two looks, so that one is enough.
     fn is_frozen(&self) -> bool {
         false
@@ -37,8 +54,8 @@ pub(super) trait Subject {
         None
     }
     /// What the modules were asked before.
-    fn answers(&self, _position: usize) -> Answers {
-        Answers::default()
+    fn symbol_cache(&self, _position: usize) -> SymbolCache {
+        SymbolCache::default()
     }
     /// The native stacks of a process of the last look, where they were unwound before.
     fn stacks(&self, _position: usize) -> Option<Vec<NativeStack>> {
@@ -73,8 +90,8 @@ impl Live {
             pids: options.pids.clone(),
             tree: options.tree,
             max_pause: options.max_pause,
-            no_stop: options.no_stop,
-            proc_root: "/proc".into(),
+            stopping: options.stopping,
+            proc_root: PROC.into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
     }
@@ -83,15 +100,31 @@ impl Live {
 impl Subject for Live {
     fn look(&mut self) -> Result<Image, Error> {
         self.looks += 1;
-        Ok(self.target.look()?)
+        let began = timestamp(SystemTime::now());
+        let mut image = self.target.look()?;
+        let host = live::host::this(Path::new(PROC));
+        image.taken = Some(Taken { host, began, ended: timestamp(SystemTime::now()) });
+        Ok(image)
     }
 
     fn is_of_one_instant(&self) -> bool {
         self.target.is_of_one_instant()
     }
 
+    fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
+        self.target.stop(threads)
+    }
+
+    fn has_rested(&mut self, members: &Members) -> bool {
+        self.target.has_rested(&members.threads, &members.words)
+    }
+
     fn has_more(&self) -> bool {
         self.looks < MOST_LOOKS
+    }
+
+    fn is_live(&self) -> bool {
+        true
     }
 
     fn late_gaps(&self) -> Vec<Gap> {
@@ -212,7 +245,7 @@ impl Subject for Recorded {
         Some(Modules::recorded(&self.known.get(position)?.modules, process))
     }
 
-    fn answers(&self, position: usize) -> Answers {
+    fn symbol_cache(&self, position: usize) -> SymbolCache {
         self.known.get(position).map(|known| known.answers.clone()).unwrap_or_default()
     }
 

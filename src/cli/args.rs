@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
+use crate::image::live::Stopping;
 use crate::render::{Detail, Format};
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
@@ -82,9 +84,9 @@ pub(crate) struct AttachArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
-    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
-    #[arg(long, conflicts_with = "max_pause")]
-    pub no_stop: bool,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
@@ -135,9 +137,34 @@ pub(crate) struct SnapshotArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
+}
+
+/// Which threads a look may stop; without either, those whose registers cannot be had otherwise.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct StoppingArguments {
+    /// Stop all threads, also those that sleep and could be read asleep
+    #[arg(long, conflicts_with = "no_stop")]
+    pub stop: bool,
+    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
+    #[arg(long, conflicts_with = "max_pause")]
+    pub no_stop: bool,
+}
+
+impl StoppingArguments {
+    /// What they ask for.
+    pub(crate) fn choice(self) -> Stopping {
+        match (self.stop, self.no_stop) {
+            (true, _) => Stopping::Always,
+            (_, true) => Stopping::Never,
+            _ => Stopping::AsNeeded,
+        }
+    }
 }
 
 /// When `run` and `watch` end what they watch.
@@ -266,11 +293,44 @@ pub(crate) struct MonitorArguments {
     pub on_hang: OnHang,
 }
 
+/// What a report can be written as.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FormatName {
+    /// For people.
+    Text,
+    /// The contract, version 1.1.
+    Json,
+    /// Graphviz, the cycle in red.
+    Dot,
+    /// For a browser: one file, without scripts and without network.
+    Html,
+    /// The same graph as a picture.
+    Svg,
+    /// The same graph for Mermaid.
+    Mermaid,
+    /// For tickets and pull requests: GitHub's Markdown.
+    Markdown,
+}
+
+impl From<FormatName> for Format {
+    fn from(name: FormatName) -> Format {
+        match name {
+            FormatName::Text => Format::Text,
+            FormatName::Json => Format::Json,
+            FormatName::Dot => Format::Dot,
+            FormatName::Html => Format::Html,
+            FormatName::Svg => Format::Svg,
+            FormatName::Mermaid => Format::Mermaid,
+            FormatName::Markdown => Format::Markdown,
+        }
+    }
+}
+
 /// Where and how to write a report.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OutputArguments {
     /// Format of standard output, and of files whose ending says none [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = EnumValueParser::<FormatName>::new().map(Format::from))]
     pub format: Option<Format>,
     /// Write to FILE, in the format of its ending (.txt, .html, .md, .json, .dot, .gv, .svg, .mmd, or .snapshot and .snapshot.zst for
     /// `lockscope core`); can be repeated; - is standard output

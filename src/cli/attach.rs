@@ -13,7 +13,7 @@ pub(super) fn run(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
         pids: arguments.pids.clone(),
         tree: arguments.tree,
         max_pause: arguments.max_pause,
-        no_stop: arguments.no_stop,
+        stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: arguments.output.wants_working(),
         gpu_cores: arguments.gpu_cores.clone(),

@@ -2,7 +2,7 @@
 //!
 //! In: lines on standard input, as [`crate::run::suite`] reads them. Out: two lines of JSON on standard output, then reports;
 //! a test that hangs or runs out of time ends with its process. It stands outside of the process's family: a test that waits
-//! for its children, or counts them, sees none more.
+//! for its children, or counts them, sees none more. Looks are another process's, so that one that hangs holds up no time limit.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -15,12 +15,14 @@ use nix::sys::signal::Signal;
 use super::hang_report::{HangReporter, Watched};
 use super::{CliError, MonitorArguments, OnHang, output};
 use crate::image::live;
+use crate::render;
 use crate::render::junit::TestOutcome;
 use crate::run::children::{GRACE, end_tree};
+use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::own_names::{MONITOR, take_name};
 use crate::run::sample::start_time;
 use crate::run::suite::TestLog;
-use crate::run::{Event, LastLook, Limits, Reason, Watch};
+use crate::run::{Event, LastLook, Limits, LookError, Reason, Watch};
 
 /// What hangs while no test runs: the collection, or the end of the run.
 const OUTSIDE: &str = "the test run outside of its tests";
@@ -39,7 +41,9 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     };
     answer(serde_json::json!({"pid": std::process::id()}))?;
     let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
-    let mut monitor = Monitor { arguments, reporter, log: TestLog::default(), told: None };
+    let lookers = Lookers::default();
+    let (log, told) = (TestLog::default(), None);
+    let mut monitor = Monitor { arguments, reporter, log, told, lookers, is_closed: false };
     let mut answered = false;
     let mut watch = Watch::new(arguments.of, true, Limits::default());
     let mut due = Instant::now();
@@ -63,7 +67,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
             std::thread::sleep(BETWEEN_READS.min(left));
             continue;
         }
-        if let Some(ended) = monitor.step(&mut watch) {
+        if let Some(ended) = monitor.look_if_due(&mut watch) {
             return Ok(ended);
         }
         due = Instant::now() + watch.rest();
@@ -76,11 +80,18 @@ struct Monitor<'a> {
     log: TestLog,
     /// The test of which was told already.
     told: Option<String>,
+    lookers: Lookers,
+    /// The runner says no more.
+    is_closed: bool,
 }
 
 impl Monitor<'_> {
     /// Read what comes until a time, or once; false at the end of the pipe.
     fn read_until(&mut self, due: Instant) -> bool {
+        self.log.catch_up(Instant::now());
+        if self.is_closed {
+            return false;
+        }
         let stdin = io::stdin();
         let wait = due.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
@@ -88,14 +99,22 @@ impl Monitor<'_> {
         if !matches!(poll(&mut polled, timeout), Ok(count) if count > 0) {
             return true;
         }
+        let bytes = self.read();
+        self.log.read(&bytes, Instant::now());
+        !self.is_closed
+    }
+
+    /// What is there to be read, once.
+    fn read(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 64 << 10];
-        match nix::unistd::read(stdin.as_fd(), &mut bytes) {
-            Ok(0) => return false,
-            Ok(length) => self.log.read(&bytes[..length], Instant::now()),
-            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => {}
-            Err(_) => return false,
-        }
-        true
+        let length = match nix::unistd::read(io::stdin().as_fd(), &mut bytes) {
+            Ok(length) => length,
+            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => return Vec::new(),
+            Err(_) => 0,
+        };
+        self.is_closed = length == 0;
+        bytes.truncate(length);
+        bytes
     }
 
     /// A time, or when the running test's is over.
@@ -113,14 +132,15 @@ impl Monitor<'_> {
     }
 
     /// Look, if it is time; the exit status at the end.
-    fn step(&mut self, watch: &mut Watch) -> Option<ExitCode> {
+    fn look_if_due(&mut self, watch: &mut Watch) -> Option<ExitCode> {
         if self.log.paused || self.was_told() {
             return None;
         }
         if self.log.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
-            return self.report_hang(Reason::TestTimeout, &watch.look_now());
+            let (look, _) = self.look(&watch.last_from_outside());
+            return self.report_hang(Reason::TestTimeout, &look);
         }
-        match watch.step() {
+        match self.step(watch) {
             Event::Nothing => None,
             Event::Beside(report) => {
                 self.reporter.report_partial_hang(&self.watched(), &report);
@@ -158,5 +178,37 @@ impl Monitor<'_> {
         ));
         end_tree(self.arguments.of, true, Signal::SIGTERM, GRACE, || ());
         Some(ExitCode::from(1))
+    }
+}
+
+impl Supervisor for Monitor<'_> {
+    fn lookers(&mut self) -> &mut Lookers {
+        &mut self.lookers
+    }
+
+    /// The runner must not wait for its pipe while a look is taken.
+    fn tend(&mut self, within: Duration) {
+        let stdin = io::stdin();
+        if self.is_closed || !self.log.takes_more() {
+            return self.lookers.wait(&[], within);
+        }
+        self.lookers.wait(&[stdin.as_fd()], within);
+        let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        if matches!(poll(&mut polled, PollTimeout::ZERO), Ok(count) if count > 0) {
+            let bytes = self.read();
+            self.log.read_later(&bytes);
+        }
+    }
+
+    fn useless(&mut self) -> Option<LookError> {
+        start_time(self.arguments.of).is_none().then(|| LookError::Told("it has ended".into()))
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.log.deadline().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn tell(&mut self, error: &LookError) {
+        output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.name())));
     }
 }

@@ -16,21 +16,13 @@ use crate::image::live;
 use crate::render;
 use crate::run::children;
 use crate::run::family::Family;
-use crate::run::gpu_dump::{GpuDumps, LONGEST_DUMP};
-use crate::run::{Event, LastLook, LookError, Next, Purpose, Reason, Wanted, Watch};
+use crate::run::gpu_dump::GpuDumps;
+use crate::run::lookers::{Lookers, Supervisor};
+use crate::run::{Event, LookError, Next, Purpose, Reason, Wanted, Watch};
 
 /// timeout(1): it was ended; lockscope itself failed.
 const ENDED: u8 = 124;
 const FAILED: u8 = 125;
-
-/// A look that takes longer than this is given up; on a machine under load the longest took 25 s, of 5,000 threads in one chain.
-const LONGEST_LOOK: Duration = Duration::from_secs(120);
-/// The same of the last looks at what was proven to hang, which are up to three.
-const LONGEST_PROOF: Duration = Duration::from_secs(60);
-/// The same where a limit has passed, or somebody waits for the end.
-const LONGEST_LAST_LOOK: Duration = Duration::from_secs(10);
-/// Between two checks for the end of a command during a look, on kernels that do not tell of it.
-const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// Signals that are passed on.
 const PASSED_ON: [Signal; 9] = [
@@ -162,10 +154,10 @@ impl Run<'_> {
             {
                 return Some(status);
             }
-            if let (Purpose::Routine, Err(error @ (LookError::TooLong(_) | LookError::Lost(_)))) =
-                (wanted.purpose, &look)
+            if let (Purpose::Routine, Err(error)) = (wanted.purpose, &look)
+                && self.family.lookers().is_news(error)
             {
-                output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
+                self.tell(error);
             }
             let event = match self.watch.looked(wanted, cost, look) {
                 Next::Look(next) => {
@@ -196,51 +188,6 @@ impl Run<'_> {
         }
     }
 
-    /// Have a look taken, while limits and signals hold.
-    fn look(&mut self, wanted: &Wanted) -> (LastLook, Duration) {
-        let began = Instant::now();
-        if let Err(error) = self.family.ask(wanted) {
-            return (Err(self.family.lost_looker(error)), Duration::ZERO);
-        }
-        let mut longest = match wanted.purpose {
-            Purpose::Routine => LONGEST_LOOK,
-            Purpose::Last(Reason::Hang) => LONGEST_PROOF,
-            Purpose::Last(_) | Purpose::FromOutside => LONGEST_LAST_LOOK,
-        };
-        if wanted.gpu_cores.is_some() && matches!(wanted.purpose, Purpose::Last(_)) {
-            longest += LONGEST_DUMP * 2;
-        }
-        loop {
-            match self.family.answer() {
-                Ok(Some((look, cost))) => return (look, cost),
-                Ok(None) => {}
-                Err(error) => return (Err(self.family.lost_looker(error)), began.elapsed()),
-            }
-            if !self.asked_for_gpu_cores()
-                && let Some(ended) = self.reap_while_looking()
-            {
-                return (Err(ended), began.elapsed());
-            }
-            if wanted.purpose == Purpose::Routine && (self.held.is_some() || self.watch.is_out_of_time()) {
-                longest = longest.min(began.elapsed().max(LONGEST_LAST_LOOK));
-            }
-            if began.elapsed() >= longest || self.kill_at.is_some_and(|time| Instant::now() >= time) {
-                self.family.drop_looker();
-                return (Err(LookError::TooLong(began.elapsed())), began.elapsed());
-            }
-            self.tend(BETWEEN_CHECKS.min(longest.saturating_sub(began.elapsed())));
-        }
-    }
-
-    /// Why the look that goes on has become useless.
-    fn reap_while_looking(&mut self) -> Option<LookError> {
-        match self.family.reap() {
-            Ok(None) => None,
-            Ok(Some(_)) => Some(LookError::Told("it has ended".into())),
-            Err(error) => Some(error),
-        }
-    }
-
     fn last_look_from_outside(&mut self) {
         let wanted = self.watch.last_from_outside();
         let (look, _) = self.look(&wanted);
@@ -254,7 +201,7 @@ impl Run<'_> {
     /// The command's own status, once it has ended.
     fn reap(&mut self) -> Option<u8> {
         self.family.reap().unwrap_or_else(|error| {
-            output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
+            self.tell(&error);
             None
         })
     }
@@ -263,6 +210,13 @@ impl Run<'_> {
         self.kill_at.filter(|time| Instant::now() >= *time)?;
         self.family.end(Signal::SIGKILL, Duration::ZERO);
         Some(self.reap().unwrap_or(ENDED))
+    }
+}
+
+/// Limits and signals hold while a look is taken.
+impl Supervisor for Run<'_> {
+    fn lookers(&mut self) -> &mut Lookers {
+        self.family.lookers()
     }
 
     /// Wait, and pass signals on as they come. The first SIGTERM waits for a look, another one does not.
@@ -277,6 +231,34 @@ impl Run<'_> {
                 pass_on(&self.family, signal, by_terminal);
             }
         }
+    }
+
+    fn useless(&mut self) -> Option<LookError> {
+        // The driver has ended it for its core, and the look goes on.
+        if self.asked_for_gpu_cores() {
+            return None;
+        }
+        match self.family.reap() {
+            Ok(None) => None,
+            Ok(Some(_)) => Some(LookError::Told("it has ended".into())),
+            Err(error) => Some(error),
+        }
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.held.is_some() || self.watch.is_out_of_time()
+    }
+
+    fn is_over(&self) -> bool {
+        self.kill_at.is_some_and(|time| Instant::now() >= time)
+    }
+
+    fn lost(&mut self, error: LookError) -> LookError {
+        self.family.lost_looker(error)
+    }
+
+    fn tell(&mut self, error: &LookError) {
+        output::say(&render::escape(&format!("lockscope: {error}; {} goes on", self.watched.name)));
     }
 }
 

@@ -1,27 +1,33 @@
 //! `lockscope watch PID`: looks at a process tree until it hangs or ends.
 //!
 //! In: its arguments. Out: the report of a hang on standard error and in the report directory; exit status 1 for a hang, 0
-//! when the process ended, 2 when it could not be watched. It ends nothing.
+//! when the process ended, 2 when it could not be watched. It ends nothing. Looks are another process's, so that one that hangs holds
+//! up no limit.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use super::hang_report::{HangReporter, Watched};
-use super::{CliError, WatchArguments};
+use super::{CliError, WatchArguments, output};
 use crate::image::live;
-use crate::run::{Event, Watch};
+use crate::render;
+use crate::run::lookers::{Lookers, Supervisor};
+use crate::run::{Event, LookError, Watch};
 
 pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
     let reporter = HangReporter::prepare(&arguments.reports, arguments.pid)?;
     reporter.remove_stale_junit();
-    let is_there = || std::path::Path::new(&format!("/proc/{}", arguments.pid)).exists();
-    if !is_there() {
+    if !is_there(arguments.pid) {
         return Err(CliError::new(live::AttachError::NoSuchProcess { pid: arguments.pid }.to_string()));
     }
     live::may_attach(arguments.pid).map_err(|error| CliError::new(error.to_string()))?;
     let watched = Watched::command(format!("process {}", arguments.pid));
-    let mut watch = Watch::new(arguments.pid, true, arguments.limits.limits());
+    let limits = arguments.limits.limits();
+    let mut watch = Watch::new(arguments.pid, true, limits);
+    let due = limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut watching = Watching { pid: arguments.pid, lookers: Lookers::default(), due };
     loop {
-        match watch.step() {
+        match watching.step(&mut watch) {
             Event::Nothing => {}
             Event::Beside(report) => reporter.report_partial_hang(&watched, &report),
             Event::Over(reason, outcome) => {
@@ -29,9 +35,42 @@ pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
                 return Ok(ExitCode::from(1));
             }
         }
-        if !is_there() {
+        if !is_there(arguments.pid) {
             return Ok(ExitCode::SUCCESS);
         }
-        std::thread::sleep(watch.rest());
+        watching.tend(watch.rest());
+    }
+}
+
+fn is_there(pid: i32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+struct Watching {
+    pid: i32,
+    lookers: Lookers,
+    /// When the watch is over.
+    due: Option<Instant>,
+}
+
+impl Supervisor for Watching {
+    fn lookers(&mut self) -> &mut Lookers {
+        &mut self.lookers
+    }
+
+    fn tend(&mut self, within: Duration) {
+        self.lookers.wait(&[], within);
+    }
+
+    fn useless(&mut self) -> Option<LookError> {
+        (!is_there(self.pid)).then(|| LookError::Told("it has ended".into()))
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.due.is_some_and(|due| Instant::now() >= due)
+    }
+
+    fn tell(&mut self, error: &LookError) {
+        output::say(&render::escape(&format!("lockscope: {error}; process {} is watched on", self.pid)));
     }
 }

@@ -15,7 +15,7 @@ use crate::arch::instructions::{Effect, Flow, Place, Target};
 use crate::arch::{Architecture, Register, RegisterSet};
 use crate::image::{Addr, MemoryExt, ProcessImage};
 use crate::limits::code::{FIRST_BYTES, LARGEST_FUNCTION};
-use crate::symbols::{Symbols, plain_name};
+use crate::symbols::{Symbols, base_symbol};
 use crate::unwind::NativeFrame;
 
 /// Where the stack of a function that returned is thought to lie: what it wrote there is remembered, and no process
@@ -57,7 +57,7 @@ impl<'a> Code<'a> {
             return Vec::new();
         }
         // The call that the frame itself is in ends at or behind `lookup`: it is not before it.
-        self.read(start, length as usize, Values::of_frame(self.image.architecture, frame, thread_pointer))
+        self.read(start, length as usize, RegisterState::of_frame(self.image.architecture, frame, thread_pointer))
     }
 
     /// The calls of a whole function that was called with these arguments and has returned, up to its first return.
@@ -67,7 +67,7 @@ impl<'a> Code<'a> {
         arguments: [Option<u64>; 2],
         thread_pointer: Option<Addr>,
     ) -> Vec<CallSite> {
-        self.read(function, FIRST_BYTES, Values::of_call(self.image.architecture, arguments, thread_pointer))
+        self.read(function, FIRST_BYTES, RegisterState::of_call(self.image.architecture, arguments, thread_pointer))
     }
 
     /// All calls of the function that covers `within`, in order of address, without their arguments.
@@ -144,10 +144,10 @@ impl<'a> Code<'a> {
     fn returns(&self, call: Target) -> bool {
         const NEVER: [&str; 6] = ["exit", "Exit", "abort", "pthread_exit", "stack_chk_fail", "assert_fail"];
         let (_, name) = self.called(call);
-        !name.is_some_and(|name| NEVER.contains(&plain_name(&name)))
+        !name.is_some_and(|name| NEVER.contains(&base_symbol(&name)))
     }
 
-    fn read(&self, start: Addr, length: usize, mut values: Values) -> Vec<CallSite> {
+    fn read(&self, start: Addr, length: usize, mut values: RegisterState) -> Vec<CallSite> {
         let mut code = vec![0; length];
         let Ok(read) = self.image.memory.read(start, &mut code) else { return Vec::new() };
         code.truncate(read);
@@ -159,12 +159,12 @@ impl<'a> Code<'a> {
                 Flow::Return if values.is_imagined => break,
                 Flow::Call(target) => target,
                 _ => {
-                    values.follow(self.image, decoder.effect());
+                    values.step(self.image, decoder.effect());
                     continue;
                 }
             };
             let (target, function) = self.called(target);
-            let is_self = function.as_deref().is_some_and(|name| plain_name(name) == "pthread_self");
+            let is_self = function.as_deref().is_some_and(|name| base_symbol(name) == "pthread_self");
             let argument = |number: usize| architecture.arguments().get(number).and_then(|one| values.now.get(*one));
             let arguments = [argument(0), argument(1)];
             sites.push(CallSite { at: instruction.address, target, function, arguments });
@@ -210,7 +210,7 @@ impl<'a> Code<'a> {
 }
 
 /// What is known of the registers while reading on.
-struct Values {
+struct RegisterState {
     now: RegisterSet,
     /// Values of the callee-saved registers as the frame has them: what the function keeps in them.
     kept: RegisterSet,
@@ -220,7 +220,7 @@ struct Values {
     thread_pointer: Option<u64>,
 }
 
-impl Values {
+impl RegisterState {
     fn of_frame(architecture: Architecture, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Self {
         let mut kept = RegisterSet::new(architecture);
         for register in architecture.callee_saved().iter().chain([&architecture.stack_pointer()]) {
@@ -229,14 +229,14 @@ impl Values {
             }
         }
         let thread_pointer = thread_pointer.map(|at| at.0);
-        Values { now: kept, kept, written: HashMap::new(), is_imagined: false, thread_pointer }
+        RegisterState { now: kept, kept, written: HashMap::new(), is_imagined: false, thread_pointer }
     }
 
     fn of_call(architecture: Architecture, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Self {
         let unknown = RegisterSet::new(architecture);
         let thread_pointer = thread_pointer.map(|at| at.0);
         let mut values =
-            Values { now: unknown, kept: unknown, written: HashMap::new(), is_imagined: true, thread_pointer };
+            RegisterState { now: unknown, kept: unknown, written: HashMap::new(), is_imagined: true, thread_pointer };
         values.set(architecture.stack_pointer(), Some(IMAGINED_STACK));
         for (register, value) in architecture.arguments().iter().zip(arguments) {
             values.set(*register, value);
@@ -276,7 +276,7 @@ impl Values {
         }
     }
 
-    fn follow(&mut self, image: &ProcessImage, effect: Effect) {
+    fn step(&mut self, image: &ProcessImage, effect: Effect) {
         let (stack_pointer, frame_pointer) = (self.architecture().stack_pointer(), self.architecture().frame_pointer());
         // The frame's own pointer is known from unwinding; where the stack pointer stood in the prologue is not.
         let is_own = match effect {

@@ -20,7 +20,7 @@ impl Code<'_> {
     pub(crate) fn parameter(&self, frames: &[NativeFrame], native: usize, number: usize) -> Option<u64> {
         let mut register = *self.image.architecture.arguments().get(number)?;
         for frame in frames.get(..=native)?.iter().rev().take(PASSED_ON_FRAMES) {
-            match self.put_by(frame, register)? {
+            match self.passed_in(frame, register)? {
                 Place::Value(value) => return Some(value),
                 Place::PassedOn(next) => register = next,
             }
@@ -29,16 +29,16 @@ impl Code<'_> {
     }
 
     /// Where what `register` brought into the function of `frame` is when this calls on.
-    fn put_by(&self, frame: &NativeFrame, register: Register) -> Option<Place> {
+    fn passed_in(&self, frame: &NativeFrame, register: Register) -> Option<Place> {
         let start = self.symbols.function_start(frame.lookup)?;
         // `lookup` lies inside the call instruction.
         let length = (frame.lookup - start).checked_add(1).filter(|length| *length <= LARGEST_FUNCTION)?;
         let mut code = vec![0; length as usize + 16];
         let read = self.image.memory.read(start, &mut code).ok()?;
         let architecture = self.image.architecture;
-        let mut now = Places::new(architecture, register, frame.cfa? - architecture.bytes_of_call());
+        let mut now = ValueLocations::new(architecture, register, frame.cfa? - architecture.bytes_of_call());
         // What is known where a branch further up leads to.
-        let mut branches: HashMap<Addr, Places> = HashMap::new();
+        let mut branches: HashMap<Addr, ValueLocations> = HashMap::new();
         let mut ended = false;
         let mut decoder = architecture.decoder(code.get(..read).unwrap_or_default(), start);
         while let Some(instruction) = decoder.next() {
@@ -54,7 +54,7 @@ impl Code<'_> {
             }
             match instruction.flow {
                 Flow::Call(_) => now.call(),
-                _ => now.follow(decoder.effect()),
+                _ => now.step(decoder.effect()),
             }
             if let Flow::Branch(target) | Flow::Jump(Target::Code(target)) = instruction.flow {
                 branches.entry(target).and_modify(|there| there.keep_common(&now)).or_insert_with(|| now.clone());
@@ -79,7 +79,7 @@ enum Place {
 
 /// Where one value is while a function is read.
 #[derive(Debug, Clone)]
-struct Places {
+struct ValueLocations {
     architecture: Architecture,
     registers: RegisterMask,
     stack: Vec<Addr>,
@@ -88,14 +88,20 @@ struct Places {
     frame_pointer: Option<Addr>,
 }
 
-impl Places {
+impl ValueLocations {
     fn new(architecture: Architecture, register: Register, at_entry: Addr) -> Self {
         let registers = RegisterMask::default().with(register);
-        Places { architecture, registers, stack: Vec::new(), stack_pointer: Some(at_entry), frame_pointer: None }
+        ValueLocations {
+            architecture,
+            registers,
+            stack: Vec::new(),
+            stack_pointer: Some(at_entry),
+            frame_pointer: None,
+        }
     }
 
     /// Keep what is so on both of two ways.
-    fn keep_common(&mut self, other: &Places) {
+    fn keep_common(&mut self, other: &ValueLocations) {
         self.registers = self.registers.common(other.registers);
         self.stack.retain(|at| other.stack.contains(at));
         self.stack_pointer = self.stack_pointer.filter(|at| other.stack_pointer == Some(*at));
@@ -138,7 +144,7 @@ impl Places {
         }
     }
 
-    fn follow(&mut self, effect: Effect) {
+    fn step(&mut self, effect: Effect) {
         let is_stack_pointer = |register: Register| register == self.architecture.stack_pointer();
         match effect {
             Effect::Copy { to, from, whole } => {

@@ -4,7 +4,15 @@
 //! a report or a snapshot. What the program set later is not among them.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 /// How the names begin.
 const NAMES: [&str; 4] = ["CUDA_", "NCCL_", "TORCH_NCCL_", "PYTORCH_CUDA_"];

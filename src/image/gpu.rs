@@ -2,6 +2,17 @@
 //!
 //! In: texts of the kernel's driver and of nvidia-smi. Out: [`GpuUse`] and versions, plain data. It asks nobody itself.
 
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use serde::{Deserialize, Serialize};
 
 use super::{Mapping, ProcessImage};

@@ -39,7 +39,7 @@ pub fn measure(pid: i32) -> Option<Measured> {
     let at = Instant::now();
     let merged = threads::merge(process, &symbols, stacks, None);
     stages.push(("names", at.elapsed()));
-    let context = waits::Context {
+    let context = waits::CapturedProcess {
         process: 0,
         image: process,
         all: &image,

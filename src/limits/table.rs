@@ -48,6 +48,15 @@ limits! {
         FOLLOWED_FRAMES: usize = 8, Told "as above";
         /// Words of a Python frame that are followed: its locals and value stack.
         FRAME_WORDS: u64 = 40, Told "as above";
+        /// Bytes kept of `_PyRuntime`, of each interpreter and of each thread state: the part that holds lists, locks and
+        /// counters, by whose offsets a later version reads.
+        LARGEST_RUNTIME: u64 = 4096, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of an interpreter.
+        LARGEST_INTERPRETER: u64 = 8192, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Of a thread state.
+        LARGEST_THREAD_STATE: u64 = 512, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
+        /// Bytes of a library's name in the loader's list (PATH_MAX).
+        LONGEST_LIBRARY_NAME: usize = 4096, Shape "the kernel opens no longer path";
         /// Program headers of the program, from which its libraries are found: it has a dozen.
         MOST_PROGRAM_HEADERS: u64 = 64, Told "what was not kept reads as not captured, and whatever needs it becomes a gap";
         /// Libraries of the loader's list that are kept.
@@ -66,15 +75,25 @@ limits! {
         /// Frames of one thread that are searched for names and blocks.
         SEARCHED_FRAMES: usize = 2000, Gap "the frames of a deeper thread that were not searched";
         /// Frames of one thread whose objects at hand are known.
-        AT_HAND_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
+        REFERRING_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
         /// Objects at hand of all frames together: damaged tables repeat themselves.
-        MOST_AT_HAND: usize = 1 << 21, Gap "that the objects of further frames are not known";
+        MOST_REFERRED: usize = 1 << 21, Gap "that the objects of further frames are not known";
         /// Frames, from the one that waits, in which a name for an object is looked for.
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Generators that are being run inside handlers of exceptions, one inside the other.
         MOST_HANDLERS: usize = 64, Gap "that the exception which the thread handles is not known";
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
+        /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
+        MOST_REACHED: usize = 20_000, Told "the thread counts as one that can reach anything, and the report says so";
+        /// Items of a container that are followed then.
+        MOST_CONTAINED: u64 = 4096, Told "as above";
+        /// Classes that a class inherits from.
+        MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
+        /// Bytes of an instance of a type of C that are looked at for references.
+        LARGEST_INSTANCE: u64 = 1024, Beyond "types of C that hold references are a few dozen words";
+        /// Bytes of the interpreter's variables that are searched for its table of signal handlers.
+        SEARCHED_VARIABLES: u64 = 4 << 20, Told "every handler of the process counts as one that could wake";
         /// Characters of a type's name at most.
         LONGEST_TYPE_NAME: usize = 256, Beyond "names that decide are shorter; a longer one reads as no name";
         /// More variables or slots than any function has.
@@ -105,6 +124,8 @@ limits! {
         LARGEST_UNIT: u64 = 128 << 20, Told "that the file's source lines are out of all proportion";
         /// The largest line program, in bytes: a byte can make a row of 24.
         LARGEST_LINE_PROGRAM: u64 = 12 << 20, Told "as above";
+        /// Ranges of addresses of all units of a file together: Chromium has a million, and each takes 40 bytes.
+        MOST_RANGES: usize = 4_000_000, Told "that the file's units share their ranges out of all proportion";
         /// How many symbols before an address are asked whether they cover it: symbols nest (a hot part inside a whole).
         NESTED_SYMBOLS: usize = 256, Beyond "the function has no name, as one without a symbol";
         /// Inlining deeper than this is not followed.
@@ -177,10 +198,17 @@ limits! {
     }
     /// Running processes.
     live {
+        /// Bytes of one file of a network file system, or of one of a program, that is copied before it is read: libraries of C and
+        /// CPython have some 10 MiB.
+        LARGEST_COPY: u64 = 64 << 20, Beyond "the file is mapped instead, after its file system has answered";
+        /// The same of all files of a process together.
+        LARGEST_COPIES: u64 = 256 << 20, Beyond "further files are mapped instead, after their file system has answered";
         /// Threads that are taken of one pass of the kernel over them, so that no kernel can make it endless.
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often the copying is repeated in one stop because threads that were left asleep woke.
+        MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
         /// The kernel's `sched` file is long and slow; with more threads than this it is not read.
@@ -191,6 +219,8 @@ limits! {
         MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
+        /// Sockets that are asked for descriptors on their way to somebody: a machine full of services has some thousand.
+        MOST_SOCKETS_ASKED: usize = 8192, Told "that such descriptors may be on their way counts as a hope then";
         /// So many places are waited for; after that none is.
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
@@ -239,6 +269,8 @@ limits! {
         MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
+        /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
+        MOST_READ_LATER: usize = 1 << 20, Beyond "the rest stays in the pipe and is read after the look";
         /// Most results that are kept: a file with more is shown by no CI system.
         MOST_RESULTS: usize = 200_000, Beyond "a file with more is shown by no CI system; who waits for whom does not depend on it";
         /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
@@ -270,6 +302,11 @@ limits! {
         SEARCHED_FRAMES: usize = 512, Told "as above";
         /// Bytes above the stack pointer that are searched where no frames are known.
         TOP_OF_STACK: u64 = 1024, Told "a gap says why the thread has no frames";
+        /// Threads that go on and are asked one by one whether they can reach what another waits for: what they can reach
+        /// has to be walked.
+        MOST_ASKED: usize = 16, Told "each of them counts as one that could end the wait, and the report says so";
+        /// Threads of a process in which some are ruled out one by one: each other one is an edge of the graph.
+        MOST_GIVERS: usize = 256, Told "as above";
         /// Frames searched for the call that waits: the wait is at the innermost end.
         ENTRY_FRAMES: usize = 16, Beyond "the wait is at the innermost end; further out its name would be another call's";
     }

@@ -4,7 +4,15 @@
 //! by itself; the implementation says whether its bytes are of one instant.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub(crate) mod address;
 
@@ -32,6 +40,12 @@ pub trait Memory: Send + Sync + std::fmt::Debug {
     /// Read up to `buffer.len()` bytes at `address`; the number read is at least 1. A short read means that the
     /// byte after the last one faults.
     fn read(&self, address: Addr, buffer: &mut [u8]) -> Result<usize, Fault>;
+}
+
+/// A size or position of the target's as one of lockscope's own memory: where these are smaller than 64 bits, what does not fit
+/// is as much as there can be, which every bound refuses.
+pub(crate) fn saturated(of: u64) -> usize {
+    usize::try_from(of).unwrap_or(usize::MAX)
 }
 
 /// Typed reads over any [`Memory`]. Little-endian words.
@@ -80,7 +94,7 @@ impl<M: Memory + ?Sized> MemoryExt for M {
     }
 
     fn i32(&self, address: Addr) -> Result<i32, Fault> {
-        self.u32(address).map(|v| v as i32)
+        self.u32(address).map(u32::cast_signed)
     }
 
     fn u64(&self, address: Addr) -> Result<u64, Fault> {

@@ -4,7 +4,15 @@
 //! are parsed here; symbol tables and line tables are made from these files by whoever asks for names.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub(crate) mod frame_index;
 
@@ -17,7 +25,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use crate::arch::Architecture;
 use crate::image::core::build_id;
-use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage};
+use crate::image::{Addr, FileBytes, Mapping, MemoryExt, ProcessImage, saturated};
 use crate::limits::unwind::{LARGEST_FROM_MEMORY, LARGEST_VDSO, MOST_HEADERS};
 use crate::limits::{self, Bounded};
 use crate::memory::copy_into;
@@ -190,7 +198,7 @@ fn from_file(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
 
 fn from_vdso(image: &ProcessImage, mapping: &Mapping) -> Option<Module> {
     let length = (mapping.end - mapping.start).min(LARGEST_VDSO);
-    let bytes = image.memory.bytes(mapping.start, length as usize).ok()?;
+    let bytes = image.memory.bytes(mapping.start, saturated(length)).ok()?;
     let mut module = parse(FileBytes::new(bytes), "[vdso]".into())?;
     // The vDSO is linked at 0 and mapped whole.
     (module.bias, module.start, module.end) = (mapping.start.0, mapping.start, mapping.end);
@@ -211,9 +219,9 @@ fn from_memory(image: &ProcessImage, wanted: &Mapping) -> Option<FileBytes> {
         limits::met(LARGEST_FROM_MEMORY, what, "bytes of a module from memory");
         return None;
     }
-    let mut bytes = vec![0; size as usize];
+    let mut bytes = vec![0; saturated(size)];
     for part in parts {
-        let length = (part.end - part.start).min(size.checked_sub(part.offset)?) as usize;
+        let length = saturated((part.end - part.start).min(size.checked_sub(part.offset)?));
         if let Ok(read) = image.memory.bytes(part.start, length) {
             copy_into(bytes.get_mut(usize::try_from(part.offset).ok()?..)?, &read);
         }

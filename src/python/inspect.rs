@@ -12,7 +12,7 @@ use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
 use crate::image::{Addr, Memory};
 use crate::limits;
-use crate::limits::python::{AT_HAND_FRAMES, MOST_AT_HAND, MOST_HANDLERS, NAMING_FRAMES, SEARCHED_FRAMES};
+use crate::limits::python::{MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, REFERRING_FRAMES, SEARCHED_FRAMES};
 
 /// Classes whose instances have no attributes of interest.
 const PLAIN: &[&str] = &[
@@ -51,9 +51,9 @@ pub(crate) struct Entered {
     pub(crate) object: Addr,
 }
 
-/// A frame that has an object at hand.
+/// A frame that refers to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AtHand {
+pub(crate) struct Referrer {
     /// Position in [`Python::threads`].
     pub(crate) state: usize,
     /// How many frames lie further in.
@@ -70,7 +70,7 @@ pub(crate) struct Inspector<'a> {
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
     joinable: OnceCell<Vec<(Addr, Addr)>>,
-    at_hand: OnceCell<HashMap<Addr, Vec<AtHand>>>,
+    referrers: OnceCell<HashMap<Addr, Vec<Referrer>>>,
     globals: RefCell<HashMap<Addr, Globals>>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Inspector<'a> {
             frames: Frames::new(memory, layout),
             entered: OnceCell::new(),
             joinable: OnceCell::new(),
-            at_hand: OnceCell::new(),
+            referrers: OnceCell::new(),
             globals: RefCell::default(),
         })
     }
@@ -175,25 +175,25 @@ impl<'a> Inspector<'a> {
         self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()))
     }
 
-    /// The frames that have an object at hand, those of one thread together, its innermost first: in a variable, in an
+    /// The frames that refer to an object, those of one thread together, its innermost first: in a variable, in an
     /// attribute of one, in a global that the code names, or in an attribute of that.
-    pub(crate) fn at_hand(&self, object: Addr) -> &[AtHand] {
-        let index = self.at_hand.get_or_init(|| {
-            let mut index: HashMap<Addr, Vec<AtHand>> = HashMap::new();
-            let mut left = MOST_AT_HAND;
+    pub(crate) fn referrers(&self, object: Addr) -> &[Referrer] {
+        let index = self.referrers.get_or_init(|| {
+            let mut index: HashMap<Addr, Vec<Referrer>> = HashMap::new();
+            let mut left = MOST_REFERRED;
             for (state, thread) in self.living() {
-                for (depth, frame) in frames_of(thread).enumerate().take(AT_HAND_FRAMES) {
+                for (depth, frame) in frames_of(thread).enumerate().take(REFERRING_FRAMES) {
                     let Some(open) = self.frame(frame) else { continue };
-                    let objects = self.all_at_hand(&open);
+                    let objects = self.all_referred(&open);
                     left = left.saturating_sub(objects.len());
                     if left == 0 {
-                        limits::met(MOST_AT_HAND, "objects that frames of Python have at hand", "objects");
+                        limits::met(MOST_REFERRED, "objects that frames of Python have at hand", "objects");
                         return index;
                     }
                     for object in objects {
                         let places = index.entry(object).or_default();
-                        if places.last() != Some(&AtHand { state, depth }) {
-                            places.push(AtHand { state, depth });
+                        if places.last() != Some(&Referrer { state, depth }) {
+                            places.push(Referrer { state, depth });
                         }
                     }
                 }
@@ -210,13 +210,17 @@ impl<'a> Inspector<'a> {
         if frames {
             limits::met(SEARCHED_FRAMES, "`with` blocks of deep Python stacks", "frames of one thread");
         }
-        if deep(AT_HAND_FRAMES) {
-            limits::met(AT_HAND_FRAMES, "locks that frames of deep Python stacks have at hand", "frames of one thread");
+        if deep(REFERRING_FRAMES) {
+            limits::met(
+                REFERRING_FRAMES,
+                "locks that frames of deep Python stacks have at hand",
+                "frames of one thread",
+            );
         }
     }
 
     /// What a frame has at hand.
-    fn all_at_hand(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
+    fn all_referred(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
         let named = self.named_globals(frame).into_iter().map(|(_, value)| value);
         let mut all: Vec<Addr> = frame.variables().into_iter().map(|(_, value)| value).chain(named).collect();
         let mut attributes = Vec::new();
@@ -229,7 +233,7 @@ impl<'a> Inspector<'a> {
     }
 
     /// The globals of the module whose dictionary this is.
-    fn globals_in(&self, dict: Addr) -> Globals {
+    pub(super) fn globals_in(&self, dict: Addr) -> Globals {
         if let Some(known) = self.globals.borrow().get(&dict) {
             return Rc::clone(known);
         }

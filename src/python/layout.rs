@@ -431,6 +431,12 @@ struct Words {
     tuple_items: usize,
 }
 
+/// Major, minor and micro of a `PY_VERSION_HEX`, which has 32 bits.
+pub(super) fn version_of(hex: u64) -> (u8, u8, u8) {
+    let [.., major, minor, micro, _] = hex.to_be_bytes();
+    (major, minor, micro)
+}
+
 /// Read `_Py_DebugOffsets` at the start of `_PyRuntime` (3.13 on); `Ok(None)` when there is none.
 pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Option<SelfDescription>, Fault> {
     const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
@@ -444,7 +450,7 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
     // Every index below is a small constant: a word that is not there would be zero, as an unused one is.
     let word = |index: usize| table.get(index).copied().unwrap_or(0);
     let hex = word(1);
-    let version = ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8);
+    let version = version_of(hex);
     // Include/internal/pycore_debug_offsets.h of 3.13.0, 3.14.10, 3.15.2.
     let words = match version {
         (3, 13, _) => Words {

@@ -5,7 +5,15 @@
 //! authoritative. It decodes no waits and knows no merged stack.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub(crate) mod inspect;
 mod layout;
@@ -13,6 +21,7 @@ pub(crate) mod library;
 mod lines;
 mod names;
 pub(crate) mod objects;
+pub(crate) mod reach;
 mod runtime;
 pub(crate) mod values;
 mod walk;
@@ -235,7 +244,7 @@ pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
             && let Some(hex) = objects.global(modules, "sys", "hexversion").and_then(|o| objects.unsigned(o))
             && hex >> 16 == u64::from(python.version.0) << 8 | u64::from(python.version.1)
         {
-            python.version.2 = (hex >> 8) as u8;
+            python.version.2 = layout::version_of(hex).2;
         }
         let active = objects.global(modules, "threading", "_active").and_then(|dict| objects.items(dict));
         for (ident, thread) in active.unwrap_or_default() {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::layout::Layout;
 use super::lines;
-use crate::image::{Addr, Memory, MemoryExt};
+use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
 
 /// What frames need of a code object.
@@ -65,7 +65,7 @@ impl<'a> Codes<'a> {
 /// The contents of a bytes object: its size behind the head, then a hash, then the data.
 pub(crate) fn bytes(memory: &dyn Memory, layout: &Layout, address: Addr) -> Option<Vec<u8>> {
     let size = memory.u64(address + layout.head).ok().filter(|s| *s <= LARGEST_LINE_TABLE)?;
-    memory.bytes(address + layout.head + 16, size as usize).ok()
+    memory.bytes(address + layout.head + 16, saturated(size)).ok()
 }
 
 /// A unicode object's text.
@@ -81,7 +81,7 @@ pub(crate) fn text(memory: &dyn Memory, layout: &Layout, address: Addr) -> Optio
         (is_compact && matches!(kind, 1 | 2 | 4)).then_some((kind, bits & 16 != 0))
     })?;
     let data = address + if ascii { layout.unicode_ascii } else { layout.unicode_compact };
-    let raw = memory.bytes(data, (length * kind) as usize).ok()?;
+    let raw = memory.bytes(data, saturated(length * kind)).ok()?;
     Some(match kind {
         1 => raw.iter().map(|b| char::from(*b)).collect(),
         2 => {

@@ -41,7 +41,7 @@ pub(crate) fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Found>
         }
         let exact = symbols.find(module, "Py_Version").and_then(|s| memory.u32(s.address).ok());
         let hinted = exact
-            .map(|hex| ((hex >> 24) as u8, (hex >> 16) as u8, (hex >> 8) as u8))
+            .map(|hex| layout::version_of(hex.into()))
             .or_else(|| version_in_name(&file.name).or_else(|| version_in_name(exe?)).map(|(a, b)| (a, b, 0)));
         let mut order: Vec<_> = FIXED.to_vec();
         order.sort_by_key(|(version, _)| hinted.is_none_or(|h| (h.0, h.1) != *version));

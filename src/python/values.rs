@@ -14,7 +14,7 @@ use super::layout::{GeneratorFrame, Layout, Liveness, LocalNames, StackTop};
 use super::names::{bytes, text};
 use super::objects::Objects;
 use super::walk::{instruction_offset, suspended_frame};
-use crate::image::{Addr, Memory, MemoryExt};
+use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
 
 /// `SETUP_FINALLY`: the type of the block of `with` and `try` from 3.7 to 3.10.
@@ -110,7 +110,7 @@ impl<'a> Frames<'a> {
             GeneratorFrame::Inside { frame, state } => {
                 // FRAME_CREATED up to FRAME_EXECUTING; what has completed or was cleared is above (4 and 5; from 3.15 on 5
                 // and 6, and what is created is 0).
-                let state = self.memory.u8(generator + state).ok()? as i8;
+                let state = self.memory.u8(generator + state).ok()?.cast_signed();
                 (state < 4).then_some(generator + frame)?
             }
         };
@@ -128,6 +128,28 @@ impl<'a> Frames<'a> {
     pub(crate) fn code_name(&self, code: Addr) -> Option<String> {
         let offset = self.layout.code_qualified_name.unwrap_or(self.layout.code_name);
         text(self.memory, self.layout, self.memory.pointer(code + offset).ok()?)
+    }
+
+    /// The names of globals and attributes that a code object uses.
+    pub(crate) fn names_in(&self, code: Addr) -> Option<Vec<String>> {
+        Some(self.shape(code)?.uses.iter().cloned().collect())
+    }
+
+    /// The constants of a code object, of which those of the functions defined in it are some. They stand before the names in
+    /// every version [DWARF].
+    pub(crate) fn constants(&self, code: Addr) -> Vec<Addr> {
+        let tuple = self.memory.pointer(code + (self.layout.values.code_names - 8)).ok();
+        tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// The file of a code object.
+    pub(crate) fn code_file(&self, code: Addr) -> Option<String> {
+        text(self.memory, self.layout, self.memory.pointer(code + self.layout.code_file).ok()?)
+    }
+
+    /// The line where a code object begins.
+    pub(crate) fn code_line(&self, code: Addr) -> Option<u32> {
+        self.memory.u32(code + self.layout.code_first_line).ok()
     }
 
     fn live_by_blocks(&self, frame: Addr) -> Option<(u64, bool)> {
@@ -265,7 +287,7 @@ impl<'a> Frame<'_, 'a> {
 
     fn slots(&self, first: Addr, count: u64) -> Vec<Addr> {
         let memory = self.frames.memory;
-        let whole = memory.bytes(first, count as usize * 8).ok();
+        let whole = memory.bytes(first, saturated(count.saturating_mul(8))).ok();
         let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).map_or(Addr(0), |word| Addr(word & !TAG));
         match whole {
             Some(bytes) => bytes.chunks_exact(8).map(word).collect(),

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil, stop};
 use super::names::Codes;
 use super::{EvalEntry, Gil, PythonFrame, PythonThread, StopTheWorld};
-use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage};
+use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage, saturated};
 use crate::limits;
 use crate::limits::python::{COST_OF_A_FRAME, MOST_FRAMES, MOST_INTERPRETERS, MOST_THREADS};
 
@@ -32,7 +32,7 @@ pub(crate) fn interpreters(memory: &dyn Memory, runtime: Addr, layout: &Layout) 
             limits::met(MOST_INTERPRETERS, "interpreters of Python", "interpreters");
             break;
         }
-        let id = memory.u64(address + layout.interpreter_id).unwrap_or(0) as i64;
+        let id = memory.u64(address + layout.interpreter_id).unwrap_or(0).cast_signed();
         list.push(Interpreter { address, id });
         next = memory.pointer(address + layout.interpreter_next);
     }
@@ -92,10 +92,10 @@ pub(crate) fn stops(
     let own = interpreters.iter().map(|one| (Some(one.id), one.address + offsets.interpreter_stop));
     let all = std::iter::once((None, runtime + offsets.runtime_stop)).chain(own);
     let read = |(interpreter, address): (Option<i64>, Addr)| {
-        let countdown = memory.u64(address + stop::COUNTDOWN).ok()? as i64;
+        let countdown = memory.u64(address + stop::COUNTDOWN).ok()?.cast_signed();
         let requester = memory.pointer(address + stop::REQUESTER).ok()?;
         let is_asked = memory.u8(address + stop::REQUESTED) == Ok(1) && !requester.is_null();
-        (is_asked && (0..MOST_THREADS as i64).contains(&countdown)).then_some(StopTheWorld {
+        (is_asked && usize::try_from(countdown).is_ok_and(|count| count < MOST_THREADS)).then_some(StopTheWorld {
             interpreter,
             event: address + stop::EVENT,
             requester,
@@ -164,7 +164,7 @@ pub(crate) fn kernel_thread(image: &ProcessImage, ident: u64, native: Option<u64
         .find(|t| t.registers.is_some_and(|r| image.architecture.thread_descriptor(r.thread_pointer).0 == ident));
     let by_number = || {
         let ns_tid = native.or_else(|| image.memory.u32(Addr(ident) + 0x2d0).ok().map(u64::from))?;
-        image.threads.iter().find(|t| t.ns_tid as u64 == ns_tid)
+        image.threads.iter().find(|t| u64::try_from(t.ns_tid) == Ok(ns_tid))
     };
     by_pointer.or_else(by_number).map(|t| t.tid)
 }
@@ -245,17 +245,20 @@ fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Cod
 
 /// How many bytes of the code lie before the instruction that a frame is at, given the word that it keeps.
 pub(crate) fn instruction_offset(memory: &dyn Memory, layout: &Layout, frame: Addr, code: Addr, word: u64) -> i64 {
+    // Up to 3.10 it is an `int`.
+    let [a, b, c, d, ..] = word.to_le_bytes();
+    let number = i64::from(i32::from_le_bytes([a, b, c, d]));
     match layout.line_table {
-        LineTable::Lnotab => i64::from(word as u32 as i32),
-        LineTable::Pairs => i64::from(word as u32 as i32) * 2,
+        LineTable::Lnotab => number,
+        LineTable::Pairs => number * 2,
         LineTable::Locations => {
             let own = layout.copies.and_then(|copies| {
                 let index = memory.i32(frame + copies.frame_index).ok().filter(|index| (1..1 << 20).contains(index))?;
                 // `_PyCodeArray`: a size, then the copies; the first is the code's own.
                 let array = memory.pointer(code + copies.code_copies).ok()?;
-                memory.pointer(array + 8 + index as u64 * 8).ok().filter(|copy| !copy.is_null())
+                memory.pointer(array + 8 + u64::from(index.unsigned_abs()) * 8).ok().filter(|copy| !copy.is_null())
             });
-            word.wrapping_sub(own.unwrap_or(code + layout.code_instructions).0) as i64
+            word.wrapping_sub(own.unwrap_or(code + layout.code_instructions).0).cast_signed()
         }
     }
 }
@@ -294,10 +297,10 @@ fn raw_frames(memory: &dyn Memory, layout: &Layout, tstate: Addr, most: usize) -
             }
         }
         let word = |offset: u64| {
-            let start = offset as usize;
+            let start = saturated(offset);
             head.get(start..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
-        let byte = |offset: Option<u64>| offset.and_then(|o| head.get(o as usize)).copied();
+        let byte = |offset: Option<u64>| offset.and_then(|o| head.get(saturated(o))).copied();
         list.push(Raw {
             address: next,
             // From 3.14 the lowest bits of a reference are a tag.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::headline;
 use super::markdown::cut;
-use crate::report::{Report, ThreadReference};
+use crate::report::{Report, ThreadReference, installed};
 
 /// Most bytes of the message.
 const MOST_MESSAGE: usize = 4 << 10;
@@ -30,8 +30,7 @@ fn place(report: &Report, checkout: &Path) -> Option<(String, u32)> {
         let thread = process.threads.iter().find(|thread| thread.tid == *tid)?;
         thread.frames.iter().find_map(|frame| {
             let file = Path::new(frame.file.as_deref()?).strip_prefix(checkout).ok()?.to_str()?;
-            let installed = file.contains("site-packages/") || file.contains("dist-packages/");
-            (!installed).then_some((file.to_string(), frame.line?))
+            installed(&format!("/{file}")).is_none().then_some((file.to_string(), frame.line?))
         })
     })
 }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::view::{self, Key, View};
-use crate::report::{Thread, without_address};
+use crate::report::Thread;
 
 /// Threads with equal stacks.
 pub(super) struct Group<'a> {
@@ -34,30 +34,27 @@ impl Group<'_> {
     }
 }
 
-fn plural(doing: &str) -> String {
-    doing.strip_prefix("waits ").map_or(doing.to_owned(), |rest| format!("wait {rest}"))
-}
-
 /// Threads that are not listed individually.
 pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known = HashMap::new();
     for (process, thread) in view.each_thread().filter(|(process, thread)| !told.contains(&(*process, thread.tid))) {
-        let (doing, call) = view.doing(process, thread);
+        let call = view.call_of(process, thread);
         let because = victims.contains(&(process, thread.tid));
         // Without the address: a pool's 64 condition variables are one group.
-        let alike = without_address(&doing);
+        let alike = view.doing_in_general(process, thread);
         let frames: Vec<String> = thread.frames.iter().map(view::function_name).collect();
         let key = (because, thread.role.as_deref(), alike.clone(), call.clone(), frames);
         match known.get(&key) {
             Some(&at) => {
                 let group: &mut Group = &mut groups[at];
-                group.doing = plural(&alike);
+                group.doing = alike;
                 group.members.push((process, thread));
             }
             None => {
                 known.insert(key, groups.len());
                 let role = thread.role.clone().unwrap_or_default();
+                let doing = view.doing(process, thread);
                 groups.push(Group { role, doing, call, because, members: vec![(process, thread)] });
             }
         }

@@ -75,4 +75,50 @@ mod tests {
         assert!(schema["properties"]["verdict"].is_object());
         assert_eq!(schema.to_string(), super::schema().to_string());
     }
+    #[test]
+    fn kinds_in_the_schema_are_examples_and_no_list_of_all() {
+        let schema = schema();
+        let kind = &schema["$defs"]["Resource"]["properties"]["kind"];
+        assert_eq!(kind["type"], "string", "{kind}");
+        assert!(kind["enum"].is_null() && kind["const"].is_null(), "{kind}");
+        let examples: Vec<&str> = kind["examples"].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
+        assert_eq!(examples, crate::waits::kind_names());
+        // What a later version wrote is read, and is as unknown as anything.
+        let mut report = seed();
+        report.resources[0].kind = "lock_of_a_later_version".into();
+        let mut bytes = Vec::new();
+        render(&report, &mut bytes).unwrap();
+        let parsed: Report = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(parsed.resources[0].properties().name, "other");
+        assert_eq!(parsed.resources[0].kind, "lock_of_a_later_version");
+    }
+
+    #[test]
+    fn the_schema_knows_the_parts_of_a_label() {
+        use crate::report::{Label, Place, Wanted};
+        let mut report = seed();
+        report.resources[0].parts = Label {
+            wanted: Some(Wanted::Data),
+            noun: "mutex".into(),
+            name: Some("g_lock".into()),
+            offset: 8,
+            function: Some("f".into()),
+            detail: Some("2 waiters".into()),
+            at: Some("0x10".into()),
+            place: Some(Place::Module("a.out".into())),
+        };
+        let resource = serde_json::to_value(&report.resources[0]).unwrap();
+        let known = schema()["$defs"]["Resource"]["properties"].clone();
+        let unknown: Vec<&String> =
+            resource.as_object().unwrap().keys().filter(|key| known[key.as_str()].is_null()).collect();
+        assert!(unknown.is_empty(), "the schema lacks {unknown:?}");
+        assert_eq!(resource["place"], serde_json::json!({"kind": "module", "of": "a.out"}));
+        let read: crate::report::Resource = serde_json::from_value(resource).unwrap();
+        assert_eq!(read.parts, report.resources[0].parts);
+        // A report of an earlier version has none of it.
+        let mut bare = serde_json::to_value(&seed().resources[0]).unwrap();
+        bare.as_object_mut().unwrap().remove("noun");
+        let read: crate::report::Resource = serde_json::from_value(bare).unwrap();
+        assert_eq!((read.called().to_string(), read.parts), ("rwlock".into(), Label::default()));
+    }
 }

@@ -27,7 +27,8 @@ use std::path::Path;
 use crate::report::{Certainty, Report, Verdict};
 
 /// What a report can be written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// For people.
     Text,
@@ -61,8 +62,9 @@ impl Format {
     }
 }
 
-/// How text is laid out.
+/// How text is laid out. Made by [`Style::plain`] or [`Style::for_stdout`]; then each field can be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Style {
     /// Columns.
     pub width: usize,
@@ -74,8 +76,9 @@ pub struct Style {
     pub detail: Detail,
 }
 
-/// How much a text tells.
+/// How much a text tells. Its default is the least; then each field can be set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Detail {
     /// Every thread with its stack, instead of groups.
     pub all: bool,
@@ -201,6 +204,11 @@ fn captured(report: &Report) -> String {
             line.push_str(", stopped for 0 ms");
         }
         line.push_str(&format!(" ({})", ways.join(", ")));
+    }
+    match read.asked_again {
+        0 => {}
+        1 => line.push_str(", late threads asked again"),
+        times => line.push_str(&format!(", late threads asked again {times} times")),
     }
     match report.capture.looks {
         0 | 1 => {}

@@ -65,7 +65,10 @@ fn hostile_ring() -> Report {
         process.cmdline = vec![odd.clone()];
         process.threads.iter_mut().for_each(|thread| thread.name = odd.clone());
     }
-    report.resources.iter_mut().for_each(|resource| resource.label = odd.clone());
+    report
+        .resources
+        .iter_mut()
+        .for_each(|resource| (resource.label, resource.parts) = (odd.clone(), odd.as_str().into()));
     report.waits.iter_mut().for_each(|wait| (wait.mode, wait.evidence) = (Some(odd.clone()), vec![odd.clone()]));
     report.holds.iter_mut().for_each(|hold| (hold.mode, hold.evidence) = (Some(odd.clone()), vec![odd.clone()]));
     report
@@ -77,7 +80,7 @@ fn nameless() -> Report {
     report.processes.iter_mut().for_each(|process| (process.exe, process.cmdline) = (Some(String::new()), Vec::new()));
     report.resources.iter_mut().for_each(|resource| {
         (resource.id, resource.kind, resource.label) = (String::new(), String::new(), String::new());
-        resource.address = None;
+        (resource.address, resource.parts) = (None, Default::default());
     });
     report.waits.iter_mut().for_each(|wait| {
         (wait.tid, wait.waiter_resource, wait.resource) = (None, Some(String::new()), String::new());

@@ -7,9 +7,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::report::{
     CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, short_function,
-    short_path,
+    short_path, short_word,
 };
 use crate::waits::kinds::Holding;
+use crate::waits::label::Called;
 
 /// Longest name of a thread or process that is told, in characters.
 const LONGEST_NAME: usize = 64;
@@ -124,23 +125,31 @@ impl<'a> View<'a> {
 
     /// `the GIL`, `rwlock 0x33b84080`, "rwlock `g_ctx` 0x7f10 in libcuda.so.1".
     pub(super) fn resource_name(&self, id: &str) -> String {
-        let Some(resource) = self.resource(id) else { return keep_together(&format!("resource {id}")) };
-        let label = if resource.label.is_empty() { resource.kind.as_str() } else { resource.label.as_str() };
-        if resource.is_gil() {
-            return if label.starts_with("the ") { label.to_string() } else { format!("the {label}") };
-        }
-        match &resource.address {
-            Some(address) if !label.contains(address.as_str()) => {
-                let cut = label.find(" inside ").or_else(|| label.find(" in ")).unwrap_or(label.len());
-                format!("{} {address}{}", &label[..cut], &label[cut..])
-            }
-            _ => label.to_string(),
-        }
+        self.called(id).to_string()
+    }
+
+    /// The same of many like it.
+    pub(super) fn resource_in_general(&self, id: &str) -> String {
+        self.resource(id).map_or_else(|| self.resource_name(id), |resource| resource.called_in_general().to_string())
+    }
+
+    fn called(&self, id: &str) -> Called {
+        let unknown = || Called { wanted: None, thing: keep_together(&format!("resource {id}")) };
+        self.resource(id).map_or_else(unknown, Resource::called)
     }
 
     /// `waits for rwlock 0x33b84080 (read)`.
     pub(super) fn wait_statement(&self, wait: &Wait) -> String {
-        let mut statement = format!("waits for {}", self.resource_name(&wait.resource));
+        self.statement(wait, "waits", &self.resource_name(&wait.resource))
+    }
+
+    /// `wait for rwlock (read)`, of many threads.
+    fn wait_statement_in_general(&self, wait: &Wait) -> String {
+        self.statement(wait, "wait", &self.resource_in_general(&wait.resource))
+    }
+
+    fn statement(&self, wait: &Wait, verb: &str, resource: &str) -> String {
+        let mut statement = format!("{verb} for {resource}");
         if let Some(mode) = &wait.mode {
             statement.push_str(&format!(" ({mode})"));
         }
@@ -153,7 +162,7 @@ impl<'a> View<'a> {
     /// What somebody is to a resource that he is said to have: "holds the GIL", "belongs to child process 12".
     pub(super) fn held(&self, id: &str) -> String {
         let holding = self.resource(id).map_or(Holding::Holds, |resource| resource.properties().holding);
-        holding.held(&self.resource_name(id))
+        holding.held(&self.called(id))
     }
 
     /// `holds rwlock 0x33b84080 (write)`.
@@ -190,14 +199,29 @@ impl<'a> View<'a> {
         self.call(self.thread(&hold.process, hold.tid?)?, &hold.at)
     }
 
-    /// What a thread waits for, or its state; and the call in which it does.
-    pub(super) fn doing(&self, process: &str, thread: &Thread) -> (String, Option<String>) {
+    /// What a thread waits for, or its state.
+    pub(super) fn doing(&self, process: &str, thread: &Thread) -> String {
+        self.doing_as(process, thread, |wait| self.wait_statement(wait))
+    }
+
+    /// The same of several threads that wait for things like these: without addresses.
+    pub(super) fn doing_in_general(&self, process: &str, thread: &Thread) -> String {
+        self.doing_as(process, thread, |wait| self.wait_statement_in_general(wait))
+    }
+
+    fn doing_as(&self, process: &str, thread: &Thread, statement: impl Fn(&Wait) -> String) -> String {
         match self.waits_of(process, thread.tid) {
-            [wait] => (self.wait_statement(wait), self.wait_call(wait)),
-            [wait, more @ ..] => {
-                (format!("{} or {} more", self.wait_statement(wait), more.len()), self.wait_call(wait))
-            }
-            [] => (thread.state.as_str().to_owned(), self.where_is(thread)),
+            [wait] => statement(wait),
+            [wait, more @ ..] => format!("{} or {} more", statement(wait), more.len()),
+            [] => thread.state.as_str().to_owned(),
+        }
+    }
+
+    /// The call in which a thread waits, or where it is.
+    pub(super) fn call_of(&self, process: &str, thread: &Thread) -> Option<String> {
+        match self.waits_of(process, thread.tid) {
+            [wait, ..] => self.wait_call(wait),
+            [] => self.where_is(thread),
         }
     }
 
@@ -264,7 +288,7 @@ pub(super) fn function_name(frame: &Frame) -> String {
 
 /// `train.py:56`.
 pub(super) fn place(frame: &Frame) -> Option<String> {
-    let file = short_path(frame.file.as_deref()?);
+    let file = short_word(short_path(frame.file.as_deref()?));
     Some(keep_together(&match frame.line {
         Some(line) => format!("{file}:{line}"),
         None => file.to_string(),

@@ -24,16 +24,13 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, pipe2, setpgid};
 
+use super::LookError;
 use super::children::{MARK, REPORT_DIRECTORY, end_tree};
 use super::guard::Guard;
-use super::looker::{self, Answer, Requests};
+use super::looker;
+use super::lookers::Lookers;
 use super::sample::has_ended;
-use super::{LookError, Wanted};
-use crate::limits::run::MOST_LOOKERS;
 use crate::sys::{self, Ended, Forked};
-
-/// A process that was killed and does not end: it waits for something in the kernel, and is left behind.
-const UNTIL_LEFT: Duration = Duration::from_secs(2);
 
 /// A command and its descendants.
 #[derive(Debug)]
@@ -42,18 +39,10 @@ pub(crate) struct Family {
     /// Readable once the command has ended, on kernels that have that.
     end: Option<OwnedFd>,
     status: Option<u8>,
-    looker: Option<Looker>,
-    /// How many were started.
-    lookers: u32,
+    lookers: Lookers,
     /// The command leads a process group of its own, which ends with lockscope.
     guard: Option<Guard>,
     own_group: bool,
-}
-
-#[derive(Debug)]
-struct Looker {
-    pid: i32,
-    requests: Requests,
 }
 
 /// What the command needs to begin, and its word that it could not.
@@ -112,8 +101,7 @@ impl Family {
             command: i32::from_le_bytes(pid),
             end: sys::process_descriptor(i32::from_le_bytes(pid)).ok(),
             status: None,
-            looker: Some(Looker { pid: looker, requests: Requests::new(own)? }),
-            lookers: 1,
+            lookers: Lookers::with(looker, own)?,
             guard: if own_group { Guard::start().ok() } else { None },
             own_group,
         };
@@ -139,7 +127,7 @@ impl Family {
     pub(crate) fn reap(&mut self) -> Result<Option<u8>, LookError> {
         let mut lost = None;
         self.collect(&mut lost);
-        if self.status.is_none() && self.looker.is_some() && self.command_has_ended() {
+        if self.status.is_none() && self.lookers.pid().is_some() && self.command_has_ended() {
             // The status is the looker's to take, which may hang; without it, it is ours.
             self.drop_looker();
             self.collect(&mut None);
@@ -157,9 +145,8 @@ impl Family {
         while let Ok(Some(Ended { pid, status })) = sys::ended_child(None, false) {
             if pid == self.command {
                 self.status = Some(status);
-            } else if self.looker.as_ref().is_some_and(|looker| looker.pid == pid) {
-                self.looker = None;
-                *lost = Some(LookError::Lost(how_it_ended(status)));
+            } else if let Some(error) = self.lookers.ended(pid, status) {
+                *lost = Some(error);
             }
         }
     }
@@ -175,78 +162,27 @@ impl Family {
     }
 
     /// End the process that looks. The kernel lets go what it had stopped, and gives its children to this one.
-    pub(crate) fn drop_looker(&mut self) {
-        let Some(looker) = self.looker.take() else { return };
-        let _ = kill(Pid::from_raw(looker.pid), Signal::SIGKILL);
-        let until = Instant::now() + UNTIL_LEFT;
-        while matches!(sys::ended_child(Some(looker.pid), false), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    fn drop_looker(&mut self) {
+        self.lookers.drop_looker();
+    }
+
+    /// Those that look.
+    pub(crate) fn lookers(&mut self) -> &mut Lookers {
+        &mut self.lookers
     }
 
     /// The process that looks does not answer any more: how it ended, or that the command has, with which it ends.
     pub(crate) fn lost_looker(&mut self, error: LookError) -> LookError {
-        let Some(looker) = &self.looker else { return error };
-        let (pid, until) = (looker.pid, Instant::now() + UNTIL_LEFT);
-        let mut how = None;
-        while how.is_none() && Instant::now() < until {
-            how = match sys::ended_child(Some(pid), false) {
-                Ok(Some(ended)) => Some(ended.status),
-                Ok(None) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                    None
-                }
-                Err(_) => break,
-            };
-        }
-        self.drop_looker();
+        let error = self.lookers.lost(error);
         match self.reap() {
             Ok(Some(_)) => LookError::Told("it has ended".into()),
-            _ => how.map_or(error, |status| LookError::Lost(how_it_ended(status))),
-        }
-    }
-
-    /// Ask for a look; one at a time.
-    pub(crate) fn ask(&mut self, wanted: &Wanted) -> Result<(), LookError> {
-        if self.looker.is_none() {
-            self.looker = Some(self.another_looker()?);
-        }
-        match &mut self.looker {
-            Some(looker) => looker.requests.ask(wanted),
-            None => Err(LookError::NoLooker),
-        }
-    }
-
-    /// A look that was asked for, once it has come.
-    pub(crate) fn answer(&mut self) -> Result<Option<Answer>, LookError> {
-        let Some(looker) = &mut self.looker else { return Err(LookError::NoLooker) };
-        looker.requests.answer()
-    }
-
-    /// One that is no ancestor of the command: where the kernel lets only these look, it says so.
-    fn another_looker(&mut self) -> Result<Looker, LookError> {
-        if self.lookers >= MOST_LOOKERS {
-            return Err(LookError::NoLooker);
-        }
-        self.lookers += 1;
-        let failed = |error: io::Error| LookError::Lost(error.to_string());
-        let (own, theirs) = UnixStream::pair().map_err(failed)?;
-        let supervisor = std::process::id() as i32;
-        match sys::fork().map_err(|errno| failed(errno.into()))? {
-            Forked::Child => {
-                drop(own);
-                sys::leave_standard_files();
-                sys::close_all_but(theirs.as_fd());
-                looker::serve(theirs, supervisor, None);
-                std::process::exit(0)
-            }
-            Forked::Parent(pid) => Ok(Looker { pid, requests: Requests::new(own).map_err(failed)? }),
+            _ => error,
         }
     }
 
     /// Wait until a look, the command's end or one of `others` comes.
     pub(crate) fn wait(&self, others: &[BorrowedFd<'_>], within: Duration) {
-        let socket = self.looker.as_ref().map(|looker| looker.requests.socket().as_fd());
+        let socket = self.lookers.socket();
         let end = self.end.as_ref().filter(|_| self.status.is_none()).map(|end| end.as_fd());
         looker::poll_all(others.iter().copied().chain(socket).chain(end), within);
     }
@@ -296,17 +232,6 @@ impl Drop for Family {
 /// Whether processes can be found in /proc.
 fn has_proc() -> bool {
     Path::new("/proc/self/stat").exists()
-}
-
-fn how_it_ended(status: u8) -> String {
-    match status.checked_sub(128).filter(|signal| *signal > 0) {
-        Some(signal) => {
-            let name = Signal::try_from(i32::from(signal))
-                .map_or_else(|_| format!("signal {signal}"), |known| known.to_string());
-            format!("the process that looks was ended by {name}")
-        }
-        None => format!("the process that looks ended with status {status}"),
-    }
 }
 
 /// The process between, in which the command is started: it becomes the looker.

@@ -1,8 +1,9 @@
-//! The process that looks, between `lockscope run` and its command.
+//! The process that looks, for one that keeps limits and signals: between `lockscope run` and its command, or beside it.
 //!
 //! In: requests through a socket, each a [`Wanted`]. Out: an [`Answer`] to each. Under Yama's scope 1 only ancestors may look, so it is
 //! the command's parent; what looks can hang or die of what it looks at, so it is not the one that keeps limits, signals and the
 //! command's status. It ends nothing and prints nothing. The command's end is left to the supervisor: its status is not taken.
+//! [`super::lookers`] is the supervisor's side.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -37,7 +38,8 @@ pub(super) type Answer = (LastLook, Duration);
 /// Serve until the socket closes. `supervisor` is the parent, with which it ends.
 pub(super) fn serve(socket: UnixStream, supervisor: i32, command: Option<i32>) {
     take_name(LOOKER);
-    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    // In the midst of a stop it waits for the release: the target's calls go on.
+    let _ = nix::sys::prctl::set_pdeathsig(sys::SUPERVISOR_ENDED);
     if nix::unistd::getppid().as_raw() != supervisor {
         return;
     }
@@ -48,6 +50,9 @@ pub(super) fn serve(socket: UnixStream, supervisor: i32, command: Option<i32>) {
     for fault in [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGABRT] {
         blocked.remove(fault);
     }
+    blocked.remove(sys::SUPERVISOR_ENDED);
+    // It goes on by it in any case; who sent it is to be seen (see the resumer of a stop).
+    blocked.remove(Signal::SIGCONT);
     let _ = blocked.thread_set_mask();
     let children = SigSet::from(Signal::SIGCHLD);
     let Ok(children) = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC) else { return };

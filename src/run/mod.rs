@@ -4,8 +4,8 @@
 //! read from /proc; the target is stopped for a look only when it stands still, and else rarely enough to cost a hundredth
 //! of a processor. It prints nothing: `run` and `watch` of the command line do.
 //!
-//! [`Watch`] says when a look is wanted and takes it in; `watch` and the monitor of tests carry it out themselves, while `run`
-//! has it done by another process ([`family`]), since nothing that a look meets may hold up its limits.
+//! [`Watch`] says when a look is wanted and takes it in. Whoever watches has it done by another process ([`lookers`]), since nothing
+//! that a look meets may hold up limits and signals; `run` starts its command below that one ([`family`]).
 
 pub(crate) mod children;
 pub(crate) mod family;
@@ -13,6 +13,7 @@ pub(crate) mod gpu_dump;
 mod guard;
 pub(crate) mod judge;
 mod looker;
+pub(crate) mod lookers;
 pub(crate) mod own_names;
 pub(crate) mod sample;
 pub(crate) mod suite;
@@ -233,28 +234,10 @@ impl Watch {
         Next::Event(Event::Over(reason, look))
     }
 
-    /// Sample, and look in this process where that is called for.
-    pub(crate) fn step(&mut self) -> Event {
-        let Some(mut wanted) = self.wanted() else { return Event::Nothing };
-        loop {
-            let spent = cpu_time();
-            let look = wanted.carry_out();
-            match self.looked(wanted, cpu_time().saturating_sub(spent), look) {
-                Next::Event(event) => return event,
-                Next::Look(next) => wanted = next,
-            }
-        }
-    }
-
     /// A look at the whole tree as it is now, which somebody else ends.
     pub(crate) fn last_from_outside(&mut self) -> Wanted {
         let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
         Wanted { pids, purpose: Purpose::FromOutside, in_part, gpu_cores: None }
-    }
-
-    /// The same, in this process.
-    pub(crate) fn look_now(&mut self) -> LastLook {
-        self.last_from_outside().carry_out()
     }
 }
 
@@ -280,14 +263,6 @@ fn proven_look(pids: &[i32]) -> LastLook {
 }
 
 fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions {
-        pids: pids.to_vec(),
-        tree: false,
-        max_pause,
-        no_stop: false,
-        locals: false,
-        working: false,
-        gpu_cores: Vec::new(),
-    };
+    let options = AttachOptions { max_pause, ..AttachOptions::of(pids.iter().copied()) };
     analysis::attach(&options, keep)
 }

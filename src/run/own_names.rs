@@ -1,7 +1,8 @@
 //! What lockscope's own processes are called, so that a watch passes them over.
 //!
 //! In: names that they take, and processes that are met in a tree. Out: whether one is lockscope's own. Any program can take such a
-//! name: but for the monitor of tests, which may be of another copy of lockscope, the program must be this very one too.
+//! name: but for the monitor of tests, which may be of another copy of lockscope, the program must be this very one too, or that of the
+//! monitor below which it stands.
 
 use std::path::PathBuf;
 
@@ -13,6 +14,8 @@ pub(super) const GUARD: &str = "lockscope-guard";
 pub(super) const LOOKER: &str = "lockscope-look";
 /// The one that reads memory in the looker's place.
 const COPIER: &str = "lockscope-copy";
+/// The one that lets a looker go on that is stopped itself.
+const RESUMER: &str = "lockscope-wake";
 
 /// Be called so from now on.
 pub(crate) fn take_name(name: &str) {
@@ -21,19 +24,20 @@ pub(crate) fn take_name(name: &str) {
     }
 }
 
-/// Whether the process `pid` of this name is lockscope's own.
-pub(super) fn is_own(pid: i32, name: &str) -> bool {
+/// Whether the process `pid` of this name is lockscope's own. `above` are monitors of tests from which it may descend.
+pub(super) fn is_own(pid: i32, name: &str, above: &[i32]) -> bool {
     match name {
         MONITOR => true,
-        GUARD | LOOKER | COPIER => {
+        GUARD | LOOKER | COPIER | RESUMER => {
             // Links of the kernel: to read one touches no file system.
             let link =
                 |of: &str, what: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{of}/{what}")).ok() };
-            let same = |what| {
+            let same = |of: &str, what| {
                 let theirs = link(&pid.to_string(), what);
-                theirs.is_some() && theirs == link("self", what)
+                theirs.is_some() && theirs == link(of, what)
             };
-            same("exe") && same("ns/mnt")
+            let is_of = |of: &str| same(of, "exe") && same(of, "ns/mnt");
+            is_of("self") || above.iter().any(|monitor| is_of(&monitor.to_string()))
         }
         _ => false,
     }
@@ -47,8 +51,9 @@ mod tests {
     fn a_name_alone_hides_nothing() {
         let mut other = std::process::Command::new("sleep").arg("20").spawn().expect("sleep starts");
         let pid = other.id() as i32;
-        assert!(!is_own(pid, GUARD) && !is_own(pid, "sleep"));
-        assert!(is_own(std::process::id() as i32, LOOKER) && is_own(pid, MONITOR));
+        assert!(!is_own(pid, GUARD, &[]) && !is_own(pid, "sleep", &[]));
+        assert!(is_own(std::process::id() as i32, LOOKER, &[]) && is_own(pid, MONITOR, &[]));
+        assert!(is_own(pid, LOOKER, &[pid]), "of the copy that a monitor is of");
         other.kill().and_then(|()| other.wait()).expect("it ends");
     }
 }

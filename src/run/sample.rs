@@ -98,15 +98,18 @@ impl Sampler {
         let own = std::process::id() as i32;
         let (tree, in_part) = followed(if with_root { vec![root] } else { children(root) }, children);
         sample.in_part = in_part;
+        let mut monitors = Vec::new();
         for pid in tree {
             let Some(stat) = stat(pid) else { continue };
-            if pid == own || is_own(pid, &stat.comm) {
-                sample.monitored |= stat.comm == MONITOR;
+            if pid == own || is_own(pid, &stat.comm, &monitors) {
+                // Each is before its children.
+                monitors.extend(Some(pid).filter(|_| stat.comm == MONITOR));
                 continue;
             }
             sample.pids.push(pid);
             counters.insert(pid, Counters { started: stat.starttime, ticks: stat.utime + stat.stime });
         }
+        sample.monitored = !monitors.is_empty();
         let tick_ms = 1000 / procfs::ticks_per_second().max(1);
         for (pid, now) in &counters {
             if let Some(before) = self.before.get(pid).filter(|before| before.started == now.started) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::limits::run::{LONGEST_LINE, MOST_RESULTS};
+use crate::limits::run::{LONGEST_LINE, MOST_READ_LATER, MOST_RESULTS};
 use crate::render::junit::{TestOutcome, TestResult};
 use crate::report::{Frame, FrameKind, Report};
 
@@ -47,6 +47,8 @@ pub(crate) struct RunningTest {
 /// What a runner has told so far.
 #[derive(Debug, Default)]
 pub(crate) struct TestLog {
+    /// What came while a look was taken, which is of the test that ran then.
+    later: Vec<u8>,
     rest: Vec<u8>,
     overlong: bool,
     /// The runner waits for the answer to its `ready`.
@@ -60,6 +62,22 @@ pub(crate) struct TestLog {
 }
 
 impl TestLog {
+    /// Keep bytes that come while a look is taken, until [`TestLog::catch_up`].
+    pub(crate) fn read_later(&mut self, bytes: &[u8]) {
+        self.later.extend_from_slice(bytes);
+    }
+
+    /// Whether more may be kept so.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.later.len() < MOST_READ_LATER
+    }
+
+    /// Take in what was kept.
+    pub(crate) fn catch_up(&mut self, now: Instant) {
+        let later = std::mem::take(&mut self.later);
+        self.read(&later, now);
+    }
+
     /// Take in bytes as they come.
     pub(crate) fn read(&mut self, bytes: &[u8], now: Instant) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -152,7 +170,10 @@ mod tests {
         let start = Instant::now();
         log.read(b"{\"event\":\"ready\"}\n{\"event\":\"sta", start);
         assert!(log.ready && log.running.is_none());
-        log.read(b"rt\",\"test\":\"a.py::t\",\"timeout\":2.5}\nnonsense\n{\"event\":\"new\"}\n", start);
+        log.read_later(b"rt\",\"te");
+        assert!(log.takes_more() && log.running.is_none());
+        log.catch_up(start);
+        log.read(b"st\":\"a.py::t\",\"timeout\":2.5}\nnonsense\n{\"event\":\"new\"}\n", start);
         assert_eq!(log.deadline(), Some(start + Duration::from_millis(2500)));
         log.read(&vec![b'x'; 3 * LONGEST_LINE], start);
         log.read(b"\n{\"event\":\"pause\"}\n", start);

@@ -3,7 +3,15 @@
 //! In: an address. Out: bytes, the fault that the look itself met there, or that the page was not captured.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +19,7 @@ use std::sync::Arc;
 
 use super::model::SavedFault;
 use super::recorder::PAGE;
-use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::image::{Addr, Fault, Mapping, Memory, saturated};
 use crate::memory::copy_into;
 
 /// Where the bytes of a page are.
@@ -44,7 +52,7 @@ impl RecordedMemory {
             Page::Own(bytes) => bytes,
             Page::InBlob(range) => self.blob.get(range.clone())?,
         };
-        bytes.get((address - page) as usize..).filter(|rest| !rest.is_empty())
+        bytes.get(saturated(address - page)..).filter(|rest| !rest.is_empty())
     }
 
     fn fault(&self, address: Addr) -> Fault {

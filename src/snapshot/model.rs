@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::Architecture;
-use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, ThreadImage};
+use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, Taken, ThreadImage};
 use crate::modules::RecordedModule;
 use crate::python::{Python, PythonThread};
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
 
 /// The first note. Version and writer come first: they are read before the rest.
@@ -40,6 +40,8 @@ pub(super) struct SavedLook {
     pub(super) gaps: Vec<Gap>,
     #[serde(default)]
     pub(super) kernel: KernelFacts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taken: Option<Taken>,
     pub(super) processes: Vec<SavedProcess>,
 }
 
@@ -69,7 +71,7 @@ pub(super) struct SavedProcess {
     /// Of each thread, in their order.
     pub(super) stacks: Vec<NativeStack>,
     pub(super) modules: Vec<RecordedModule>,
-    pub(super) answers: Answers,
+    pub(super) answers: SymbolCache,
     /// What py-spy added.
     #[serde(default)]
     pub(super) help: Option<Help>,
@@ -167,7 +169,7 @@ impl SavedProcess {
             mappings: image.mappings.clone(),
             stacks: Vec::new(),
             modules: Vec::new(),
-            answers: Answers::default(),
+            answers: SymbolCache::default(),
             help: None,
             pages: Vec::new(),
             faults: Vec::new(),

@@ -4,7 +4,15 @@
 //! limited, ranges checked, lists put in order.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -16,10 +24,10 @@ use super::model::{Header, Help, Run, Saved, SavedProcess};
 use super::recorder::PAGE;
 use super::{NOTE_LOOKS, NOTE_PAGES, OWNER, VERSION};
 use crate::image::core::{CoreError, CoreFile, Places, SnapshotFiles};
-use crate::image::{Addr, Image, ProcessImage, budget};
+use crate::image::{Addr, Image, ProcessImage, budget, saturated};
 use crate::limits::snapshot::LARGEST_NOTE;
 use crate::modules::RecordedModule;
-use crate::symbols::Answers;
+use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
 
 /// One look of a snapshot.
@@ -36,7 +44,7 @@ pub(crate) struct RecordedLook {
 pub(crate) struct Known {
     pub(crate) stacks: Vec<NativeStack>,
     pub(crate) modules: Vec<RecordedModule>,
-    pub(crate) answers: Answers,
+    pub(crate) answers: SymbolCache,
     pub(crate) help: Option<Help>,
 }
 
@@ -74,7 +82,14 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
             let (images, known) =
                 look.processes.into_iter().map(|process| restore(process, core, &blob, places)).unzip();
             RecordedLook {
-                image: Image { processes: images, gaps: look.gaps, pause_us: 0, kernel: look.kernel },
+                image: Image {
+                    processes: images,
+                    gaps: look.gaps,
+                    pause_us: 0,
+                    rounds: 0,
+                    kernel: look.kernel,
+                    taken: look.taken,
+                },
                 of_one_instant: look.of_one_instant,
                 known,
             }
@@ -186,7 +201,7 @@ fn in_blob(blob: &[u8], at: u64, length: u64) -> Option<Page> {
 }
 
 fn stored(core: &CoreFile, address: Addr, length: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; length as usize];
+    let mut bytes = vec![0; saturated(length)];
     let mut done = 0;
     while done < bytes.len() {
         match core.read(address + done as u64, bytes.get_mut(done..)?) {

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::model::{Help, SavedLook, SavedProcess};
-use super::recorder::Recorder;
+use super::recorder::{self, Recorder};
 use super::roots;
 use super::write::{self, Kept};
 use crate::image::gpu::GpuUse;
-use crate::image::{Gap, Image, KernelFacts};
+use crate::image::{Gap, Image, KernelFacts, budget};
 use crate::limits::snapshot::LOOKS_KEPT;
 use crate::python::Python;
 use crate::symbols::Symbols;
@@ -68,6 +68,7 @@ impl Recording {
             of_one_instant: kept.of_one_instant,
             gaps: kept.image.gaps.clone(),
             kernel: KernelFacts { gpu: kept.gpu.cloned(), ..kept.image.kernel.clone() },
+            taken: kept.image.taken.clone(),
             processes: Vec::with_capacity(kept.image.processes.len()),
         };
         let mut pages = Vec::new();
@@ -78,15 +79,22 @@ impl Recording {
             let mut saved = SavedProcess::of(process);
             saved.stacks = process.threads.iter().map(|thread| stack(threads, thread.tid)).collect();
             saved.modules = kept.symbols[position].modules().record();
-            saved.answers = kept.symbols[position].answers();
+            saved.answers = kept.symbols[position].cache();
             saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
             saved.faults = recorder.take_faults();
+            if recorder.is_full() {
+                look.gaps.push(Gap::new(
+                    format!("a part of the memory of process {} in the snapshot", process.pid),
+                    "it was more than a look may take; what was not kept reads as not captured",
+                ));
+            }
             pages.push(recorder.take_pages());
             look.processes.push(saved);
         }
         self.looks.push(Kept { look, pages });
         while self.looks.len() > LOOKS_KEPT {
-            self.looks.remove(0);
+            let dropped = self.looks.remove(0);
+            budget::give_back(dropped.pages.iter().map(recorder::cost).sum());
         }
     }
 

@@ -1,16 +1,19 @@
 //! Memory that keeps what is read through it.
 //!
-//! In: a [`Memory`]. Out: the same bytes and faults, and afterwards the pages that were touched. It decides nothing
-//! about what is worth keeping.
+//! In: a [`Memory`]. Out: the same bytes and faults, and afterwards the pages that were touched, as far as the look's budget of
+//! memory allows. It decides nothing about what is worth keeping.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::model::SavedFault;
-use crate::image::{Addr, Fault, Memory};
+use crate::image::{Addr, Fault, Memory, budget};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
+
+/// What is asked of the budget at once.
+const PIECE: u64 = 1 << 20;
 
 /// Pages by their address. A page that faults in its middle ends there.
 pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
@@ -19,8 +22,28 @@ pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: Arc<dyn Memory>,
-    pages: Mutex<Pages>,
+    pages: Mutex<Kept>,
     faults: Mutex<BTreeMap<u64, SavedFault>>,
+}
+
+/// The pages, and how much the budget has given for them.
+#[derive(Debug, Default)]
+struct Kept {
+    pages: Pages,
+    granted: u64,
+    is_full: bool,
+}
+
+impl Kept {
+    /// Whether there is room for one page more.
+    fn has_room(&mut self) -> bool {
+        let needed = (self.pages.len() as u64 + 1) * PAGE;
+        if needed > self.granted && !self.is_full {
+            self.is_full = !budget::take(PIECE, || "memory of the target that the snapshot would keep".into());
+            self.granted += if self.is_full { 0 } else { PIECE };
+        }
+        needed <= self.granted
+    }
 }
 
 impl Recorder {
@@ -32,19 +55,19 @@ impl Recorder {
     /// Keep these bytes, as far as they can be read; the number of pages that are new.
     pub(super) fn keep(&self, start: Addr, length: u64) -> usize {
         let Some(last) = start.0.checked_add(length.saturating_sub(1)) else { return 0 };
-        let mut pages = locked(&self.pages);
-        let before = pages.len();
+        let mut kept = locked(&self.pages);
+        let before = kept.pages.len();
         let mut page = start.0 & !(PAGE - 1);
         while page <= last {
-            self.keep_page(&mut pages, page);
-            let Some(next) = page.checked_add(PAGE) else { break };
+            self.keep_page(&mut kept, page);
+            let Some(next) = page.checked_add(PAGE).filter(|_| !kept.is_full) else { break };
             page = next;
         }
-        pages.len() - before
+        kept.pages.len() - before
     }
 
-    fn keep_page(&self, pages: &mut Pages, page: u64) {
-        if pages.contains_key(&page) {
+    fn keep_page(&self, kept: &mut Kept, page: u64) {
+        if kept.pages.contains_key(&page) || !kept.has_room() {
             return;
         }
         let mut bytes = vec![0; PAGE as usize];
@@ -57,13 +80,20 @@ impl Recorder {
         }
         bytes.truncate(done);
         if done > 0 {
-            pages.insert(page, bytes);
+            kept.pages.insert(page, bytes);
         }
     }
 
-    /// What was kept; the record begins anew.
+    /// What was kept; the record begins anew. Whoever drops it gives its [`cost`] back to the budget.
     pub(super) fn take_pages(&self) -> Pages {
-        std::mem::take(&mut *locked(&self.pages))
+        let kept = std::mem::take(&mut *locked(&self.pages));
+        budget::give_back(kept.granted.saturating_sub(cost(&kept.pages)));
+        kept.pages
+    }
+
+    /// Whether there was more than the budget allowed.
+    pub(super) fn is_full(&self) -> bool {
+        locked(&self.pages).is_full
     }
 
     /// Where reads failed, by page; the record begins anew.
@@ -81,6 +111,11 @@ impl Memory for Recorder {
         }
         result
     }
+}
+
+/// What pages take of the budget.
+pub(super) fn cost(pages: &Pages) -> u64 {
+    pages.len() as u64 * PAGE
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,5 +150,33 @@ mod tests {
         assert_eq!(recorder.u8(Addr(0x2900)), Err(Fault::Denied(Addr(0x2900))));
         assert_eq!(recorder.take_faults(), [(0x2000, SavedFault::Denied)]);
         assert_eq!(recorder.keep(Addr(u64::MAX - 1), 9), 0);
+    }
+
+    /// Endless memory.
+    #[derive(Debug)]
+    struct Zeros;
+
+    impl Memory for Zeros {
+        fn read(&self, _: Addr, buffer: &mut [u8]) -> Result<usize, Fault> {
+            buffer.fill(0);
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_of_the_budget_and_reads_go_on_without_it() {
+        budget::begin();
+        assert!(budget::take(638 << 20, || unreachable!()));
+        let recorder = Recorder::new(Arc::new(Zeros));
+        assert_eq!(recorder.keep(Addr(0), 1 << 40), 512);
+        assert!(recorder.is_full() && recorder.u64(Addr(1 << 40)) == Ok(0));
+        assert_eq!(budget::gaps().len(), 1);
+        let pages = recorder.take_pages();
+        assert_eq!(cost(&pages), 2 << 20);
+        budget::give_back(cost(&pages));
+        assert_eq!(recorder.keep(Addr(0), PAGE), 1);
+        drop(recorder.take_pages());
+        assert!(budget::take((2 << 20) - PAGE, || unreachable!()) && !budget::take(1, String::new));
+        budget::begin();
     }
 }

@@ -8,8 +8,9 @@ use super::recorder::Recorder;
 use crate::image::core::notes;
 use crate::image::{Addr, MemoryExt, ProcessImage};
 use crate::limits::snapshot::{
-    ALL_STACKS, FOLLOWED_FRAMES, FRAME_WORDS, LARGEST_STACK, LEAST_STACK, MOST_DYNAMIC_ENTRIES, MOST_LIBRARIES,
-    MOST_POINTED_AT, MOST_PROGRAM_HEADERS,
+    ALL_STACKS, FOLLOWED_FRAMES, FRAME_WORDS, LARGEST_INTERPRETER, LARGEST_RUNTIME, LARGEST_STACK,
+    LARGEST_THREAD_STATE, LEAST_STACK, LONGEST_LIBRARY_NAME, MOST_DYNAMIC_ENTRIES, MOST_LIBRARIES, MOST_POINTED_AT,
+    MOST_PROGRAM_HEADERS,
 };
 use crate::python::Python;
 use crate::threads::Thread;
@@ -18,10 +19,6 @@ use crate::threads::Thread;
 const BELOW_STACK_POINTER: u64 = 128;
 /// `struct pthread` and the static thread-local variables below it.
 const DESCRIPTOR: (u64, u64) = (0x200, 0x900);
-/// The part of `_PyRuntime`, of an interpreter and of a thread state that holds lists, locks and counters.
-const RUNTIME: u64 = 4096;
-const INTERPRETER: u64 = 8192;
-const THREAD_STATE: u64 = 512;
 
 /// Program headers and an entry of the dynamic section (elf.h).
 const PT_DYNAMIC: u32 = 2;
@@ -86,13 +83,13 @@ fn follow(recorder: &Recorder, process: &ProcessImage, pointer: Option<u64>, lef
 
 fn python_roots(recorder: &Recorder, process: &ProcessImage, python: &Python, redact: bool, left: &mut usize) {
     if !python.runtime.is_null() {
-        recorder.keep(python.runtime, RUNTIME);
+        recorder.keep(python.runtime, LARGEST_RUNTIME);
     }
     for interpreter in &python.interpreters {
-        recorder.keep(interpreter.address, INTERPRETER);
+        recorder.keep(interpreter.address, LARGEST_INTERPRETER);
     }
     for thread in &python.threads {
-        recorder.keep(thread.tstate, THREAD_STATE);
+        recorder.keep(thread.tstate, LARGEST_THREAD_STATE);
     }
     let frames = python.threads.iter().flat_map(|thread| &thread.entries).flat_map(|entry| &entry.frames);
     for frame in frames.filter(|frame| !frame.address.is_null()) {
@@ -141,7 +138,7 @@ fn libraries(recorder: &Recorder, process: &ProcessImage) {
             break;
         }
         recorder.keep(next, 40);
-        let _ = memory.pointer(next + 8).and_then(|name| memory.c_string(name, 4096));
+        let _ = memory.pointer(next + 8).and_then(|name| memory.c_string(name, LONGEST_LIBRARY_NAME));
         next = memory.pointer(next + 24).unwrap_or_default();
     }
 }

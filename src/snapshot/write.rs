@@ -28,6 +28,9 @@ pub(super) struct Kept {
 pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
     let mut stacks = 0;
     for kept in looks.iter_mut() {
+        if let Some(taken) = &mut kept.look.taken {
+            taken.host.name = None;
+        }
         for (process, pages) in kept.look.processes.iter_mut().zip(&mut kept.pages) {
             process.cmdline.clear();
             if let Some(help) = &mut process.help {

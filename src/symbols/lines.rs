@@ -15,7 +15,7 @@ use super::SourceFrame;
 use super::demangle::demangle;
 use crate::image::{FileBytes, budget};
 use crate::limits;
-use crate::limits::symbols::{DEEPEST_INLINING, LARGEST_LINE_PROGRAM, LARGEST_UNIT, MOST_UNITS};
+use crate::limits::symbols::{DEEPEST_INLINING, LARGEST_LINE_PROGRAM, LARGEST_UNIT, MOST_RANGES, MOST_UNITS};
 
 /// The file, and its sections that had to be unpacked.
 struct Sections {
@@ -90,6 +90,22 @@ impl Sections {
     }
 
     fn tables(&self) -> Option<Tables<'_>> {
+        let dwarf = self.dwarf()?;
+        // Thousands of units may name the same list of ranges, and each gets a copy of it. Of most files the sizes of the sections
+        // say that there cannot be so many: an entry has three bytes (DWARF 5, section 7.25) or two addresses, a unit has eleven.
+        let size = |name| self.with_section(name, |data| data.len() as u64).unwrap_or(0);
+        let longest = size(".debug_rnglists") / 3 + size(".debug_ranges") / 16;
+        let may_share = longest.saturating_mul(size(".debug_info") / 11) > MOST_RANGES as u64;
+        if may_share && !ranges_fit(&dwarf, MOST_RANGES) {
+            budget::take(u64::MAX, || {
+                "source lines of a file whose units share their ranges out of all proportion".into()
+            });
+            return None;
+        }
+        Context::from_dwarf(dwarf).ok()
+    }
+
+    fn dwarf(&self) -> Option<Dwarf<EndianSlice<'_, LittleEndian>>> {
         let parsed = ElfFile64::<object::LittleEndian>::parse(&*self.file).ok()?;
         let section = |id: SectionId| -> Result<EndianSlice<'_, LittleEndian>, ()> {
             let plain = || {
@@ -99,7 +115,7 @@ impl Sections {
             let data = self.unpacked.get(id.name()).map(Vec::as_slice).or_else(plain).unwrap_or_default();
             Ok(EndianSlice::new(data, LittleEndian))
         };
-        Context::from_dwarf(Dwarf::load(section).ok()?).ok()
+        Dwarf::load(section).ok()
     }
 }
 
@@ -125,6 +141,23 @@ fn units_fit(section: &[u8], largest: u64) -> bool {
         rest = next;
     }
     rest.is_empty()
+}
+
+/// Whether all units together have no more than `most` ranges of addresses.
+fn ranges_fit(dwarf: &Dwarf<EndianSlice<'_, LittleEndian>>, most: usize) -> bool {
+    let mut left = most;
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        let Ok(unit) = dwarf.unit(header) else { continue };
+        let Ok(mut ranges) = dwarf.unit_ranges(&unit) else { continue };
+        while let Ok(Some(_)) = ranges.next() {
+            match left.checked_sub(1) {
+                Some(fewer) => left = fewer,
+                None => return false,
+            }
+        }
+    }
+    true
 }
 
 impl Lines {
@@ -160,4 +193,48 @@ fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
         last.inlined = false;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units of a few bytes that all name the same list of ranges.
+    fn shared(units: usize, ranges: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+        // A compile unit without children, with DW_AT_low_pc (DW_FORM_addr) and DW_AT_ranges (DW_FORM_sec_offset).
+        let abbreviations = vec![1, 0x11, 0, 0x11, 0x01, 0x55, 0x17, 0, 0, 0];
+        let unit = [&20u32.to_le_bytes()[..], &4u16.to_le_bytes(), &[0; 4], &[8, 1], &[0; 8], &[0; 4]].concat();
+        let mut list: Vec<u8> =
+            (1..=ranges as u64).flat_map(|at| [at * 16, at * 16 + 8]).flat_map(u64::to_le_bytes).collect();
+        list.extend([0; 16]);
+        (abbreviations, unit.repeat(units), list)
+    }
+
+    #[test]
+    fn ranges_that_many_units_share_are_counted_for_each() {
+        let (abbreviations, units, list) = shared(100, 50);
+        let section = |id: SectionId| -> Result<EndianSlice<'_, LittleEndian>, ()> {
+            let data: &[u8] = match id {
+                SectionId::DebugAbbrev => &abbreviations,
+                SectionId::DebugInfo => &units,
+                SectionId::DebugRanges => &list,
+                _ => &[],
+            };
+            Ok(EndianSlice::new(data, LittleEndian))
+        };
+        let dwarf = Dwarf::load(section).expect("sections");
+        assert!(ranges_fit(&dwarf, 5000) && !ranges_fit(&dwarf, 4999));
+    }
+
+    #[test]
+    fn circles_in_debug_information_come_to_an_end() {
+        let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds/elf/dwarf-loops");
+        let bytes = FileBytes::new(std::fs::read(seed).expect("a file"));
+        let file = ElfFile64::<object::LittleEndian>::parse(&*bytes).expect("an ELF file");
+        let mut functions = file.dynamic_symbols().map(|symbol| object::ObjectSymbol::address(&symbol));
+        let address = functions.find(|address| *address != 0).expect("a function");
+        let lines = Lines::load(&bytes).expect("debug information");
+        // Neither a stack without end nor a loop: whoever follows the names gives up.
+        assert!(lines.source(address).len() <= DEEPEST_INLINING);
+    }
 }

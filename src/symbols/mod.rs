@@ -5,9 +5,17 @@
 //! caller prints module+offset. It reads no memory of the target and opens no file itself.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
-mod answers;
+mod cache;
 mod demangle;
 pub(crate) mod lines;
 mod name_pattern;
@@ -16,7 +24,7 @@ pub(crate) mod table;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-pub(crate) use answers::Answers;
+pub(crate) use cache::SymbolCache;
 pub(crate) use demangle::{Mangling, demangle};
 use lines::Lines;
 pub(crate) use name_pattern::{begins_with, is_named};
@@ -61,7 +69,7 @@ pub(crate) struct Symbols<'a> {
     modules: &'a Modules,
     tables: &'a Tables,
     image: &'a ProcessImage,
-    answers: RefCell<Answers>,
+    cache: RefCell<SymbolCache>,
 }
 
 /// What was parsed of the files of a process's modules, by position of the module. They serve as long as the modules do.
@@ -87,22 +95,22 @@ impl Tables {
 impl<'a> Symbols<'a> {
     /// A symboliser over these modules.
     pub(crate) fn new(modules: &'a Modules, tables: &'a Tables, image: &'a ProcessImage) -> Self {
-        Symbols::with_answers(modules, tables, image, Answers::default())
+        Symbols::with_cache(modules, tables, image, SymbolCache::default())
     }
 
     /// The same, with what is known already.
-    pub(crate) fn with_answers(
+    pub(crate) fn with_cache(
         modules: &'a Modules,
         tables: &'a Tables,
         image: &'a ProcessImage,
-        answers: Answers,
+        cache: SymbolCache,
     ) -> Self {
-        Symbols { modules, tables, image, answers: RefCell::new(answers) }
+        Symbols { modules, tables, image, cache: RefCell::new(cache) }
     }
 
     /// All answers so far.
-    pub(crate) fn answers(&self) -> Answers {
-        self.answers.borrow().clone()
+    pub(crate) fn cache(&self) -> SymbolCache {
+        self.cache.borrow().clone()
     }
 
     /// The modules it names.
@@ -112,12 +120,12 @@ impl<'a> Symbols<'a> {
 
     /// The function that covers `address` (.symtab, .dynsym, .gnu_debugdata, separate debug file).
     pub(crate) fn function(&self, address: Addr) -> Option<Symbol> {
-        self.once(|answers| &mut answers.functions, address, || self.covering(address, Table::function))
+        self.once(|cache| &mut cache.functions, address, || self.covering(address, Table::function))
     }
 
     /// The data object (global or static variable) that covers `address`.
     pub(crate) fn object(&self, address: Addr) -> Option<Symbol> {
-        self.once(|answers| &mut answers.objects, address, || self.covering(address, Table::object))
+        self.once(|cache| &mut cache.objects, address, || self.covering(address, Table::object))
     }
 
     /// The first address of the function that covers `address`: by its symbol, or in stripped code by its frame
@@ -127,7 +135,7 @@ impl<'a> Symbols<'a> {
             return Some(symbol.address);
         }
         let find = || crate::unwind::function_start(self.module(address)?.0, address);
-        self.once(|answers| &mut answers.starts, address, find)
+        self.once(|cache| &mut cache.starts, address, find)
     }
 
     /// The name of the function that the linker's slot at `address` is for, also before it was called first.
@@ -136,37 +144,37 @@ impl<'a> Symbols<'a> {
             let (module, _) = self.module(address)?;
             table::slot(module.file.as_ref()?, address.0.wrapping_sub(module.bias))
         };
-        self.once(|answers| &mut answers.slots, address, find)
+        self.once(|cache| &mut cache.slots, address, find)
     }
 
     /// The exported or local symbol of exactly this (mangled) name in module `module`.
     pub(crate) fn find(&self, module: usize, name: &str) -> Option<Symbol> {
-        self.once(|answers| answers.named.entry(module).or_default(), name.to_owned(), || self.search(module, name))
+        self.once(|cache| cache.named.entry(module).or_default(), name.to_owned(), || self.search(module, name))
     }
 
     /// Whether a module exports a function or object of exactly this name; what it has for itself alone does not count.
     pub(crate) fn exports(&self, module: usize, name: &str) -> bool {
         let find = || exported(self.modules.list.get(module)?, name);
-        self.once(|answers| answers.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
+        self.once(|cache| cache.named.entry(module).or_default(), format!("{name}@exported"), find).is_some()
     }
 
     /// Source positions of `address`, innermost inlined call first; empty without debug information.
     pub(crate) fn source(&self, address: Addr) -> Vec<SourceFrame> {
-        self.once(|answers| &mut answers.sources, address, || self.lines_of(address))
+        self.once(|cache| &mut cache.sources, address, || self.lines_of(address))
     }
 
     /// The answer that was given before, or the one that `find` gives now.
     fn once<K: Ord, V: Clone>(
         &self,
-        kept: impl Fn(&mut Answers) -> &mut BTreeMap<K, V>,
+        kept: impl Fn(&mut SymbolCache) -> &mut BTreeMap<K, V>,
         question: K,
         find: impl FnOnce() -> V,
     ) -> V {
-        if let Some(known) = kept(&mut self.answers.borrow_mut()).get(&question) {
+        if let Some(known) = kept(&mut self.cache.borrow_mut()).get(&question) {
             return known.clone();
         }
         let found = find();
-        kept(&mut self.answers.borrow_mut()).insert(question, found.clone());
+        kept(&mut self.cache.borrow_mut()).insert(question, found.clone());
         found
     }
 
@@ -234,8 +242,8 @@ fn in_process(symbol: Symbol, module: &Module) -> Symbol {
     Symbol { address: symbol.address + module.bias, ..symbol }
 }
 
-/// A C function's name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
+/// The base symbol of a C function: its name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
 /// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
-pub(crate) fn plain_name(name: &str) -> &str {
+pub(crate) fn base_symbol(name: &str) -> &str {
     name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
 }

@@ -1,6 +1,6 @@
 //! Names of functions as a table gives them: exact, or how they begin, whatever inline namespace a build has.
 //!
-//! In: the name of a function as [`plain_name`](super::plain_name) gives it, and a pattern. Out: whether they fit. In a pattern
+//! In: the name of a function as [`base_symbol`](super::base_symbol) gives it, and a pattern. Out: whether they fit. In a pattern
 //! `::*::` stands for an inline namespace or for none: `absl::*::Mutex::Lock()` is `absl::Mutex::Lock()` and
 //! `absl::lts_20240722::Mutex::Lock()`, and not `absl::a<b::Mutex>::Mutex::Lock()`.
 

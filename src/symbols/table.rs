@@ -155,7 +155,8 @@ pub(crate) fn slot(bytes: &[u8], address: u64) -> Option<String> {
 
 /// Public names before private ones: `pthread_mutex_lock` stands beside `__pthread_mutex_lock` at one address.
 fn rank(name: &[u8], local: bool) -> u8 {
-    let underscores = name.iter().take_while(|b| **b == b'_').count().min(7) as u8;
+    let underscores = name.iter().take_while(|b| **b == b'_').count();
+    let underscores = u8::try_from(underscores).map_or(7, |count| count.min(7));
     // Mangled names begin with one underscore as well; they have no plainer alias.
     let underscores = if name.starts_with(b"_Z") || name.starts_with(b"_R") { 0 } else { underscores };
     underscores + if local { 8 } else { 0 }

@@ -10,7 +10,7 @@ use crate::code::{CallSite, Code};
 use crate::image::{Addr, MemoryExt, ProcessImage, ThreadImage};
 use crate::limits::threads::LONGEST_NAME;
 use crate::limits::threads::NAMING_FRAMES;
-use crate::symbols::{Symbols, plain_name};
+use crate::symbols::{Symbols, base_symbol};
 use crate::unwind::NativeStack;
 
 /// PR_SET_NAME (linux/prctl.h).
@@ -145,7 +145,7 @@ impl Search<'_> {
 }
 
 fn function(site: &CallSite) -> &str {
-    plain_name(site.function.as_deref().unwrap_or_default())
+    base_symbol(site.function.as_deref().unwrap_or_default())
 }
 
 fn is_naming(site: &CallSite) -> bool {

@@ -35,6 +35,7 @@ pub(crate) fn report(
         version: report::VERSION.into(),
         lockscope: env!("CARGO_PKG_VERSION").into(),
         source,
+        host: look.image.taken.as_ref().map(|taken| taken.host.clone()),
         verdict: judgement.verdict,
         summary: judgement.summary,
         processes: (0..look.image.processes.len()).map(|position| process(look, &names, roles, position)).collect(),
@@ -160,14 +161,15 @@ fn home(names: &Names<'_>, key: &ResourceKey) -> usize {
 
 fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
     let described = names.described(key);
-    let label = described.map_or_else(|| names.resource(key), |resource| resource.label.clone());
+    let parts = names.label(key);
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
     report::Resource {
         id: names.resource_id(key),
         kind: key.kind.name.into(),
         process: names.process_id(home(names, key)),
         address: hex(key.address),
-        label,
+        label: parts.to_string(),
+        parts,
         state: state.iter().map(|(name, value)| (name.to_string(), (*value).into())).collect(),
     }
 }

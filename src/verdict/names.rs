@@ -8,6 +8,7 @@ use super::{JudgeInput, call_sites};
 use crate::report;
 use crate::threads::{Frame, FrameKind, Thread};
 use crate::waits::kinds::Topic;
+use crate::waits::label::{Called, Label};
 use crate::waits::{Party, Resource, ResourceKey, Wait};
 
 /// Names and ids for one judgement.
@@ -120,7 +121,7 @@ impl<'a> Names<'a> {
     fn thread_name(&self, process: usize, tid: i32) -> Option<&'a str> {
         let merged = self.thread(process, tid).map(|thread| thread.name.as_str());
         let kernel = || self.look.image.processes.get(process)?.thread(tid).map(|thread| thread.name.as_str());
-        merged.or_else(kernel).filter(|name| !name.is_empty())
+        merged.or_else(kernel).filter(|name| !name.trim().is_empty())
     }
 
     /// "MainThread (533)", "process 12", "the GIL".
@@ -145,6 +146,16 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// "MainThread": where its id was told before.
+    pub(crate) fn party_by_name(&self, party: &Party) -> String {
+        match party {
+            Party::Thread(process, tid) => {
+                self.thread_name(*process, *tid).map_or_else(|| format!("thread {tid}"), str::to_owned)
+            }
+            other => self.party(other),
+        }
+    }
+
     /// "thread 885 'MainThread'": for the beginning of a sentence.
     pub(crate) fn party_in_full(&self, party: &Party) -> String {
         match party {
@@ -158,17 +169,32 @@ impl<'a> Names<'a> {
 
     /// "the GIL", "rwlock 0x33b84080 in libcuda.so.1".
     pub(crate) fn resource(&self, key: &ResourceKey) -> String {
-        match self.described(key).map(|resource| resource.label.as_str()).filter(|label| !label.is_empty()) {
-            Some(label) if key.kind.topic == Topic::Gil => format!("the {label}"),
-            Some(label) => label.to_string(),
-            None if key.kind.topic == Topic::Gil => "the GIL".into(),
-            None => format!("{} {}", key.kind.noun, key.address),
+        self.called(key).to_string()
+    }
+
+    /// What many things like it are called together, where that is not what it is called itself.
+    pub(crate) fn resource_in_general(&self, key: &ResourceKey) -> Option<String> {
+        let label = self.label(key);
+        label.is_one_of_many().then(|| label.called_in_general().to_string())
+    }
+
+    /// Its label; of one that no decoder described what its kind is called, and where it is.
+    pub(crate) fn label(&self, key: &ResourceKey) -> Label {
+        match self.described(key).filter(|resource| !resource.label.is_empty()) {
+            Some(resource) => resource.label.clone(),
+            None if key.kind.topic == Topic::Gil => key.kind.noun.into(),
+            None => Label::from(key.kind.noun).at(key.address),
         }
+    }
+
+    fn called(&self, key: &ResourceKey) -> Called {
+        let called = self.label(key).called();
+        if key.kind.topic == Topic::Gil { called.definite() } else { called }
     }
 
     /// What a holder is to a resource: "holds the GIL", "belongs to child process 12".
     pub(crate) fn held(&self, key: &ResourceKey) -> String {
-        key.kind.holding.held(&self.resource(key))
+        key.kind.holding.held(&self.called(key))
     }
 
     /// What a wait is for, with its mode: "rwlock 0x33b84080 (read)".
@@ -215,8 +241,8 @@ impl<'a> Names<'a> {
 
 /// "train.py:56".
 pub(crate) fn source_line(frame: &Frame) -> Option<String> {
-    let short = report::short_path(frame.file.as_deref()?);
-    Some(frame.line.map_or_else(|| short.to_owned(), |line| format!("{short}:{line}")))
+    let short = report::short_word(report::short_path(frame.file.as_deref()?));
+    Some(frame.line.map_or_else(|| short.to_string(), |line| format!("{short}:{line}")))
 }
 
 /// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.

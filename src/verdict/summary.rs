@@ -71,19 +71,19 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
     let seen = context.look.observations;
-    let hopeless = &seen.unsatisfiable[end.hopeless];
+    let enclosed = &seen.enclosed[end.enclosed];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),
         count => format!(" {} more wait for it.", count - 1),
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
-    let could = seen.holds.iter().filter(|hold| hold.resource == hopeless.resource && hold.gone.is_none());
+    let could = seen.holds.iter().filter(|hold| hold.resource == enclosed.resource && hold.gone.is_none());
     let could: Vec<String> = could.filter_map(|hold| waits_itself(context, hold)).collect();
     format!(
         "{who} waits for {what}{}; {}.{others}{}",
         names.call(&wait.waiter, wait.frame).phrase(),
-        hopeless.why,
+        enclosed.why,
         could.concat()
     )
 }
@@ -198,11 +198,7 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
 /// called without their addresses; and the other roots.
 fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> (Vec<(String, usize)>, Vec<&'r Root>) {
     let called = |root: &Root| match (&root.party, root.waiting.as_slice()) {
-        (Party::Resource(key), [only]) if things.get(only) == Some(&1) => {
-            let name = context.names.resource(key);
-            let short = crate::report::without_address(&name);
-            (short != name).then_some(short)
-        }
+        (Party::Resource(key), [only]) if things.get(only) == Some(&1) => context.names.resource_in_general(key),
         _ => None,
     };
     let names: Vec<Option<String>> = roots.iter().map(|root| called(root)).collect();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::graph;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
@@ -107,6 +106,8 @@ impl Scene {
             certainty: Certainty::Exact,
             is_end: false,
             is_sole_holder: false,
+            counted_readers: None,
+            is_sole_candidate: false,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
@@ -126,6 +127,11 @@ impl Scene {
     fn judge(&self) -> Judgement {
         judge(&self.look(), None)
     }
+}
+
+/// As if the waits of all that a look suspects had ended meanwhile.
+fn refuted(judgement: &Judgement) -> Confirmed {
+    Confirmed { refuted: judgement.suspicions.iter().cloned().collect(), ..Confirmed::default() }
 }
 
 fn frame(text: &str) -> Frame {
@@ -178,7 +184,7 @@ fn gil_against_driver_callback() {
     let scene = seed(LAUNCH, CALLBACK, "pthread_rwlock");
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Deadlock);
-    assert_eq!(judge(&scene.look(), Some(false)).verdict, Verdict::Deadlock, "proven by one look");
+    assert_eq!(judge(&scene.look(), Some(&Confirmed::default())).verdict, Verdict::Deadlock, "proven by one look");
     assert_eq!(
         judgement.summary,
         "Thread 533 'MainThread' holds the GIL and waits for pthread rwlock 0x1000 (read) in cuLaunchKernel, called by \
@@ -191,7 +197,7 @@ fn gil_against_driver_callback() {
     assert_eq!(finding.threads.iter().map(|t| t.tid).collect::<Vec<_>>(), [533, 543]);
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
-    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
+    let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let report = assemble::report(&scene.look(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
@@ -216,7 +222,7 @@ fn other_cycles_have_their_names() {
     scene.seen.waits[0].timed = true;
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::SuspectedDeadlock);
-    let denied = judge(&scene.look(), Some(false));
+    let denied = judge(&scene.look(), Some(&refuted(&judgement)));
     assert!(denied.cycles.is_empty() && denied.findings.is_empty() && denied.gaps.len() == 1);
     assert_eq!(denied.verdict, Verdict::Blocked);
 
@@ -240,7 +246,7 @@ fn lost_owners() {
         assert_eq!(judgement.verdict, Verdict::OrphanedLock);
         assert_eq!(judgement.findings[0].code, code);
         assert!(judgement.summary.contains("99"), "{}", judgement.summary);
-        assert_eq!(judge(&scene.look(), Some(false)).verdict, Verdict::Blocked);
+        assert_eq!(judge(&scene.look(), Some(&refuted(&judgement))).verdict, Verdict::Blocked);
     }
 }
 
@@ -273,11 +279,12 @@ fn a_reader_behind_a_writer_is_a_note() {
     (hold.mode, hold.certainty, hold.resource) = (Some("write"), Certainty::Inferred, queue.clone());
     let hold = scene.hold(Party::Thread(0, 3), "pthread_rwlock");
     (hold.mode, hold.certainty) = (Some("read"), Certainty::Candidate);
+    hold.counted_readers = Some(2);
     scene.seen.resources.push(Resource {
         key: key("pthread_rwlock"),
         process: 0,
         label: "rwlock".into(),
-        state: vec![(graph::READER_COUNT, 2)],
+        state: vec![("readers", 2)],
         role: None,
     });
     let role = Some(crate::waits::model::Role::BehindWriter);
@@ -452,7 +459,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     scene.wait(3, "pthread_mutex", None);
     let judgement = scene.judge();
     assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
-    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, registers: Default::default() };
+    let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let source = Source { kind: SourceKind::Core, path: None };
     let report = assemble::report(&scene.look(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);

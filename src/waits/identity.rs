@@ -3,6 +3,7 @@
 //! In: a process and an address. Out: a [`ResourceKey`] that is equal in every process that maps the same word, and a label.
 
 use super::kinds::Kind;
+use super::label::{Label, Place};
 use super::model::{ResourceKey, Scope};
 use super::thread::{Process, ThreadView};
 use crate::image::Addr;
@@ -25,36 +26,31 @@ pub(crate) fn key(process: &Process<'_>, kind: &'static Kind, address: Addr) -> 
     ResourceKey { kind, scope, address }
 }
 
-/// Whether the program has a name for the object at `address`.
-pub(crate) fn is_named(process: &Process<'_>, address: Addr) -> bool {
-    process.context.symbols.object(address).is_some()
-}
-
 /// "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "semaphore 0x7f.. in the heap".
-pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> String {
+pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, address: Addr) -> Label {
     let symbols = process.context.symbols;
     let list = &symbols.modules().list;
     let module = symbols.modules().at(address).and_then(|at| list.get(at));
+    let in_module = module.map(|module| Place::Module(module.name.clone()));
+    let label = Label::from(noun);
     if let Some(symbol) = symbols.object(address) {
-        let delta = address - symbol.address;
-        let within = if delta == 0 { String::new() } else { format!("+{delta:#x}") };
-        let place = module.map(|m| format!(" in {}", m.name)).unwrap_or_default();
-        return format!("{noun} `{}`{within}{place}", symbol.name);
+        return Label { offset: address - symbol.address, ..label.named(Some(symbol.name)).placed(in_module) };
     }
-    if let Some(module) = module {
-        return format!("{noun} {address} in {}", module.name);
-    }
+    label.at(address).placed(in_module.or_else(|| place(process, thread, address)))
+}
+
+/// Where an address lies that is in no module.
+fn place(process: &Process<'_>, thread: &ThreadView<'_>, address: Addr) -> Option<Place> {
     let mapping = process.context.image.mapping(address);
     if let Some(path) = mapping.filter(|m| m.is_file() || m.shared).and_then(|m| m.path.as_deref()) {
-        return format!("{noun} {address} in {path}");
+        return Some(Place::File(path.to_owned()));
     }
     if thread.on_own_stack(address) || mapping.is_some_and(|m| m.path.as_deref() == Some("[stack]")) {
-        return format!("{noun} {address} on a stack");
+        return Some(Place::Stack);
     }
     // The heap says nothing of whose lock it is; the library that asks for it usually does.
     match thread.first_library(process) {
-        Some(name) => format!("{noun} {address} inside {name}"),
-        None if mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")) => format!("{noun} {address} in the heap"),
-        None => format!("{noun} {address}"),
+        Some(name) => Some(Place::Library(name)),
+        None => mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")).then_some(Place::Heap),
     }
 }

@@ -8,6 +8,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use super::label::{Called, Wanted};
+
 /// Who can end a wait for a resource of some kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Giver {
@@ -92,19 +94,6 @@ pub enum Holding {
     RunsFor,
 }
 
-/// What to advise where nobody is left to give such a thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waking {
-    /// Somebody is to call put(), set(), notify() or release().
-    Python,
-    /// Somebody is to signal or post.
-    Native,
-    /// A byte is to come, or room for one.
-    Data,
-    /// Nothing that is true of all such things.
-    Unspecified,
-}
-
 /// A kind of resource.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
@@ -120,8 +109,6 @@ pub struct Kind {
     pub giver: Giver,
     /// What a holder is to it.
     pub holding: Holding,
-    /// What to advise where nobody is left to give it.
-    pub waking: Waking,
 }
 
 impl Kind {
@@ -133,9 +120,8 @@ impl Kind {
         topic: Topic,
         giver: Giver,
         holding: Holding,
-        waking: Waking,
     ) -> Kind {
-        Kind { name, noun, world, topic, giver, holding, waking }
+        Kind { name, noun, world, topic, giver, holding }
     }
 
     /// Whether one thread holds it and another waits for it.
@@ -147,6 +133,16 @@ impl Kind {
     /// Whether its waiters wait to be woken, not for a lock that somebody has.
     pub fn is_wake_up(&self) -> bool {
         self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units)
+    }
+
+    /// Whether it is a lock of native code that the thread which took it gives back: nothing that a thread is woken for.
+    pub fn is_native_lock_with_holder(&self) -> bool {
+        self.is_lock() && self.giver == Giver::Holder && self.world == World::Native
+    }
+
+    /// Whether a process that has its other end gives it.
+    pub fn has_two_ends(&self) -> bool {
+        self.holding == Holding::OtherEnd
     }
 
     /// Whether it is work on a GPU.
@@ -215,69 +211,68 @@ use Topic::{
 
 #[rustfmt::skip]
 kinds! {
-    PTHREAD_MUTEX     = "pthread_mutex", "pthread mutex", Native, Lock, Holder, Holds, Waking::Unspecified;
-    PTHREAD_RWLOCK    = "pthread_rwlock", "pthread rwlock", Native, ReadWriteLock, Holder, Holds, Waking::Unspecified;
-    PTHREAD_SPINLOCK  = "pthread_spinlock", "pthread spinlock", Native, Lock, Holder, Holds, Waking::Unspecified;
-    LOADER_LOCK       = "loader_lock", "loader lock", Native, LoaderLock, Holder, Holds, Waking::Unspecified;
-    MALLOC_ARENA      = "malloc_arena", "malloc arena", Native, Lock, Holder, Holds, Waking::Unspecified;
-    STDIO_FILE        = "stdio_file", "stdio file", Native, Lock, Holder, Holds, Waking::Unspecified;
-    SEMAPHORE         = "semaphore", "semaphore", Native, Units, AnyThread, Holds, Waking::Native;
-    FUTEX             = "futex", "futex", Native, Lock, AnyThread, Holds, Waking::Native;
-    PTHREAD_ONCE      = "pthread_once", "pthread once", Native, Initialiser, Holder, Holds, Waking::Unspecified;
-    STATIC_GUARD      = "static_guard", "static guard", Native, Initialiser, Holder, Holds, Waking::Unspecified;
-    THREAD            = "thread", "thread", Native, Topic::Thread, Holder, Is, Waking::Unspecified;
-    PTHREAD_COND      = "pthread_cond", "pthread cond", Native, Event, AnyThread, Holds, Waking::Native;
-    PTHREAD_BARRIER   = "pthread_barrier", "pthread barrier", Native, Event, AnyThread, Arrives, Waking::Unspecified;
-    GIL               = "gil", "GIL", Python, Gil, Holder, Holds, Waking::Unspecified;
-    PY_LOCK           = "py_lock", "py lock", Python, Lock, AnyThread, Holds, Waking::Python;
-    PY_RLOCK          = "py_rlock", "py rlock", Python, Lock, Holder, Holds, Waking::Python;
-    PY_MUTEX          = "py_mutex", "py mutex", Python, Lock, Holder, Holds, Waking::Python;
-    PY_IMPORT_LOCK    = "py_import_lock", "py import lock", Python, ImportLock, Holder, Holds, Waking::Python;
-    PY_CONDITION      = "py_condition", "py condition", Python, Event, AnyThread, Sets, Waking::Python;
-    PY_THREAD         = "py_thread", "py thread", Python, Topic::Thread, Holder, Is, Waking::Python;
-    PY_STOP_THE_WORLD = "py_stop_the_world", "py stop the world", Python, StopTheWorld, Outside, Stops, Waking::Python;
-    PY_GENERATOR      = "py_generator", "generator", Python, Event, Outside, Holds, Waking::Unspecified;
-    MP_LOCK           = "mp_lock", "mp lock", Kernel, Lock, Outside, Holds, Waking::Unspecified;
-    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Event, Outside, Holds, Waking::Unspecified;
-    ASYNCIO_LOCK      = "asyncio_lock", "asyncio.Lock", EventLoop, Lock, Outside, Holds, Waking::Unspecified;
-    EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Holds, Waking::Unspecified;
-    FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds, Waking::Unspecified;
-    SYSV_SEMAPHORE    = "sysv_semaphore", "sysv semaphore", Kernel, Units, Outside, TookUnit, Waking::Unspecified;
-    PROCESS           = "process", "process", Kernel, Event, Outside, BelongsTo, Waking::Unspecified;
-    PIPE              = "pipe", "pipe", Kernel, Data, Outside, OtherEnd, Waking::Data;
-    SOCKET            = "socket", "socket", Kernel, Data, Outside, OtherEnd, Waking::Data;
-    EVENTFD           = "eventfd", "eventfd", Kernel, Data, Outside, Writes, Waking::Unspecified;
-    TIMER             = "timer", "timer", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    STDIN             = "stdin", "standard input", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    DESCRIPTOR        = "descriptor", "descriptor", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    SIGNAL            = "signal", "signal", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    EVENTS            = "events", "events", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    SYSTEM_CALL       = "system_call", "system call", Kernel, Event, Outside, Holds, Waking::Unspecified;
-    CUDA_STREAM       = "cuda_stream", "CUDA stream", Gpu, GpuWork, Outside, RunsFor, Waking::Unspecified;
-    CUDA_EVENT        = "cuda_event", "CUDA event", Gpu, GpuWork, Outside, RunsFor, Waking::Unspecified;
-    CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor, Waking::Unspecified;
-    CUDA_KERNEL       = "cuda_kernel", "CUDA kernel", Gpu, GpuWork, Outside, Holds, Waking::Unspecified;
-    CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds, Waking::Unspecified;
-    OTHER             = "other", "something", Kernel, Event, Outside, Holds, Waking::Unspecified;
+    PTHREAD_MUTEX     = "pthread_mutex", "pthread mutex", Native, Lock, Holder, Holds;
+    PTHREAD_RWLOCK    = "pthread_rwlock", "pthread rwlock", Native, ReadWriteLock, Holder, Holds;
+    PTHREAD_SPINLOCK  = "pthread_spinlock", "pthread spinlock", Native, Lock, Holder, Holds;
+    LOADER_LOCK       = "loader_lock", "loader lock", Native, LoaderLock, Holder, Holds;
+    MALLOC_ARENA      = "malloc_arena", "malloc arena", Native, Lock, Holder, Holds;
+    STDIO_FILE        = "stdio_file", "stdio file", Native, Lock, Holder, Holds;
+    SEMAPHORE         = "semaphore", "semaphore", Native, Units, AnyThread, Holds;
+    FUTEX             = "futex", "futex", Native, Lock, AnyThread, Holds;
+    PTHREAD_ONCE      = "pthread_once", "pthread once", Native, Initialiser, Holder, Holds;
+    STATIC_GUARD      = "static_guard", "static guard", Native, Initialiser, Holder, Holds;
+    THREAD            = "thread", "thread", Native, Topic::Thread, Holder, Is;
+    PTHREAD_COND      = "pthread_cond", "pthread cond", Native, Event, AnyThread, Holds;
+    PTHREAD_BARRIER   = "pthread_barrier", "pthread barrier", Native, Event, AnyThread, Arrives;
+    GIL               = "gil", "GIL", Python, Gil, Holder, Holds;
+    PY_LOCK           = "py_lock", "py lock", Python, Lock, AnyThread, Holds;
+    PY_RLOCK          = "py_rlock", "py rlock", Python, Lock, Holder, Holds;
+    PY_MUTEX          = "py_mutex", "py mutex", Python, Lock, Holder, Holds;
+    PY_IMPORT_LOCK    = "py_import_lock", "py import lock", Python, ImportLock, Holder, Holds;
+    PY_CONDITION      = "py_condition", "py condition", Python, Event, AnyThread, Sets;
+    PY_THREAD         = "py_thread", "py thread", Python, Topic::Thread, Holder, Is;
+    PY_STOP_THE_WORLD = "py_stop_the_world", "py stop the world", Python, StopTheWorld, Outside, Stops;
+    PY_GENERATOR      = "py_generator", "generator", Python, Event, Outside, Holds;
+    MP_LOCK           = "mp_lock", "mp lock", Kernel, Lock, Outside, Holds;
+    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Event, Outside, Holds;
+    ASYNCIO_LOCK      = "asyncio_lock", "asyncio.Lock", EventLoop, Lock, Outside, Holds;
+    EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Holds;
+    FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds;
+    SYSV_SEMAPHORE    = "sysv_semaphore", "sysv semaphore", Kernel, Units, Outside, TookUnit;
+    PROCESS           = "process", "process", Kernel, Event, Outside, BelongsTo;
+    PIPE              = "pipe", "pipe", Kernel, Data, Outside, OtherEnd;
+    SOCKET            = "socket", "socket", Kernel, Data, Outside, OtherEnd;
+    EVENTFD           = "eventfd", "eventfd", Kernel, Data, Outside, Writes;
+    TIMER             = "timer", "timer", Kernel, Event, Outside, Holds;
+    STDIN             = "stdin", "standard input", Kernel, Event, Outside, Holds;
+    DESCRIPTOR        = "descriptor", "descriptor", Kernel, Event, Outside, Holds;
+    SIGNAL            = "signal", "signal", Kernel, Event, Outside, Holds;
+    EVENTS            = "events", "events", Kernel, Event, Outside, Holds;
+    SYSTEM_CALL       = "system_call", "system call", Kernel, Event, Outside, Holds;
+    CUDA_STREAM       = "cuda_stream", "CUDA stream", Gpu, GpuWork, Outside, RunsFor;
+    CUDA_EVENT        = "cuda_event", "CUDA event", Gpu, GpuWork, Outside, RunsFor;
+    CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor;
+    CUDA_KERNEL       = "cuda_kernel", "CUDA kernel", Gpu, GpuWork, Outside, Holds;
+    CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds;
+    OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }
 
 impl Holding {
     /// "holds the GIL", "is to read from the pipe", "belongs to child process 12": `name` is what the resource is called.
-    pub fn held(self, name: &str) -> String {
+    pub(crate) fn held(self, name: &Called) -> String {
+        let thing = &name.thing;
         match self {
-            OtherEnd => {
-                match (name.strip_prefix("room in "), name.strip_prefix("data in "), name.strip_prefix("data on ")) {
-                    (Some(full), ..) => format!("is to read from {full}"),
-                    (_, Some(empty), _) => format!("is to write to {empty}"),
-                    (.., Some(empty)) => format!("is to answer on {empty}"),
-                    _ => format!("holds {name}"),
-                }
-            }
+            OtherEnd => match name.wanted {
+                Some(Wanted::Room) => format!("is to read from {thing}"),
+                Some(Wanted::Data) => format!("is to write to {thing}"),
+                Some(Wanted::Answer) => format!("is to answer on {thing}"),
+                _ => format!("holds {name}"),
+            },
             Writes => format!("is to write to {name}"),
             Arrives => format!("has yet to come to {name}"),
             TookUnit => format!("took the last unit of {name}"),
             Sets => format!("is to set {name}"),
-            Stops if name.starts_with("the end ") => format!("decides on {name}"),
+            Stops if name.wanted == Some(Wanted::End) => format!("decides on {name}"),
             Stops => format!("has yet to come to {name}"),
             // A process is waited for, and one of its threads waits in turn.
             BelongsTo => format!("belongs to {name}"),
@@ -314,14 +309,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_words_and_whoever_is_owned_can_be_released() {
+    fn names_are_unique_words_and_each_kind_has_a_noun() {
         let names: BTreeSet<&str> = SHARED.iter().map(|kind| kind.name).collect();
         assert_eq!(names.len(), SHARED.len());
         for kind in SHARED {
             assert!(kind.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{kind}");
             assert!(!kind.noun.is_empty(), "{kind}");
-            // Advice on who is to wake is for what no holder gives.
-            assert!(kind.waking != Waking::Native || kind.giver == AnyThread, "{kind}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The list of lock families and the loop that asks them.
 //!
-//! In: one [`Context`] a captured process. Out: [`Observations`] of all of them. Each family sees what the one below decoded
+//! In: one [`CapturedProcess`] a captured process. Out: [`Observations`] of all of them. Each family sees what the one below decoded
 //! and may say it better. Nothing here knows a lock's layout.
 
 use std::collections::{BTreeSet, HashSet};
@@ -11,10 +11,10 @@ use super::holders::{self, Blocked};
 use super::kinds::Kind;
 use super::model::{Party, Wait};
 use super::observations::Observations;
-use super::thread::{Context, Process, ThreadView};
-use super::{absl, cpython, cuda, kernel, libc, quiescent};
+use super::thread::{CapturedProcess, Process, ThreadView};
+use super::{absl, cpython, cuda, kernel, libc, ways_out};
 use crate::limits::waits::ENTRY_FRAMES;
-use crate::symbols::{begins_with, plain_name};
+use crate::symbols::{base_symbol, begins_with};
 
 /// The families, lowest first. A new one is a folder and a line here.
 const FAMILIES: &[Registered] = &[kernel::FAMILY, libc::FAMILY, absl::FAMILY, cuda::FAMILY, cpython::FAMILY];
@@ -30,7 +30,7 @@ pub(crate) fn kind_names() -> Vec<&'static str> {
 }
 
 /// Decode the waits and holds of all processes of one sample.
-pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
+pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
     let families: Vec<Box<dyn Family + '_>> = FAMILIES.iter().map(|family| (family.open)(&processes)).collect();
     let blocked = Blocked::new(&processes, decode(&processes, &families));
@@ -48,7 +48,12 @@ pub(crate) fn observe(contexts: &[Context<'_>]) -> Observations {
     for family in &families {
         family.holds(&blocked, &mut out);
     }
-    quiescent::find(&blocked, &mut out);
+    let nameless = std::mem::take(&mut out.nameless_readers);
+    out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
+    for family in &families {
+        family.hopes(&blocked, &mut out);
+    }
+    ways_out::find(&blocked, &families, &mut out);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
@@ -107,7 +112,7 @@ fn frame(thread: &ThreadView<'_>, entry_points: &[&str]) -> Option<usize> {
         let frame = &frames[*index];
         frame.native.is_some_and(|n| n < ENTRY_FRAMES)
             && frame.function.as_deref().is_some_and(|name| {
-                let name = plain_name(name);
+                let name = base_symbol(name);
                 entry_points.iter().any(|prefix| begins_with(name, prefix))
             })
     };
@@ -142,24 +147,15 @@ mod tests {
         for kind in FAMILIES.iter().flat_map(|family| family.kinds) {
             assert!(kind.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{kind}");
             assert!(!kind.noun.is_empty(), "{kind} has no noun");
-            let gives_advice = kind.waking == crate::waits::kinds::Waking::Native;
-            assert!(!gives_advice || kind.giver == crate::waits::kinds::Giver::AnyThread, "{kind}: who is to wake?");
         }
     }
 
     #[test]
     #[should_panic(expected = "no family lists the kind")]
     fn a_resource_of_a_kind_that_no_family_lists_fails_the_test_that_meets_it() {
-        use crate::waits::kinds::{Giver, Holding, Kind, Topic, Waking, World};
-        const FORGOTTEN: &Kind = &Kind::new(
-            "forgotten",
-            "thing",
-            World::Native,
-            Topic::Lock,
-            Giver::Holder,
-            Holding::Holds,
-            Waking::Unspecified,
-        );
+        use crate::waits::kinds::{Giver, Holding, Kind, Topic, World};
+        const FORGOTTEN: &Kind =
+            &Kind::new("forgotten", "thing", World::Native, Topic::Lock, Giver::Holder, Holding::Holds);
         check_listed(FORGOTTEN);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Context, Observations, observe};
+use super::{CapturedProcess, Observations, observe};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{FUTEX, SystemCall};
 use crate::image::{
@@ -221,10 +221,10 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
         .zip(&modules)
         .map(|(process, modules)| Symbols::new(modules, &tables, process))
         .collect();
-    let contexts: Vec<Context<'_>> = rest
+    let contexts: Vec<CapturedProcess<'_>> = rest
         .iter()
         .enumerate()
-        .map(|(process, (threads, python))| Context {
+        .map(|(process, (threads, python))| CapturedProcess {
             process,
             image: &image.processes[process],
             all: &image,

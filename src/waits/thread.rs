@@ -1,6 +1,6 @@
 //! What the families share about a thread: its system call, its libc thread id, the words of its stack.
 //!
-//! In: a [`Context`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
+//! In: a [`CapturedProcess`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
-use crate::symbols::{Symbols, begins_with, plain_name};
+use crate::symbols::{Symbols, base_symbol, begins_with};
 use crate::threads::Thread;
 
 /// What the families may look at in one process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct CapturedProcess<'a> {
     /// Position of the process in the image.
     pub process: usize,
     /// The process.
@@ -42,7 +42,7 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) struct Process<'a> {
     /// What the caller gave.
-    pub context: Context<'a>,
+    pub context: CapturedProcess<'a>,
     /// One a captured thread, in the same order.
     pub threads: Vec<ThreadView<'a>>,
     /// Its C library.
@@ -74,7 +74,7 @@ pub(crate) struct ThreadView<'a> {
 
 impl<'a> Process<'a> {
     /// Prepare a process.
-    pub(crate) fn new(context: Context<'a>) -> Process<'a> {
+    pub(crate) fn new(context: CapturedProcess<'a>) -> Process<'a> {
         let (architecture, memory) = (context.image.architecture, &*context.image.memory);
         let library = c_library::of_process(context.image);
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
@@ -131,7 +131,8 @@ impl<'a> Process<'a> {
 
     /// Position of the thread with lockscope's `tid`.
     pub(crate) fn position(&self, tid: i32) -> Option<usize> {
-        self.threads.iter().position(|t| t.image.tid == tid)
+        let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.image.tid).ok();
+        sorted.or_else(|| self.threads.iter().position(|thread| thread.image.tid == tid))
     }
 
     /// `memory` of the process.
@@ -253,7 +254,7 @@ impl ThreadView<'_> {
         let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
         frames.iter().filter_map(move |frame| {
             let native = frame.native.filter(|&n| n < count)?;
-            Some((native, plain_name(frame.function.as_deref()?)))
+            Some((native, base_symbol(frame.function.as_deref()?)))
         })
     }
 

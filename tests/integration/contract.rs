@@ -23,9 +23,14 @@ fn the_schema_describes_the_report() {
     let report = look.json.as_object().expect("an object");
     assert_eq!(report.keys().collect::<Vec<_>>(), properties.keys().collect::<Vec<_>>());
     assert_eq!((report["schema"].as_str(), report["version"].as_str()), (Some("lockscope.report"), Some("1.1")));
+    assert_eq!(report["host"]["boot_id"].as_str().map(str::len), Some(36), "{}", report["host"]);
+    let (began, ended) = (&report["capture"]["began"], &report["capture"]["ended"]);
+    let (began, ended) = (began.as_str().expect("a time"), ended.as_str().expect("a time"));
+    assert!(began.ends_with('Z') && began.len() == ended.len() && began < ended, "{began} {ended}");
     for edge in report["cycles"][0]["edges"].as_array().expect("edges") {
         let resource = report["resources"].as_array().expect("a list").iter().find(|r| r["id"] == edge["resource"]);
         assert!(resource.is_some_and(|r| r["address"].as_str().is_some_and(|a| a.starts_with("0x"))), "{edge}");
+        assert!(resource.is_some_and(|r| r["noun"] == "mutex" && r["place"].is_object()), "{resource:?}");
     }
 }
 

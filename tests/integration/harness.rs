@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything is waited for; the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Say that something is not tried here, and why: `skipped!("no {shell}")`.
 macro_rules! skipped {
@@ -32,6 +32,13 @@ pub(crate) fn note_skipped(reason: &str) {
     file.write_all(format!("{test}: {reason}\n").as_bytes()).expect("written");
 }
 
+/// Whether this is root, and not only that of a user namespace.
+pub(crate) fn is_root() -> bool {
+    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let all = ids.split_whitespace().last() == Some(&u32::MAX.to_string());
+    nix::unistd::geteuid().is_root() && all
+}
+
 /// A file below testdata/.
 pub(crate) fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
@@ -40,7 +47,9 @@ pub(crate) fn testdata(name: &str) -> PathBuf {
 /// Compile a C file of testdata/, once a run; `flags` as for cc.
 pub(crate) fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(output);
+    // Another user has a folder of its own.
+    let folder = std::env::var_os("LOCKSCOPE_BUILT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let built = folder.join(output);
     let mut done = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !done.contains(&built) {
         // Written aside and renamed: another test process may be running the old one.
@@ -110,6 +119,20 @@ impl Target {
             let asleep: usize = self.pids.iter().map(|pid| futex_waiters(*pid)).sum();
             seen = if asleep >= threads { seen + 1 } else { 0 };
             seen >= 5
+        });
+        self
+    }
+
+    /// Wait until the first thread of its last process sleeps in the same call, seen many times.
+    pub(crate) fn settle_asleep(self) -> Target {
+        let (mut seen, mut before) = (0, String::new());
+        let last = self.pids.last().copied().expect("a process");
+        wait_until("the target comes to its wait", || {
+            let call = std::fs::read_to_string(format!("/proc/{last}/syscall")).unwrap_or_default();
+            let is_same = !call.starts_with("running") && call == before;
+            seen = if is_same { seen + 1 } else { 0 };
+            before = call;
+            seen >= 20
         });
         self
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, compile, lockscope};
+use crate::harness::{Target, compile, is_root, lockscope};
 
 /// Address space that is enough for every input, in MiB: the program and its libraries, and what a look may take.
 const ENOUGH: u64 = 1536;
@@ -22,10 +22,6 @@ fn bounded(words: &[&str]) -> (Output, String) {
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // Without the ends of its lines.
     (output, text.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 #[test]
@@ -283,65 +279,4 @@ fn devices_links_and_pipes_by_name_stay_what_they_are() {
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["verdict"], "deadlock");
     assert!(Path::new("/dev/stdout").symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()));
-}
-
-/// The attacks as another user against processes of that user's own, and inside a user namespace.
-#[test]
-fn the_same_without_root_and_in_a_namespace() {
-    if !is_root() {
-        return println!("skipped: to become another user needs root");
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let open = |path: &Path| {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("permissions");
-    };
-    open(folder.path());
-    let copied = |from: &Path| {
-        let to = folder.path().join(from.file_name().expect("a name"));
-        std::fs::copy(from, &to).expect("copied");
-        open(&to);
-        to
-    };
-    let own = copied(Path::new(env!("CARGO_BIN_EXE_lockscope")));
-    let arguments = copied(&compile("hostile/arguments.c", "arguments", &[]));
-    let waits_in = copied(&compile("hostile/waits_in.c", "waits_in", &["-ldl"]));
-    let bomb = with_debug_information(folder.path(), 2, 4 << 30, &zeros(4096));
-    open(&bomb);
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let namespace = ["unshare", "--user", "--map-root-user"];
-    let (mut done, mut skipped) = (0, 0);
-    let attacks: [&[&str]; 3] = [
-        &[&arguments.display().to_string(), "4096", "arg"],
-        &[&arguments.display().to_string(), "4096", "env"],
-        &[&waits_in.display().to_string(), &bomb.display().to_string()],
-    ];
-    for prefix in [&nobody[..], &namespace[..]] {
-        for attack in attacks {
-            // The target and the look in one shell, so that both are in one namespace.
-            let script = format!(
-                "out=$(mktemp -u {0}/XXXXXX); mkfifo $out || exit 77; {1} > $out & target=$!; head -n 1 < $out > /dev/null || exit 77; \
-                 prlimit --as={2} {3} attach $target; code=$?; kill -9 $target; rm -f $out; exit $code",
-                "/tmp",
-                attack.join(" "),
-                ENOUGH << 20,
-                own.display()
-            );
-            let output =
-                Command::new(prefix[0]).args(&prefix[1..]).args(["sh", "-c", &script]).output().expect("it runs");
-            let text = String::from_utf8_lossy(&output.stderr);
-            match output.status.code() {
-                Some(0) => done += 1,
-                _ if text.contains("unshare failed")
-                    || text.contains("PR_SET_MM_MAP")
-                    || text.contains("Operation not permitted") =>
-                {
-                    skipped += 1;
-                }
-                code => panic!("{prefix:?} {attack:?}: {code:?} {text}"),
-            }
-        }
-    }
-    println!("{done} attacks without root, {skipped} skipped");
-    assert!(done >= 3, "{done} {skipped}");
 }

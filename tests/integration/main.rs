@@ -34,3 +34,6 @@ mod run_hostile;
 mod run_reports;
 mod test_data;
 mod text_options;
+mod watch_hostile;
+mod ways_out;
+mod without_privilege;

@@ -2,11 +2,14 @@
 //!
 //! In: the process id and the project's own walk. Out: the walk, with what py-spy adds. py-spy looks at one
 //! interpreter at a time and drops frames that it cannot name, so it is pointed to each interpreter, and its frames
-//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped.
+//! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It reads memory by itself, and
+//! a page may never come: it has a thread of its own, which is left behind then.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
@@ -21,22 +24,54 @@ pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), Str
     let result = if deepest.unwrap_or(0) >= DEEPEST_FOR_PYSPY {
         Err(format!("a thread is deeper than the {DEEPEST_FOR_PYSPY} frames that it can follow"))
     } else {
-        quietly(|| look(pid, python, locals)).unwrap_or_else(|| Err("it panicked".into()))
+        let mut copy = python.clone();
+        let looked = in_time(move || {
+            let result = look(pid, &mut copy, locals);
+            Ok((copy, result))
+        });
+        // What it has added until it failed is of use too.
+        looked.and_then(|(with_more, result)| {
+            *python = with_more;
+            result
+        })
     };
     result.map_err(could_not)
 }
 
 /// All threads as py-spy sees them; or why they could not be had.
 pub(super) fn threads(image: &ProcessImage, python: &mut Python) -> Result<(), String> {
-    let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
-    let traces = quietly(|| {
-        let mut spy = PythonSpy::new(image.pid, &config).map_err(|e| format!("{e:#}"))?;
-        python.version.2 = u8::try_from(spy.version.patch).unwrap_or(0);
-        spy.get_stack_traces().map_err(|e| format!("{e:#}"))
+    let pid = image.pid;
+    let asked = in_time(move || {
+        let config = Config { blocking: LockingStrategy::NonBlocking, full_filenames: true, ..Config::default() };
+        let mut spy = PythonSpy::new(pid, &config).map_err(|e| format!("{e:#}"))?;
+        let traces = spy.get_stack_traces().map_err(|e| format!("{e:#}"))?;
+        Ok((u8::try_from(spy.version.patch).unwrap_or(0), traces))
     });
-    let traces = traces.unwrap_or_else(|| Err("it panicked".into())).map_err(could_not)?;
+    let (patch, traces) = asked.map_err(could_not)?;
+    python.version.2 = patch;
     python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect();
     Ok(())
+}
+
+/// What is asked has come by then: of 1,000 threads with their variables in a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ask in a thread of its own, which may be left behind.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    in_time_of(PATIENCE, work)
+}
+
+fn in_time_of<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let (tell, told) = channel();
+    let asking = move || {
+        let _ = tell.send(quietly(work).unwrap_or_else(|| Err("it panicked".into())));
+    };
+    std::thread::Builder::new().name("py-spy".to_owned()).spawn(asking).map_err(|error| error.to_string())?;
+    let late = |_| Err(format!("it did not come to its end within {} s", patience.as_secs()));
+    told.recv_timeout(patience).unwrap_or_else(late)
 }
 
 fn could_not(error: String) -> String {
@@ -149,6 +184,16 @@ fn adopt(thread: &mut PythonThread, trace: &StackTrace) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_left_behind() {
+        assert_eq!(in_time(|| Ok(5)), Ok(5));
+        assert_eq!(in_time(|| -> Result<(), String> { panic!("not told") }), Err("it panicked".into()));
+        let (end, wait) = channel::<()>();
+        let asked = in_time_of(Duration::ZERO, move || wait.recv().map_err(|error| error.to_string()));
+        assert_eq!(asked, Err("it did not come to its end within 0 s".into()));
+        drop(end);
+    }
 
     #[test]
     fn a_panic_is_quiet_in_its_own_thread_only() {

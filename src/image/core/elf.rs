@@ -14,7 +14,7 @@ use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
 use super::error::CoreError;
 use crate::arch::Architecture;
-use crate::image::{Addr, budget};
+use crate::image::{Addr, budget, saturated};
 use crate::limits::core::{LARGEST_NOTES, LARGEST_UNPACKED, MOST_NOTES, MOST_SEGMENTS};
 use crate::memory::copy_into;
 
@@ -279,7 +279,7 @@ impl CoreFile {
     pub(crate) fn read(&self, address: Addr, buffer: &mut [u8]) -> usize {
         let Some(load) = self.load(address) else { return 0 };
         let into = address - load.start;
-        let present = load.stored.saturating_sub(into).min(buffer.len() as u64) as usize;
+        let present = saturated(load.stored.saturating_sub(into).min(buffer.len() as u64));
         if present == 0 {
             return 0;
         }
@@ -308,7 +308,7 @@ fn segments(bytes: &Bytes, header: &Header) -> Option<Vec<Segment>> {
         return None;
     }
     let table = bytes.slice(header.e_phoff.get(LittleEndian), count * size)?;
-    let (segments, _) = object::pod::slice_from_bytes::<Segment>(&table, count as usize).ok()?;
+    let (segments, _) = object::pod::slice_from_bytes::<Segment>(&table, saturated(count)).ok()?;
     Some(segments.to_vec())
 }
 

@@ -2,6 +2,7 @@
 
 /// Why a core file or a snapshot cannot be looked at. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CoreError {
     /// It cannot be opened or read.
     #[error("cannot read `{path}`: {source}")]

@@ -14,13 +14,14 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use super::elf::CoreFile;
 use super::notes::FileRange;
 use crate::image::disk::{self, Disk};
-use crate::image::{FileBytes, Files, Gap, Mapping};
+use crate::image::{FileBytes, Files, Gap, Mapping, saturated};
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-/// Where files of the dead process may be.
+/// Where files of the dead process may be. Its default is this machine, each at its own path; then each field can be set.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Places {
     /// The program itself.
     pub exe: Option<PathBuf>,
@@ -162,7 +163,7 @@ impl CoreFiles {
     /// What the core has of the file's beginning.
     fn header_in_core(&self, path: &str) -> Option<Vec<u8>> {
         let range = self.ranges.iter().find(|range| range.path == path && range.offset == 0)?;
-        let mut page = vec![0; 4096.min(range.end - range.start) as usize];
+        let mut page = vec![0; saturated(4096.min(range.end - range.start))];
         let read = self.core.read(range.start, &mut page);
         page.truncate(read);
         (read >= 64).then_some(page)

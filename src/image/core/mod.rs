@@ -5,7 +5,15 @@
 //! it is left out and not guessed. Snapshots, which are cores too, have a module of their own.
 
 // What it reads is foreign.
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub(crate) mod elf;
 pub(crate) mod error;
@@ -22,7 +30,7 @@ pub(crate) use error::CoreError;
 pub(crate) use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
-use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment};
+use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment, saturated};
 use crate::limits;
 use crate::limits::image::LARGEST_ENVIRONMENT;
 use files::CoreFiles;
@@ -107,7 +115,7 @@ fn environment_on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mappi
     if stack.end - random > LARGEST_ENVIRONMENT {
         limits::met(LARGEST_ENVIRONMENT, "environment of the program", "bytes of it");
     }
-    let mut strings = vec![0; (stack.end - random).min(LARGEST_ENVIRONMENT) as usize];
+    let mut strings = vec![0; saturated((stack.end - random).min(LARGEST_ENVIRONMENT))];
     let read = memory.read(random, &mut strings).unwrap_or(0);
     environment::relevant(strings.get(..read).unwrap_or_default())
 }

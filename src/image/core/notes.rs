@@ -5,7 +5,7 @@
 //! registers inside are the machine's ([`Architecture::registers`]).
 
 use crate::arch::Architecture;
-use crate::image::{Addr, Registers};
+use crate::image::{Addr, Registers, saturated};
 use crate::limits::core::MOST_FILES;
 
 /// Kinds of notes with the owner "CORE" (linux/elf.h).
@@ -105,7 +105,7 @@ pub(crate) fn files(data: &[u8]) -> Vec<FileRange> {
         .and_then(|at| data.get(at..))
         .unwrap_or_default()
         .split(|byte| *byte == 0);
-    (0..announced.min(possible) as usize)
+    (0..saturated(announced.min(possible)))
         .filter_map(|position| {
             let at = 16 + position * 24;
             let path = names.next().filter(|name| !name.is_empty())?;

@@ -27,7 +27,7 @@ use super::copying::{self, Board, Page, Piece};
 use super::proc_fs::{self, ProcFs};
 use crate::sys::{self, Span};
 
-/// Copiers that were left and had not ended then.
+/// Processes that were left and had not ended then.
 static LEFT: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 /// Memory that is wanted.
@@ -113,7 +113,11 @@ impl Copier {
         let mut kept: Vec<i32> = files.iter().flatten().map(|file| file.as_raw_fd()).collect();
         kept.push(other.as_raw_fd());
         kept.sort_unstable();
-        let child = sys::start_apart(&kept, || copying::serve(&board, other.as_fd(), root, files))?;
+        let child = sys::start_apart(&kept, || {
+            // Threads stand still until it is done.
+            sys::set_urgent(true);
+            copying::serve(&board, other.as_fd(), root, files)
+        })?;
         Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false, is_dead: false })
     }
 
@@ -235,8 +239,13 @@ impl Drop for Copier {
     fn drop(&mut self) {
         // One that waits for a page takes the signal now, or when the page comes, or never; it is not waited for.
         let _ = kill(Pid::from_raw(self.child), Signal::SIGKILL);
-        locked_left(|left| left.push(self.child));
+        collect_later(self.child);
     }
+}
+
+/// A process of [`sys::start_apart`] that was killed and is not waited for: it is collected once it has ended and another one starts.
+pub(super) fn collect_later(child: i32) {
+    locked_left(|left| left.push(child));
 }
 
 fn locked_left(work: impl FnOnce(&mut Vec<i32>)) {

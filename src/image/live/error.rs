@@ -5,6 +5,7 @@
 
 /// Why a live process cannot be looked at. Each text is a whole sentence for the user.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachError {
     /// No process of that id.
     #[error(

@@ -4,10 +4,12 @@
 //! its own root only, never on the host: a link in a container would else open whatever it names here. Only regular files are
 //! opened, and nothing in them is interpreted.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use super::answering::Answering;
+use super::answering::{Answering, Copied, FileId};
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
 
@@ -18,13 +20,15 @@ pub(super) struct LiveFiles {
     directory: PathBuf,
     disk: Disk,
     answering: Answering,
+    /// Files of file systems that may fall silent, by device and inode.
+    copies: Mutex<HashMap<FileId, FileBytes>>,
 }
 
 impl LiveFiles {
     /// The files of the process whose directory in /proc is `directory`.
     pub(super) fn new(directory: PathBuf) -> Self {
         let answering = Answering::new(&directory);
-        LiveFiles { directory, disk: Disk::default(), answering }
+        LiveFiles { directory, disk: Disk::default(), answering, copies: Mutex::default() }
     }
 
     /// The target's own root.
@@ -49,6 +53,19 @@ impl Files for LiveFiles {
         if !self.answering.may_map(&self.root(), self.inside(path), mapping.device) {
             return None;
         }
+        let known = (mapping.device, mapping.inode);
+        let copies = || self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = copies().get(&known) {
+            return Some(bytes.clone());
+        }
+        match self.answering.copied(&self.root(), self.inside(path), Some(known)) {
+            Copied::Whole(bytes) => {
+                copies().insert(known, bytes.clone());
+                return Some(bytes);
+            }
+            Copied::Nothing => return None,
+            Copied::Not => {}
+        }
         // Works for deleted files too, but needs privileges.
         let link = format!("map_files/{:x}-{:x}", mapping.start.0, mapping.end.0);
         let same_inode = |metadata: &std::fs::Metadata| metadata.ino() == mapping.inode;
@@ -62,8 +79,12 @@ impl Files for LiveFiles {
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
         let candidates = disk::debug_files(build_id, link, self.inside(module_path));
         let root = self.root();
-        let answering = candidates.iter().filter(|path| self.answering.may_open(&root, path));
-        answering.filter_map(|path| self.disk.open_inside(&root, path, |_| true)).next()
+        let mut answering = candidates.iter().filter(|path| self.answering.may_open(&root, path));
+        answering.find_map(|path| match self.answering.copied(&root, path, None) {
+            Copied::Whole(bytes) => Some(bytes),
+            Copied::Nothing => None,
+            Copied::Not => self.disk.open_inside(&root, path, |_| true),
+        })
     }
 }
 

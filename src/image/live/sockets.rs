@@ -4,6 +4,17 @@
 //! themselves are not touched. The netlink packages are those of the rust-netlink project (MIT, no dependency beside
 //! each other): the kernel names a unix socket's peer nowhere else.
 
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -15,7 +15,7 @@ use crate::waits::blocked_on::{BlockedOn, Ownership, Readers, Unrecorded};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, by_critical_section, exact_hold};
 use crate::waits::identity::{key, label};
-use crate::waits::kinds::{FUTEX, Giver, Holding, Kind, Topic, Waking, World};
+use crate::waits::kinds::{FUTEX, Giver, Holding, Kind, Topic, World};
 use crate::waits::model::{Certainty, Hold, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
@@ -24,25 +24,11 @@ use layout::{CONDITION_FLAGS, ONE_READER, READER, SIZE, WAIT, WRITER, identity, 
 use queue::{Queues, Waiter};
 
 /// `absl::Mutex`.
-const MUTEX: &Kind = &Kind::new(
-    "absl_mutex",
-    "absl::Mutex",
-    World::Native,
-    Topic::ReadWriteLock,
-    Giver::Holder,
-    Holding::Holds,
-    Waking::Unspecified,
-);
+const MUTEX: &Kind =
+    &Kind::new("absl_mutex", "absl::Mutex", World::Native, Topic::ReadWriteLock, Giver::Holder, Holding::Holds);
 /// `absl::CondVar`.
-const CONDITION: &Kind = &Kind::new(
-    "absl_condvar",
-    "absl::CondVar",
-    World::Native,
-    Topic::Event,
-    Giver::AnyThread,
-    Holding::Holds,
-    Waking::Native,
-);
+const CONDITION: &Kind =
+    &Kind::new("absl_condvar", "absl::CondVar", World::Native, Topic::Event, Giver::AnyThread, Holding::Holds);
 
 /// Its row in the list of families.
 pub(crate) const FAMILY: Registered = Registered { kinds: &[MUTEX, CONDITION], open };

@@ -16,6 +16,7 @@ use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
@@ -58,7 +59,7 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
             let resource = Resource {
                 key: key(process, kinds::ASYNCIO_LOCK, lock),
                 process: process.context.process,
-                label: name.map_or_else(|| "asyncio.Lock".into(), |name| format!("asyncio.Lock `{name}`")),
+                label: Label::from("asyncio.Lock").named(name),
                 state: Vec::new(),
                 role: None,
             };
@@ -124,7 +125,7 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: 
     let resource = Resource {
         key: key(process, kinds::EVENT_LOOP, stack[turn].address),
         process: process.context.process,
-        label: format!("the event loop of {name}"),
+        label: format!("the event loop of {name}").into(),
         role: Some(Role::EventLoop { tasks: own.len() }),
         state: Vec::new(),
     };
@@ -144,7 +145,7 @@ fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     Resource {
         key: key(process, kinds::ASYNCIO_TASK, task.object),
         process: process.context.process,
-        label: format!("task {}", task.name),
+        label: format!("task {}", task.name).into(),
         state: Vec::new(),
         role: None,
     }

@@ -11,13 +11,14 @@ use crate::image::Addr;
 use crate::limits::Met;
 use crate::limits::cpython::{CONTAINED_OBJECTS, CONTAINER_ITEMS, CONTAINER_LEVELS, SUSPENDED_STACKS};
 use crate::python::inspect::{Inspector, frames_of};
+use crate::waits::label::Label;
 
 /// A generator or coroutine that has locks.
 #[derive(Debug, Clone)]
 pub(super) struct Suspended {
     pub(super) generator: Addr,
     /// "generator `gen`".
-    pub(super) label: String,
+    pub(super) label: Label,
     pub(super) locks: Vec<Addr>,
 }
 
@@ -108,7 +109,7 @@ pub(super) fn generator_with_locks(inspector: &Inspector<'_>, generator: Addr, c
     }
     let frames = inspector.frames();
     let name = frames.of_generator(generator).and_then(|(_, code)| frames.code_name(code)).unwrap_or_default();
-    let label = format!("suspended {class} `{name}`");
+    let label = Label::from(format!("suspended {class}")).named(Some(name));
     let locks: Vec<Addr> = locks.into_iter().map(|(lock, _)| lock).collect();
     (!locks.is_empty()).then_some(Suspended { generator, label, locks })
 }

@@ -128,7 +128,7 @@ fn wait(
 /// The GIL as a resource.
 fn resource(process: &Process<'_>, python: &Python, gil: &Gil) -> Resource {
     let label = match (python.gils.len(), gil.interpreters.first()) {
-        (2.., Some(interpreter)) => format!("GIL of interpreter {interpreter}"),
+        (2.., Some(interpreter)) => format!("GIL of interpreter {interpreter}").into(),
         _ => "GIL".into(),
     };
     Resource {

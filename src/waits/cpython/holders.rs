@@ -9,7 +9,7 @@ use super::with_blocks::{Held, gives_back};
 use super::{Cpython, Facts, HolderRule, generators, multiprocessing, stop_the_world, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::limits;
-use crate::python::inspect::{AtHand, frames_of};
+use crate::python::inspect::{Referrer, frames_of};
 use crate::python::objects::Objects;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::left_by_fork;
@@ -291,7 +291,7 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait,
     let mut holds = Vec::new();
     let mut guarded = Vec::new();
     let mut known = None;
-    for AtHand { state, depth } in inspector.at_hand(lock).iter().copied() {
+    for Referrer { state, depth } in inspector.referrers(lock).iter().copied() {
         let thread = &inspector.python.threads[state];
         let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
             continue;

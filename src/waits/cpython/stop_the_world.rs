@@ -11,12 +11,15 @@ use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::holders::exact_hold;
 use crate::waits::identity::key;
 use crate::waits::kinds;
+use crate::waits::label::{Label, Wanted};
 use crate::waits::model::{Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// `PyThreadState.state`: attached to the interpreter, running or about to.
 const ATTACHED: i32 = 1;
+const PAUSE: &str = "the pause of all Python threads";
+
 /// Whether a thread waits for a pause of all or in one.
 pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
     let python = process.context.python.filter(|python| !python.stops.is_empty())?;
@@ -30,7 +33,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
         let resource = Resource {
             key: key(process, kinds::PY_STOP_THE_WORLD, stop.event),
             process: process.context.process,
-            label: "the pause of all Python threads".into(),
+            label: PAUSE.into(),
             state: vec![("countdown", stop.countdown)],
             role: None,
         };
@@ -46,7 +49,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
     let resource = Resource {
         key: key(process, kinds::PY_STOP_THE_WORLD, stop.event + 1),
         process: process.context.process,
-        label: "the end of the pause of all Python threads".into(),
+        label: Label::from(PAUSE).wanted(Wanted::End),
         state: Vec::new(),
         role: None,
     };

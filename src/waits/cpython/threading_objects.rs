@@ -12,6 +12,7 @@ use crate::python::PythonFrame;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
 use crate::waits::kinds::{self, Kind};
+use crate::waits::label::Label;
 use crate::waits::model::Role;
 use crate::waits::thread::ThreadView;
 
@@ -38,7 +39,7 @@ const THINGS: &[&str] = &[
 pub(super) struct Purpose {
     pub(super) kind: &'static Kind,
     pub(super) address: Addr,
-    pub(super) label: String,
+    pub(super) label: Label,
     /// Words read from it, for people.
     pub(super) state: Vec<(&'static str, i64)>,
     /// What it is to whoever judges.
@@ -104,7 +105,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
     Some(Purpose {
         kind,
         address: behind.object,
-        label: name.map_or_else(|| noun.to_owned(), |name| format!("{noun} `{name}`")),
+        label: Label::from(noun).named(name),
         state: Vec::new(),
         role,
         rule,
@@ -139,12 +140,12 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
     }
     let (object, frame, class) = thing;
     let outside = stack.iter().skip(library.count()).copied();
-    let name = inspector.name_of(object, outside).map(|name| format!(" `{name}`")).unwrap_or_default();
+    let label = Label::from(class.as_str()).named(inspector.name_of(object, outside));
     let number = |name: &str| objects.attribute(object, name).and_then(|value| objects.unsigned(value));
     let mut purpose = Purpose {
         kind: kinds::PY_CONDITION,
         address: condition,
-        label: String::new(),
+        label,
         state: Vec::new(),
         role: None,
         rule: Some(HolderRule::Wakers { object: Some(object) }),
@@ -161,19 +162,18 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         "Queue" | "LifoQueue" | "PriorityQueue" | "JoinableQueue" => {
             let held = objects.attribute(object, "queue").and_then(|queue| objects.field(queue, 0)).map(|size| size.0);
             let most = number("maxsize").filter(|most| *most > 0);
-            let size = match (method(frame), held, most) {
+            match (method(frame), held, most) {
                 ("join", ..) => number("unfinished_tasks").map(|left| format!("{left} unfinished")),
                 (_, Some(0), _) => Some("empty".into()),
                 (_, Some(held), Some(most)) if held >= most => Some(format!("maxsize {most}, full")),
                 (_, Some(held), _) => Some(format!("{held} in it")),
                 _ => None,
-            };
-            size.map(|size| format!(" ({size})"))
+            }
         }
-        "Semaphore" | "BoundedSemaphore" => number("_value").map(|value| format!(" (value {value})")),
+        "Semaphore" | "BoundedSemaphore" => number("_value").map(|value| format!("value {value}")),
         "Barrier" => number("_parties").zip(number("_count")).map(|(parties, here)| {
             purpose.state.extend([("parties", parties as i64), ("waiting", here as i64)]);
-            format!(" ({here} of {parties} parties here)")
+            format!("{here} of {parties} parties here")
         }),
         "Future" => {
             purpose.rule = Some(HolderRule::Future(object));
@@ -182,12 +182,13 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
                 purpose.role = pending.is_queued.then_some(Role::QueuedFuture);
                 purpose.evidence.push(pending.evidence.clone());
                 let function = pending.function.as_deref().unwrap_or("a task");
-                format!(" of {function} ({})", if pending.is_queued { "queued" } else { "running" })
+                purpose.label.function = Some(function.to_owned());
+                if pending.is_queued { "queued".into() } else { "running".into() }
             })
         }
         _ => None,
     };
-    purpose.label = format!("{class}{name}{}", detail.unwrap_or_default());
+    purpose.label.detail = detail;
     Some(purpose)
 }
 
@@ -203,7 +204,10 @@ fn import_lock(inspector: &Inspector<'_>, inner: &PythonFrame) -> Option<Purpose
     Some(Purpose {
         kind: kinds::PY_IMPORT_LOCK,
         address: lock,
-        label: name.map_or_else(|| "import lock".into(), |name| format!("import lock of module `{name}`")),
+        label: match name {
+            Some(name) => Label::from("import lock of module").named(Some(name)),
+            None => "import lock".into(),
+        },
         state: Vec::new(),
         role: None,
         rule: Some(HolderRule::NotedOwner(owner)),
@@ -226,7 +230,8 @@ fn join(
     Purpose {
         kind: kinds::PY_THREAD,
         address,
-        label: name.map_or_else(|| "a thread (join)".into(), |name| format!("thread {name} (join)")),
+        label: Label::from(name.map_or_else(|| "a thread".to_owned(), |name| format!("thread {name}")))
+            .with_detail(Some("join")),
         state: Vec::new(),
         role: None,
         rule: Some(HolderRule::End(ident)),

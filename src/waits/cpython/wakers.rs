@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::Facts;
 use crate::image::Addr;
-use crate::python::inspect::{AtHand, frames_of};
+use crate::python::inspect::{Referrer, frames_of};
 use crate::python::library::is_library;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
@@ -15,7 +15,7 @@ use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
-const WAKING: &[&str] = &[
+pub(super) const WAKING: &[&str] = &[
     "set",
     "notify",
     "notify_all",
@@ -42,9 +42,9 @@ pub(super) fn find(
     let inspector = &facts.inspector;
     let key = &found.blocked_on.resource.key;
     let objects = object.into_iter().chain([key.address]);
-    let places: BTreeSet<AtHand> = objects.flat_map(|object| inspector.at_hand(object)).copied().collect();
+    let places: BTreeSet<Referrer> = objects.flat_map(|object| inspector.referrers(object)).copied().collect();
     let mut known = None;
-    for AtHand { state, depth } in places {
+    for Referrer { state, depth } in places {
         let thread = &inspector.python.threads[state];
         let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
             continue;

@@ -9,10 +9,10 @@ use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::cuda::{LARGEST_NOTE, MOST_HEADERS};
 use crate::modules::Module;
 use crate::waits::circumstances::{CudaLibrary, Fits};
-use crate::waits::thread::Context;
+use crate::waits::thread::CapturedProcess;
 
 /// Driver and runtime, by the names of their files, whether or not they are on a stack.
-pub(super) fn mapped(context: &Context<'_>) -> Vec<CudaLibrary> {
+pub(super) fn mapped(context: &CapturedProcess<'_>) -> Vec<CudaLibrary> {
     let is_cuda = |module: &&Module| module.name.starts_with("libcuda.so") || module.name.starts_with("libcudart.so");
     let modules = context.symbols.modules().list.iter().filter(is_cuda);
     modules

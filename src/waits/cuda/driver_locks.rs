@@ -5,31 +5,31 @@
 
 use super::calls::{self, Mode, is_api};
 use super::stacks::Stack;
-use crate::waits::blocked_on::{Ownership, ThreadWait};
-use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::blocked_on::{Ownership, Readers, ThreadWait};
+use crate::waits::holders::{Blocked, counted_readers, exact_hold};
 use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
 /// Refine the holds of locks that threads in driver calls wait for.
 pub(super) fn refine<'k>(blocked: &Blocked<'_>, stacks: impl Fn(&Process<'_>) -> &'k [Stack], out: &mut Observations) {
-    let mut counted: Vec<&ThreadWait> = Vec::new();
+    let mut counted: Vec<(&ThreadWait, &Readers)> = Vec::new();
     for found in blocked.waits() {
         let process = blocked.process(found);
-        match found.blocked_on.ownership {
+        match &found.blocked_on.ownership {
             Ownership::Tid(_) => taking_call(process, found, out),
-            Ownership::Readers(_) => {
+            Ownership::Readers(readers) => {
                 let key = &found.blocked_on.resource.key;
-                if counted.iter().all(|known| known.blocked_on.resource.key != *key) {
-                    counted.push(found);
+                if counted.iter().all(|(known, _)| known.blocked_on.resource.key != *key) {
+                    counted.push((found, readers));
                 }
             }
             _ => {}
         }
     }
-    for found in counted {
+    for (found, counted) in counted {
         let process = blocked.process(found);
-        readers(process, stacks(process), found, out);
+        readers(process, stacks(process), found, counted, out);
     }
 }
 
@@ -58,7 +58,7 @@ fn driver_call<'t>(thread: &'t ThreadView<'_>) -> Option<(usize, &'t str)> {
 }
 
 /// A lock of the driver that readers have: those in calls that take it for reading.
-fn readers(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, out: &mut Observations) {
+fn readers(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, counted: &Readers, out: &mut Observations) {
     let is_drivers = stacks.get(found.thread).is_some_and(|stack| stack.entry.is_some());
     if !is_drivers {
         return;
@@ -80,9 +80,8 @@ fn readers(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, out: &mu
             calls::MEASURED_ON
         )];
         // libc records no readers, and says so; here is more.
-        let known = format!("readers of {}", found.blocked_on.resource.label);
-        out.gaps.retain(|gap| gap.what != known);
-        let hold = exact_hold(key, holder, Some("read"), evidence);
+        out.nameless_readers.retain(|(lock, _)| lock != key);
+        let hold = counted_readers::counted(exact_hold(key, holder, Some("read"), evidence), counted);
         out.holds.push(Hold { certainty: Certainty::Candidate, frame: thread.merged(entry.native), ..hold });
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn running(process: &Process<'_>, found: &ThreadWait, out: &mut Obser
                 out.resources.push(Resource {
                     key: key.clone(),
                     process: position,
-                    label: label(device, kernel),
+                    label: label(device, kernel).into(),
                     state: [
                         ("blocks", kernel.seen.blocks),
                         ("warps", kernel.seen.warps),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::threads::Thread;
 use crate::unwind::NativeFrame;
-use crate::waits::thread::Context;
+use crate::waits::thread::CapturedProcess;
 
 /// Entry points of the driver and of the runtime. One is enough: other libraries call these, and export none.
 const ENTRY_POINTS: [&str; 8] = [
@@ -39,7 +39,7 @@ pub(super) struct Libraries {
 
 impl Libraries {
     /// Look for them.
-    pub(super) fn find(context: &Context<'_>) -> Libraries {
+    pub(super) fn find(context: &CapturedProcess<'_>) -> Libraries {
         let list = context.symbols.modules();
         let frames = context.threads.iter().flat_map(|thread| &thread.native.frames);
         let on_stacks: BTreeSet<usize> = frames.filter_map(|frame| list.at(frame.pc)).collect();
@@ -56,13 +56,13 @@ impl Libraries {
     }
 
     /// Their names.
-    pub(super) fn names<'a>(&'a self, context: &'a Context<'_>) -> impl Iterator<Item = &'a str> {
+    pub(super) fn names<'a>(&'a self, context: &'a CapturedProcess<'_>) -> impl Iterator<Item = &'a str> {
         let list = &context.symbols.modules().list;
         self.modules.iter().filter_map(|module| list.get(*module)).map(|module| module.name.as_str())
     }
 
     /// For each native frame of a thread, from the innermost: whether it lies in one.
-    pub(super) fn marks(&self, context: &Context<'_>, thread: &Thread) -> Vec<bool> {
+    pub(super) fn marks(&self, context: &CapturedProcess<'_>, thread: &Thread) -> Vec<bool> {
         let modules = context.symbols.modules();
         let is_cuda = |frame: &NativeFrame| modules.at(frame.pc).is_some_and(|module| self.modules.contains(&module));
         thread.native.frames.iter().map(is_cuda).collect()

@@ -22,8 +22,8 @@ use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::CudaLibrary;
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::identity::is_named;
 use crate::waits::kinds::{self, Kind};
+use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
@@ -86,7 +86,7 @@ impl Family for Cuda {
         let idle = stack.is_drivers_own && stack.host_function.is_none();
         match (&stack.entry, below) {
             (_, Some(below)) if idle => own_work(process, thread, below),
-            (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(process, entry, below)),
+            (Some(entry), Some(below)) if is_lock(below) => Some(named_lock(entry, below)),
             (Some(entry), _) => for_gpu(process, stacks, thread, entry, below),
             _ => None,
         }
@@ -134,12 +134,11 @@ fn own_work(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -
 }
 
 /// A lock of the driver's own has no name: the call that takes it says most.
-fn named_lock(process: &Process<'_>, entry: &Entry, below: &BlockedOn) -> BlockedOn {
+fn named_lock(entry: &Entry, below: &BlockedOn) -> BlockedOn {
     let mut better = below.clone();
-    let key = &below.resource.key;
-    let named = is_named(process, key.address) || key.kind == kinds::GIL;
-    if let Some((noun, rest)) = below.resource.label.split_once(' ').filter(|_| !named) {
-        better.resource.label = format!("{noun} of {} {rest}", entry.name);
+    let label = &mut better.resource.label;
+    if label.name.is_none() && below.resource.key.kind != kinds::GIL {
+        label.function = Some(entry.name.clone());
     }
     better
 }
@@ -270,12 +269,12 @@ fn resource(
     let code = Code::new(process.context.image, process.context.symbols);
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let handle = argument.and_then(|number| code.parameter(frames, entry.native, number)).map(Addr);
-    let (scope, label) = match (argument, handle) {
-        (None, _) => (Scope::Process(position), format!("{noun} (all work of the context)")),
+    let (scope, label): (Scope, Label) = match (argument, handle) {
+        (None, _) => (Scope::Process(position), Label::from(noun).with_detail(Some("all work of the context"))),
         (Some(_), None) => {
             // Which one is not known: it is nobody else's.
             let own = format!("{kind}:{position}:{}", thread.image.tid);
-            (Scope::System(own), format!("a {noun}"))
+            (Scope::System(own), format!("a {noun}").into())
         }
         // The handles 0, 1 and 2 are the default streams (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
         (Some(_), Some(Addr(0..=2))) if kind == kinds::CUDA_STREAM => {
@@ -283,7 +282,7 @@ fn resource(
         }
         (Some(number), Some(handle)) => {
             evidence.push(format!("argument {} of {} is {handle}", number + 1, entry.name));
-            (Scope::Process(position), format!("{noun} {handle}"))
+            (Scope::Process(position), Label::from(noun).at(handle))
         }
     };
     let address = handle.filter(|handle| handle.0 > 2).unwrap_or_default();

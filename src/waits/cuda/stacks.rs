@@ -6,7 +6,7 @@
 use super::calls::is_api;
 use super::libraries::Libraries;
 use crate::limits::cuda::STARTS_THREADS;
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::waits::c_library::is_c_library;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -71,5 +71,5 @@ fn entry(thread: &ThreadView<'_>, inner: usize, last: usize) -> Option<Entry> {
     let named: Vec<(usize, &str)> = thread.names(last + 2).filter(|(native, _)| *native >= inner).collect();
     let linked_in = named.iter().rfind(|(native, name)| *native == last + 1 && is_api(name));
     let found = linked_in.or_else(|| named.iter().rfind(|(native, _)| *native <= last))?;
-    Some(Entry { native: found.0, name: plain_name(found.1).to_owned() })
+    Some(Entry { native: found.0, name: base_symbol(found.1).to_owned() })
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::code::{CallSite, Code};
 use crate::image::{Addr, Gap};
 use crate::limits::holders::{CODE_FRAMES, NEAR_FRAMES};
-use crate::symbols::{is_named, plain_name};
+use crate::symbols::{base_symbol, is_named};
 use crate::unwind::{NativeFrame, Trust};
 use crate::waits::blocked_on::{LockCalls, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
@@ -206,7 +206,7 @@ enum Step {
 impl Step {
     /// What the call at `site` does, if it is one of `calls`.
     fn of(site: &CallSite, calls: &LockCalls) -> Option<Step> {
-        let name = plain_name(site.function.as_deref()?);
+        let name = base_symbol(site.function.as_deref()?);
         let tables = [
             (calls.locks, Step::Locks),
             (calls.unlocks, Step::Unlocks),

@@ -23,7 +23,7 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
     let mut candidates = by_code(blocked, process, resource, readers);
     // Readers found in the code account for all: then each is inferred. Otherwise they are candidates among others.
     if candidates.iter().map(|(_, depth)| *depth).sum::<u32>() == count {
-        out.holds.extend(candidates.into_iter().map(|(hold, _)| hold));
+        out.holds.extend(candidates.into_iter().map(|(hold, _)| counted(hold, readers)));
         return;
     }
     candidates.iter_mut().for_each(|(hold, _)| hold.certainty = Certainty::Candidate);
@@ -57,7 +57,7 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
         }
     }
     out.gaps.extend(by_reference::searched_in_part(blocked, found.process, &resource.label));
-    out.gaps.push(Gap::new(
+    let gap = Gap::new(
         format!("readers of {}", resource.label),
         format!(
             "{library} records no reader ids; {count} hold it for reading, {} possible",
@@ -67,8 +67,14 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
                 n => format!("{n} threads are"),
             }
         ),
-    ));
-    out.holds.extend(candidates);
+    );
+    out.nameless_readers.push((resource.key.clone(), gap));
+    out.holds.extend(candidates.into_iter().map(|hold| counted(hold, readers)));
+}
+
+/// A hold of one of these readers.
+pub(crate) fn counted(hold: Hold, readers: &Readers) -> Hold {
+    Hold { counted_readers: Some(readers.count), ..hold }
 }
 
 /// The first frame outside of the call that waits: what it was given is at hand inside of it.

@@ -139,6 +139,8 @@ pub(crate) fn exact_hold(
         certainty: Certainty::Exact,
         is_end: false,
         is_sole_holder: false,
+        counted_readers: None,
+        is_sole_candidate: false,
         evidence,
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     let what = if is_flock(process, &call) { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
     let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
-    let label = format!("{what} on {}", descriptor.target);
+    let label = format!("{what} on {}", descriptor.target).into();
     let evidence = format!("its descriptor {number} is {}", descriptor.target);
     Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }

@@ -16,6 +16,7 @@ use crate::waits::family::{Family, Registered};
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::{key, label};
 use crate::waits::kinds::{self, Kind};
+use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Needs, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
@@ -172,9 +173,10 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
     let a0 = call.arguments[0];
     let position = process.context.process;
     let own = |what: &str| Scope::System(format!("{what}:{position}:{}", thread.image.tid));
-    let (kind, scope, text): (&'static Kind, Scope, String) = match waits {
-        Waits::Clock => (kinds::TIMER, own("timer"), format!("a timer ({name})")),
-        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), format!("a signal ({name})")),
+    let told = |noun: &str| Label::from(noun).with_detail(Some(name.as_str()));
+    let (kind, scope, label): (&'static Kind, Scope, Label) = match waits {
+        Waits::Clock => (kinds::TIMER, own("timer"), told("a timer")),
+        Waits::Signal | Waits::AnySignal => (kinds::SIGNAL, own("signal"), told("a signal")),
         Waits::Descriptor { argument, role, is_socket } => {
             let fd = call.arguments.get(argument).copied().unwrap_or_default() as i32;
             let (kind, what) = match role {
@@ -183,20 +185,20 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
                 _ if fd == 0 => (kinds::STDIN, "standard input".to_owned()),
                 _ => (kinds::DESCRIPTOR, format!("descriptor {fd}")),
             };
-            (kind, Scope::System(format!("descriptor:{position}:{fd}")), format!("{what} ({name})"))
+            (kind, Scope::System(format!("descriptor:{position}:{fd}")), told(&what))
         }
-        Waits::Several(_) => (kinds::EVENTS, own("events"), format!("events ({name})")),
-        Waits::Child(named) => child(process, call, named, &name),
+        Waits::Several(_) => (kinds::EVENTS, own("events"), told("events")),
+        Waits::Child(named) => child(process, call, named, told),
         Waits::Semaphores => {
             let set = a0 as i32;
             (
                 kinds::SYSV_SEMAPHORE,
                 Scope::System(format!("sysv-semaphore:{set}")),
-                format!("System V semaphore set {set}"),
+                format!("System V semaphore set {set}").into(),
             )
         }
         Waits::Futex(_) | Waits::Yield | Waits::Restarted | Waits::Other => {
-            (kinds::SYSTEM_CALL, own("call"), name.clone())
+            (kinds::SYSTEM_CALL, own("call"), name.as_str().into())
         }
     };
     // A restarted call whose own number is lost has a time-out, or it would not need restart_syscall; poll without
@@ -211,7 +213,7 @@ fn plain(process: &Process<'_>, thread: &ThreadView<'_>, call: Call) -> BlockedO
         _ => {
             let key = ResourceKey { kind, scope, address: Addr(0) };
             let needs = if matches!(waits, Waits::Several(_)) { Needs::Any } else { Needs::All };
-            let resource = Resource { key, process: position, label: text, state: Vec::new(), role: None };
+            let resource = Resource { key, process: position, label, state: Vec::new(), role: None };
             let child = match waits {
                 Waits::Child(named) => named_child(call, named),
                 _ => None,
@@ -286,13 +288,18 @@ fn raw(call: Call) -> Syscall {
 }
 
 /// The child that a wait4 or waitid names, or any child.
-fn child(process: &Process<'_>, call: Call, named: Child, name: &str) -> (&'static Kind, Scope, String) {
+fn child(
+    process: &Process<'_>,
+    call: Call,
+    named: Child,
+    told: impl Fn(&str) -> Label,
+) -> (&'static Kind, Scope, Label) {
     let of = process.context.process;
     match named_child(call, named) {
         Some(pid) => {
-            (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), format!("child process {pid} ({name})"))
+            (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), told(&format!("child process {pid}")))
         }
-        None => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), format!("any child process ({name})")),
+        None => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), told("any child process")),
     }
 }
 

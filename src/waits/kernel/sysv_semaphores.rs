@@ -27,7 +27,7 @@ pub(super) fn decode(process: &Process<'_>, call: Call) -> Option<AlsoWaited> {
     let operation = operations.iter().find(blocks).or(operations.first())?;
     let SetOperation { set, number, change } = *operation;
     let scope = Scope::System(format!("sysv-semaphore:{set}:{number}"));
-    let label = format!("semaphore {number} of System V set {set}");
+    let label = format!("semaphore {number} of System V set {set}").into();
     let mut evidence = format!("semop adds {change} to semaphore {number} of set {set}");
     let mut state = vec![("change", i64::from(change))];
     if let Some(semaphore) = known(operation) {

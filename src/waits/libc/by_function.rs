@@ -8,7 +8,7 @@ use super::lock_calls::GUARD;
 use super::{Case, HolderRule};
 use crate::image::Addr;
 use crate::limits::libc::WRAPPER_FRAMES;
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
@@ -160,7 +160,7 @@ fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
 /// A function that ended by a jump has no frame; the call of it is there.
 fn by_call(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
     let (_, called) = case.thread.nameless_entries(case.process).next()?;
-    let name = plain_name(&called);
+    let name = base_symbol(&called);
     TABLE.iter().find(|row| row.fits(name)).map(|row| (row, name.to_owned()))
 }
 

@@ -50,7 +50,7 @@ pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str
     let resource = Resource {
         key: ResourceKey { kind: kinds::THREAD, scope: Scope::Process(process), address: pd },
         process,
-        label: format!("thread '{}' ({tid})", target.name()),
+        label: format!("thread '{}' ({tid})", target.name()).into(),
         state: vec![("tid", i64::from(tid))],
         role: None,
     };

@@ -9,7 +9,7 @@ use super::{Case, HolderRule};
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
 use crate::limits::libc::{GREATEST_OWNER, LOWEST_ADDRESS, MOST_USERS, PARKED_BYTES, PARKED_FRAMES};
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET, Futex};
 use crate::waits::blocked_on::{BlockedOn, Owner, Ownership};
 use crate::waits::c_library::is_c_library;
@@ -260,7 +260,7 @@ fn file(case: &Case<'_, '_>, base: Addr) -> Option<BlockedOn> {
 fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
     let entry = || case.thread.nameless_entries(case.process).next();
     let in_allocator =
-        case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&plain_name(&name)));
+        case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&base_symbol(&name)));
     let (kind, noun) = if in_allocator {
         (kinds::MALLOC_ARENA, "malloc arena lock")
     } else {

@@ -7,7 +7,7 @@
 use crate::image::{Addr, Gap};
 use crate::limits;
 use crate::limits::libc::INSIDE_FRAMES;
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
 use crate::waits::model::{Certainty, Hold, Party, ResourceKey};
@@ -105,7 +105,7 @@ fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Opt
 /// Inside the allocator: every holder of an arena's lock is. Of a thread that waits for the lock itself, that is the
 /// code which a signal handler interrupted.
 fn in_allocator(process: &Process<'_>, thread: &ThreadView<'_>, waits: bool) -> Option<(usize, String)> {
-    let is_allocation = |name: &str| ALLOCATION.contains(&plain_name(name));
+    let is_allocation = |name: &str| ALLOCATION.contains(&base_symbol(name));
     let interrupted = if waits { thread.interrupted()? } else { 0 };
     let named = thread.names(INSIDE_FRAMES).map(|(native, name)| (native, name.to_owned()));
     let calls = named.chain(thread.nameless_entries(process));

@@ -5,7 +5,7 @@
 
 use super::lock_calls::SPINLOCK;
 use crate::image::{Addr, MemoryExt};
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::identity::{key, label};
@@ -20,7 +20,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<B
     let registers = thread.image.registers.filter(|registers| registers.is_in_user_code())?;
     let frame = thread.thread?.native.frames.first()?;
     let function = process.context.symbols.function(frame.lookup)?;
-    if plain_name(&function.name) != ENTRY_POINTS[0] {
+    if base_symbol(&function.name) != ENTRY_POINTS[0] {
         return None;
     }
     let architecture = process.architecture();

@@ -4,7 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule, is_libc};
 use crate::report::Severity;
-use crate::symbols::plain_name;
+use crate::symbols::base_symbol;
 use crate::threads::{Frame, FrameKind};
 use crate::waits::model::Role;
 use crate::waits::{Party, Wait};
@@ -72,7 +72,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 }
 
 fn is_end(frame: &Frame) -> bool {
-    frame.kind == FrameKind::Native && frame.function.as_deref().is_some_and(|name| ENDS.contains(&plain_name(name)))
+    frame.kind == FrameKind::Native && frame.function.as_deref().is_some_and(|name| ENDS.contains(&base_symbol(name)))
 }
 
 /// Whether a thread is one of the driver's own that has nothing to do.

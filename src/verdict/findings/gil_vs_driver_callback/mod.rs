@@ -39,8 +39,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         if let Some(other) =
             cycle.edges.iter().find(|edge| edge.resource.kind.topic != Topic::Gil && context.in_driver(edge))
         {
-            let who = context.names.party(&other.waiter);
-            let who = who.split(" (").next().unwrap_or(&who).to_string();
+            let who = context.names.party_by_name(&other.waiter);
             let general = super::explain(RULE.code).and_then(|told| told.help.first().cloned());
             let closer = format!("release the GIL around the driver call that {who} makes");
             draft.help = general.into_iter().chain([closer]).collect();

@@ -4,7 +4,6 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::kinds::{Giver, Kind, Waking};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -22,6 +21,5 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     // A native lock whose holder is not known is nothing that a thread is to be woken for.
-    let is_lock = |kind: &Kind| kind.is_lock() && kind.giver == Giver::Holder && kind.waking == Waking::Unspecified;
-    context.dead_end_drafts(|kind| kind.waking != Waking::Data && !is_lock(kind))
+    context.dead_end_drafts(|kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder())
 }

@@ -4,7 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
-use crate::waits::kinds::Waking;
+use crate::waits::kinds::Kind;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let mut drafts = context.dead_end_drafts(|kind| kind.waking == Waking::Data);
+    let mut drafts = context.dead_end_drafts(Kind::has_two_ends);
     for draft in &mut drafts {
         let noun = draft.resources.first().map(|key| key.kind.noun);
         draft.title = noun.map(|noun| format!("a thread waits at a {noun} whose other end only its own process has"));

@@ -10,7 +10,7 @@ use crate::image::Addr;
 
 /// Answers by question. That there is no answer is one as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Answers {
+pub(crate) struct SymbolCache {
     /// Functions that cover an address.
     pub functions: BTreeMap<Addr, Option<Symbol>>,
     /// Data objects that cover an address.
