@@ -39,5 +39,14 @@ pub(super) fn short_name(name: &str) -> String {
         out.push(letter);
         rest = rest.get(letter.len_utf8()..).unwrap_or_default();
     }
-    out.trim_end().to_owned()
+    without_long_templates(out.trim_end())
+}
+
+/// A name that nobody can read has only the first part of its templates' arguments.
+fn without_long_templates(name: &str) -> String {
+    const READABLE: usize = 100;
+    match name.find('<').filter(|_| name.len() > READABLE) {
+        Some(at) => format!("{}<...>", name.get(..at).unwrap_or_default()),
+        None => name.to_owned(),
+    }
 }
