@@ -264,13 +264,12 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             && recording.is_none()
             && !spins.are_open(looks)
             && subject.has_more()
+            && let Some(members) = rest::members(&image, &analysis.observations, &judged)
         {
-            if let Some(members) = rest::members(&image, &analysis.observations, &judged) {
-                std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
-                if subject.has_rested(&members) {
-                    confirmation.rested();
-                    looks += 1;
-                }
+            std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
+            if subject.has_rested(&members) {
+                confirmation.rested();
+                looks += 1;
             }
         }
         let confirmed = confirmation.is_complete();

@@ -207,6 +207,8 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often threads are asked again that did not come to their stop in time, twice as long each time.
+        MOST_ROUNDS: u32 = 6, Told "threads that did not come to a stop have no registers, which is a gap";
         /// How often the copying is repeated in one stop because threads that were left asleep woke.
         MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
