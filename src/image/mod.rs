@@ -314,6 +314,27 @@ impl ThreadImage {
 }
 
 impl ProcessImage {
+    /// One of which nothing is known but that there was one.
+    pub(crate) fn unknown() -> ProcessImage {
+        ProcessImage {
+            architecture: Architecture::X86_64,
+            pid: 0,
+            ns_pid: 0,
+            parent: None,
+            parent_threads: Vec::new(),
+            exe: None,
+            cmdline: Vec::new(),
+            threads: Vec::new(),
+            mappings: Vec::new(),
+            memory: Arc::new(Nothing),
+            files: Arc::new(Nothing),
+            tracer: None,
+            auxiliary: Vec::new(),
+            descriptors: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
     /// A variable of its environment that concerns CUDA.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -330,6 +351,26 @@ impl ProcessImage {
         let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
         let position = sorted.or_else(|| self.threads.iter().position(|thread| thread.tid == tid))?;
         self.threads.get(position)
+    }
+}
+
+/// Memory and files of a process of which nothing is known.
+#[derive(Debug)]
+struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, address: Addr, _buffer: &mut [u8]) -> Result<usize, Fault> {
+        Err(Fault::NotCaptured(address))
+    }
+}
+
+impl Files for Nothing {
+    fn mapped(&self, _mapping: &Mapping) -> Option<FileBytes> {
+        None
+    }
+
+    fn debug_file(&self, _build_id: Option<&[u8]>, _link: Option<&str>, _module_path: &str) -> Option<FileBytes> {
+        None
     }
 }
 

@@ -267,6 +267,8 @@ limits! {
         MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
         /// Most processes that are followed: the first of a larger tree.
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
+        /// Cores of GPUs that are read for errors once a command has ended.
+        MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
         /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
@@ -391,6 +393,39 @@ limits! {
         /// Locks in the list of those that a thread holds: Abseil has room for no more.
         MOST_HELD: u32 = 40, Shape "the list is none";
     }
+    /// Cores of GPUs.
+    gpu {
+        /// Sections of a file: a device that is full of threads has 270,000 of them, and four sections each.
+        MOST_SECTIONS: u64 = 8 << 20, Gap "how many sections of the GPU core there are, and that not all were read";
+        /// Bytes of one table: that of a device's multiprocessors, the largest, has 6 KiB.
+        LARGEST_TABLE: u64 = 16 << 20, Gap "that a table of the GPU core was read in part";
+        /// Bytes of the code of one module: the largest of PyTorch's has 30 MiB.
+        LARGEST_IMAGE: u64 = 512 << 20, Gap "that code in the GPU core was not read, so that kernels in it have no name";
+        /// Bytes of a device's name.
+        LARGEST_NAME: u64 = 256, Beyond "a name of NVIDIA's has a few dozen";
+        /// Modules whose code is read: those with kernels that run.
+        MOST_IMAGES: usize = 4096, Gap "that further modules of the GPU were not read";
+        /// Functions of one module.
+        MOST_FUNCTIONS: usize = 1 << 18, Gap "that further functions of the GPU were not read";
+        /// Lines of one module.
+        MOST_ROWS: usize = 4 << 20, Gap "that further source lines of the GPU were not read";
+        /// Files that the lines of one module are of.
+        MOST_FILES: usize = 1 << 16, Gap "that further source files of the GPU were not read";
+        /// Functions inlined into each other.
+        DEEPEST_INLINING: usize = 64, Gap "that further inlined calls on the GPU were not read";
+        /// Calls of one thread.
+        DEEPEST_CALLS: usize = 64, Gap "that further calls of a thread of the GPU were not read";
+        /// Devices of a process.
+        MOST_DEVICES: usize = 64, Beyond "no driver gives a process more";
+        /// Kernels of one device: hardware runs 128 at a time.
+        MOST_KERNELS: usize = 4096, Gap "that further kernels were not read";
+        /// Addresses at which a kernel has threads.
+        MOST_PLACES: usize = 1 << 16, Gap "that further places of a kernel's threads were not read";
+        /// Words of a kernel's arguments: it has at most 32 KiB.
+        MOST_ARGUMENTS: usize = 4096, Beyond "a kernel has at most 32,764 bytes of arguments (CUDA 12.1)";
+        /// Errors of one device.
+        MOST_ERRORS: usize = 256, Gap "that further errors of kernels were not read";
+    }
     /// The family of CUDA.
     cuda {
         /// Program headers of the driver's library that are searched for its note.
@@ -406,6 +441,12 @@ limits! {
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
         /// Waits that the message tells in full.
         WAITS_TOLD: usize = 4, Told "the message says how many more there are";
+        /// Kernels of a process that get a finding.
+        KERNELS_TOLD: usize = 8, Told "the report lists all kernels with their GPU";
+        /// Errors of kernels that get a finding.
+        ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
+        /// Arguments of a kernel that are looked at as addresses of the host.
+        ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
         OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
         /// Frames around a wait in which the driver's are looked for.

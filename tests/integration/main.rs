@@ -11,6 +11,7 @@ mod contract;
 mod cuda;
 mod examples;
 mod formats;
+mod gpu_cores;
 mod harmless;
 mod harness;
 mod hostile;

@@ -20,8 +20,10 @@ mod gil_held_in_blocking_cuda_call;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
+mod gpu_error_behind_hang;
 mod import_cycle;
 mod join_cycle;
+mod kernel_never_ends;
 mod launch_blocking_with_nccl;
 mod lazy_loading_vs_running_kernel;
 mod loader_lock_cycle;
@@ -97,6 +99,7 @@ const REGISTRY: &[Rule] = &[
     event_loop_blocked::RULE,
     cuda_call_at_exit::RULE,
     failed_launch::RULE,
+    gpu_error_behind_hang::RULE,
     lazy_loading_vs_running_kernel::RULE,
     launch_blocking_with_nccl::RULE,
     gil_held_in_blocking_cuda_call::RULE,
@@ -104,6 +107,7 @@ const REGISTRY: &[Rule] = &[
     driver_library_mismatch::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
+    kernel_never_ends::RULE,
     waiting_for_gpu::RULE,
 ];
 
