@@ -79,8 +79,8 @@
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::cuda          -> arch limits image modules unwind symbols code threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> limits image python waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
+//! waits::ways_out      -> image limits waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::ways_out
 //! graph                -> limits waits
 //! report               -> image threads waits
 //! verdict              -> limits image unwind symbols python threads graph waits report
@@ -195,6 +195,7 @@ mod waits;
 pub use analysis::{AttachOptions, CoreOptions, Error};
 pub use image::core::error::CoreError;
 pub use image::core::files::Places;
+pub use image::live::Stopping;
 pub use image::live::error::AttachError;
 pub use render::{Detail, Format, Style, render};
 pub use report::Report;

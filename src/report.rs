@@ -74,7 +74,16 @@ impl Report {
 }
 
 impl Verdict {
-    /// The word in JSON and text.
+    /// The words of the first line for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::SuspectedDeadlock => "suspected deadlock",
+            Verdict::OrphanedLock => "orphaned lock",
+            _ => self.as_str(),
+        }
+    }
+
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Deadlock => "deadlock",
@@ -566,6 +575,9 @@ pub struct Finding {
     pub threads: Vec<ThreadReference>,
     /// Resources that take part.
     pub resources: Vec<String>,
+    /// Of a wait without end: what could have ended it, and why that cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ruled_out: Vec<String>,
     /// What to change.
     pub help: Vec<String>,
     /// Public reports of the same.
@@ -626,4 +638,7 @@ pub struct RegistersRead {
     pub asleep_by_ebpf: usize,
     /// It slept, and /proc told its system call, stack pointer and pc only.
     pub asleep_by_proc: usize,
+    /// How often threads that did not come to their stop in time were asked again, at the look where that was most often.
+    #[serde(default)]
+    pub asked_again: u32,
 }

@@ -24,7 +24,7 @@ pub(super) struct Spins {
 
 /// The part of a stack that a thread which waits keeps.
 #[derive(Debug, Clone)]
-struct Part {
+pub(super) struct Part {
     /// From the call outwards, and the lines of Python.
     outer: Vec<(Addr, u64)>,
     /// Inside the call, the outermost first: as many as were there.
@@ -33,7 +33,7 @@ struct Part {
 
 impl Part {
     /// Whether both may be of one wait.
-    fn fits(&self, other: &Part) -> bool {
+    pub(super) fn fits(&self, other: &Part) -> bool {
         self.outer == other.outer && self.inner.iter().zip(&other.inner).all(|(here, there)| here == there)
     }
 }
@@ -66,7 +66,7 @@ impl Spins {
     }
 }
 
-fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
+pub(super) fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
     let Party::Thread(process, tid) = wait.waiter else { return None };
     let thread = threads.get(process)?.iter().find(|thread| thread.tid == tid)?;
     let call = thread.frames.get(wait.frame?)?.native?;

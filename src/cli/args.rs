@@ -8,6 +8,7 @@ use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
+use crate::image::live::Stopping;
 use crate::render::{Detail, Format};
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
@@ -94,9 +95,9 @@ pub(crate) struct AttachArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
-    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
-    #[arg(long, conflicts_with = "max_pause")]
-    pub no_stop: bool,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
@@ -144,12 +145,37 @@ pub(crate) struct SnapshotArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
     /// Say nothing but errors
     #[arg(short = 'q', long)]
     pub quiet: bool,
+}
+
+/// Which threads a look may stop; without either, those whose registers cannot be had otherwise.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct StoppingArguments {
+    /// Stop all threads, also those that sleep and could be read asleep
+    #[arg(long, conflicts_with = "no_stop")]
+    pub stop: bool,
+    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
+    #[arg(long, conflicts_with = "max_pause")]
+    pub no_stop: bool,
+}
+
+impl StoppingArguments {
+    /// What they ask for.
+    pub(crate) fn choice(self) -> Stopping {
+        match (self.stop, self.no_stop) {
+            (true, _) => Stopping::Always,
+            (_, true) => Stopping::Never,
+            _ => Stopping::AsNeeded,
+        }
+    }
 }
 
 /// When `run` and `watch` end what they watch.

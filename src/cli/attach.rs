@@ -13,7 +13,7 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
         pids: processes::resolve(&arguments.processes, "attach")?,
         tree: arguments.tree,
         max_pause: arguments.max_pause,
-        no_stop: arguments.no_stop,
+        stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: arguments.output.wants_working(),
     };

@@ -20,7 +20,7 @@ use crate::report::Verdict;
 /// The GIL case, run with `python3 -c`.
 const GIL_SCRIPT: &str = include_str!("../../testdata/demo_gil.py");
 /// How long a target may take to say that it is ready, and then to fall asleep.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the system calls of a target.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -46,15 +46,7 @@ pub(super) fn run(color: Color) -> Result<ExitCode, CliError> {
 fn demonstrate(command: Command, color: Color) -> Result<bool, CliError> {
     let target = Target::start(command)?;
     target.wait_until_asleep();
-    let options = AttachOptions {
-        pids: vec![target.pid()],
-        tree: false,
-        max_pause: None,
-        no_stop: false,
-        locals: false,
-        working: false,
-    };
-    let report = analysis::attach(&options, Keep::Nothing)?.report;
+    let report = analysis::attach(&AttachOptions::of([target.pid()]), Keep::Nothing)?.report;
     let mut text = Vec::new();
     render::render(&report, Format::Text, &output::style(color), &mut text)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;

@@ -11,7 +11,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         pids: processes::resolve(&arguments.processes, "snapshot")?,
         tree: arguments.tree,
         max_pause: arguments.max_pause,
-        no_stop: false,
+        stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: false,
     };

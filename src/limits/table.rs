@@ -84,6 +84,16 @@ limits! {
         MOST_HANDLERS: usize = 64, Gap "that the exception which the thread handles is not known";
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
+        /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
+        MOST_REACHED: usize = 20_000, Told "the thread counts as one that can reach anything, and the report says so";
+        /// Items of a container that are followed then.
+        MOST_CONTAINED: u64 = 4096, Told "as above";
+        /// Classes that a class inherits from.
+        MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
+        /// Bytes of an instance of a type of C that are looked at for references.
+        LARGEST_INSTANCE: u64 = 1024, Beyond "types of C that hold references are a few dozen words";
+        /// Bytes of the interpreter's variables that are searched for its table of signal handlers.
+        SEARCHED_VARIABLES: u64 = 4 << 20, Told "every handler of the process counts as one that could wake";
         /// Characters of a type's name at most.
         LONGEST_TYPE_NAME: usize = 256, Beyond "names that decide are shorter; a longer one reads as no name";
         /// More variables or slots than any function has.
@@ -197,6 +207,8 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often the copying is repeated in one stop because threads that were left asleep woke.
+        MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
         /// The kernel's `sched` file is long and slow; with more threads than this it is not read.
@@ -207,6 +219,8 @@ limits! {
         MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
+        /// Sockets that are asked for descriptors on their way to somebody: a machine full of services has some thousand.
+        MOST_SOCKETS_ASKED: usize = 8192, Told "that such descriptors may be on their way counts as a hope then";
         /// So many places are waited for; after that none is.
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
@@ -286,6 +300,11 @@ limits! {
         SEARCHED_FRAMES: usize = 512, Told "as above";
         /// Bytes above the stack pointer that are searched where no frames are known.
         TOP_OF_STACK: u64 = 1024, Told "a gap says why the thread has no frames";
+        /// Threads that go on and are asked one by one whether they can reach what another waits for: what they can reach
+        /// has to be walked.
+        MOST_ASKED: usize = 16, Told "each of them counts as one that could end the wait, and the report says so";
+        /// Threads of a process in which some are ruled out one by one: each other one is an edge of the graph.
+        MOST_GIVERS: usize = 256, Told "as above";
         /// Frames searched for the call that waits: the wait is at the innermost end.
         ENTRY_FRAMES: usize = 16, Beyond "the wait is at the innermost end; further out its name would be another call's";
     }

@@ -213,6 +213,11 @@ fn captured(report: &Report) -> String {
         }
         line.push_str(&format!(" ({})", ways.join(", ")));
     }
+    match read.asked_again {
+        0 => {}
+        1 => line.push_str(", late threads asked again"),
+        times => line.push_str(&format!(", late threads asked again {times} times")),
+    }
     match report.capture.looks {
         0 | 1 => {}
         2 => line.push_str(", looked twice"),

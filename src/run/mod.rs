@@ -246,7 +246,6 @@ fn proven_look(pids: &[i32]) -> LastLook {
 }
 
 fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
-    let options =
-        AttachOptions { pids: pids.to_vec(), tree: false, max_pause, no_stop: false, locals: false, working: false };
+    let options = AttachOptions { max_pause, ..AttachOptions::of(pids.iter().copied()) };
     analysis::attach(&options, keep)
 }

@@ -90,6 +90,7 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
                     processes: images,
                     gaps: look.gaps,
                     pause_us: 0,
+                    rounds: 0,
                     kernel: look.kernel,
                     taken: look.taken,
                 },

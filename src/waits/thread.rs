@@ -128,7 +128,8 @@ impl<'a> Process<'a> {
 
     /// Position of the thread with lockscope's `tid`.
     pub(crate) fn position(&self, tid: i32) -> Option<usize> {
-        self.threads.iter().position(|t| t.image.tid == tid)
+        let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.image.tid).ok();
+        sorted.or_else(|| self.threads.iter().position(|thread| thread.image.tid == tid))
     }
 
     /// `memory` of the process.

@@ -35,4 +35,5 @@ mod run_reports;
 mod test_data;
 mod text_options;
 mod watch_hostile;
+mod ways_out;
 mod without_privilege;
