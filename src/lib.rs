@@ -35,7 +35,7 @@
 //! decode    image, threads         -> waits::Observations waits and holds, each with certainty and evidence
 //! graph     waits, holds           -> graph::WaitGraph    pure; knows no lock family
 //! judge     graph(s)               -> verdict::Judgement  verdict and findings
-//! report    owned, serialisable    -> render::{text, html, json, svg, dot, mermaid, markdown, junit, github}
+//! report    owned, serialisable    -> render::{text, short, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
 //! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
@@ -51,6 +51,7 @@
 //! ```text
 //! sys                  ->
 //! memory               ->
+//! manual               ->
 //! limits               ->
 //! arch                 -> memory limits
 //! image                -> sys memory arch limits
@@ -88,7 +89,7 @@
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
 //! run                  -> sys limits image gpu report render analysis
-//! cli                  -> sys image report verdict render snapshot analysis run
+//! cli                  -> sys manual image report verdict render snapshot analysis run
 //! internals            -> arch image modules unwind symbols code gpu python threads verdict render snapshot analysis cli waits
 //! ```
 //!
@@ -109,6 +110,7 @@
 //! limits/              the bounds over foreign data, and that meeting one is told
 //! image/live/asleep/   registers of sleeping threads without a stop
 //! internals/           doors for the program, the benchmark, fuzzers and tests
+//! manual/              pages about its use, for a terminal and for a browser
 //! memory/              bytes at an address: the one seam to the memory of a target
 //! modules/             the ELF files that a process maps
 //! python/              CPython's structures
@@ -178,6 +180,7 @@ mod image;
 #[doc(hidden)]
 pub mod internals;
 mod limits;
+mod manual;
 mod memory;
 mod modules;
 mod python;

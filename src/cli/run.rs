@@ -11,7 +11,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::hang_report::{HangReporter, Watched};
-use super::{CliError, OnHang, RunArguments, output};
+use super::{CliError, Color, OnHang, RunArguments, output};
 use crate::image::live;
 use crate::render;
 use crate::run::children;
@@ -22,7 +22,7 @@ use crate::run::{Event, LookError, Next, Purpose, Reason, Wanted, Watch};
 
 /// timeout(1): it was ended; lockscope itself failed.
 const ENDED: u8 = 124;
-const FAILED: u8 = 125;
+pub(super) const FAILED: u8 = 125;
 
 /// Signals that are passed on.
 const PASSED_ON: [Signal; 9] = [
@@ -37,8 +37,8 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
-pub(super) fn run(arguments: &RunArguments) -> ExitCode {
-    match watched(arguments) {
+pub(super) fn run(arguments: &RunArguments, color: Color) -> ExitCode {
+    match watched(arguments, color) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             output::say(&error.to_string());
@@ -47,13 +47,13 @@ pub(super) fn run(arguments: &RunArguments) -> ExitCode {
     }
 }
 
-fn watched(arguments: &RunArguments) -> Result<u8, CliError> {
+fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
     // The outer one watches everything below it.
     if std::env::var_os(children::MARK).is_some() {
         let error = children::become_it(&arguments.command);
         return Ok(not_started(arguments, &error));
     }
-    let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32)?;
+    let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32, color)?;
     reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
     let gpu_cores = gpu_cores(arguments);

@@ -29,6 +29,7 @@ mod post_mortem;
 mod pytest;
 mod python;
 mod python_locks;
+mod readme;
 mod recipes;
 mod run;
 mod run_hostile;

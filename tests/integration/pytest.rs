@@ -259,6 +259,16 @@ fn the_wheel_installs_into_every_python() {
             let said = String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned();
             assert_eq!(said.trim(), concat!("lockscope ", env!("CARGO_PKG_VERSION")), "{version}");
         }
+        let about = "import pathlib, lockscope, importlib.metadata as m\n\
+                     print(pathlib.Path(lockscope.__file__).with_name('manual.html').read_text())\n\
+                     print(m.metadata('lockscope').get_all('Project-URL'), m.metadata('lockscope').get_payload() or \
+                     m.metadata('lockscope')['Description'])";
+        let output = Command::new(folder.path().join("bin/python")).args(["-c", about]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("<section id=\"containers\">"), "{version}: no manual: {errors}");
+        assert!(said.contains("'Changelog, https://"), "{version}: {said}");
+        assert!(said.contains("](https://") && !said.contains("](src/manual"), "{version}: links of README");
         tried.push(version);
     }
     println!("tried: {}", tried.join(", "));

@@ -64,6 +64,36 @@ pub(crate) struct CoreFile {
     pub(crate) notes: Vec<Note>,
     /// What is wrong with it without making it useless.
     pub(crate) problems: Vec<String>,
+    /// What it announces is more than there is.
+    pub(crate) cut: Option<Cut>,
+}
+
+/// How much there is of a file that was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    present: u64,
+    announced: u64,
+}
+
+impl Cut {
+    /// Whether these pieces end behind the file's end.
+    fn of_pieces<'s>(pieces: impl Iterator<Item = &'s Segment>, present: u64) -> Option<Cut> {
+        let ends = pieces.map(|piece| piece.p_offset(LittleEndian).saturating_add(piece.p_filesz(LittleEndian)));
+        let announced = ends.max()?;
+        (announced > present).then_some(Cut { present, announced })
+    }
+
+    /// As an error about the file at `path`.
+    pub(crate) fn of(self, path: String) -> CoreError {
+        CoreError::Cut { path, present: self.present, announced: self.announced }
+    }
+}
+
+/// Notes come first, and tell of the threads: of a file that ends in them no memory is left, and maybe not each thread.
+fn cut_in_notes(segments: &[Segment], present: u64) -> Option<Cut> {
+    let notes = segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_NOTE);
+    Cut::of_pieces(notes, present)?;
+    Cut::of_pieces(segments.iter(), present)
 }
 
 impl Bytes {
@@ -175,7 +205,12 @@ impl CoreFile {
             _ => return Err(CoreError::NotCore { path: path(), what: "an ELF file of another type" }),
         }
         let segments = segments(&bytes, header).ok_or_else(|| damaged("its program headers lie outside of it"))?;
-        let mut core = CoreFile { architecture, bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new() };
+        if let Some(cut) = cut_in_notes(&segments, bytes.length()) {
+            return Err(cut.of(path()));
+        }
+        let mut core =
+            CoreFile { architecture, bytes, loads: Vec::new(), notes: Vec::new(), problems: Vec::new(), cut: None };
+        core.cut = Cut::of_pieces(segments.iter(), core.bytes.length());
         core.read_loads(&segments);
         core.read_notes(&segments);
         Ok(core)
