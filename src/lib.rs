@@ -35,7 +35,7 @@
 //! decode    image, threads         -> waits::Observations waits and holds, each with certainty and evidence
 //! graph     waits, holds           -> graph::WaitGraph    pure; knows no lock family
 //! judge     graph(s)               -> verdict::Judgement  verdict and findings
-//! report    owned, serialisable    -> render::{text, html, json, svg, dot, mermaid, markdown, junit, github}
+//! report    owned, serialisable    -> render::{text, short, html, json, svg, dot, mermaid, markdown, junit, github}
 //! ```
 //!
 //! `run` goes round it: it samples /proc, decides when to look and what equal looks prove, and starts and ends the command
@@ -51,6 +51,7 @@
 //! ```text
 //! sys                  ->
 //! memory               ->
+//! manual               ->
 //! limits               ->
 //! arch                 -> memory limits
 //! image                -> sys memory arch limits
@@ -58,6 +59,7 @@
 //! unwind               -> arch limits image modules
 //! symbols              -> limits image modules unwind
 //! code                 -> arch limits image unwind symbols
+//! gpu                  -> limits image symbols
 //! python               -> limits image symbols
 //! threads              -> limits image unwind symbols code python
 //! waits::label         ->
@@ -67,7 +69,7 @@
 //! waits::observations  -> image waits::model waits::circumstances
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
-//! waits::thread        -> arch limits image symbols code python threads waits::blocked_call waits::c_library
+//! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
@@ -76,19 +78,19 @@
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::libc          -> arch limits image unwind symbols code waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::quiescent     -> image waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::quiescent
+//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::ways_out
 //! graph                -> limits waits
 //! report               -> image threads waits
-//! verdict              -> limits image unwind symbols python threads graph waits report
+//! verdict              -> limits image unwind symbols gpu python threads graph waits report
 //! render               -> waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
-//! analysis             -> arch limits image modules unwind symbols python threads report verdict snapshot waits
-//! run                  -> sys limits image report render analysis
-//! cli                  -> sys image report verdict render snapshot analysis run
-//! internals            -> arch image modules unwind symbols code python threads verdict render snapshot analysis cli waits
+//! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
+//! run                  -> sys limits image gpu report render analysis
+//! cli                  -> sys manual image report verdict render snapshot analysis run
+//! internals            -> arch image modules unwind symbols code gpu python threads verdict render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree
@@ -100,6 +102,7 @@
 //! arch/x86_64/         the one that there is
 //! cli/                 commands, their arguments, what is printed where
 //! code/                reading machine code: which calls came before, with which values
+//! gpu/                 what ran on GPUs, by cores of them
 //! graph/               who waits for whom: what is stuck, cycles
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
@@ -107,6 +110,7 @@
 //! limits/              the bounds over foreign data, and that meeting one is told
 //! image/live/asleep/   registers of sleeping threads without a stop
 //! internals/           doors for the program, the benchmark, fuzzers and tests
+//! manual/              pages about its use, for a terminal and for a browser
 //! memory/              bytes at an address: the one seam to the memory of a target
 //! modules/             the ELF files that a process maps
 //! python/              CPython's structures
@@ -170,11 +174,13 @@ mod analysis;
 mod arch;
 mod cli;
 mod code;
+mod gpu;
 mod graph;
 mod image;
 #[doc(hidden)]
 pub mod internals;
 mod limits;
+mod manual;
 mod memory;
 mod modules;
 mod python;
@@ -192,6 +198,7 @@ mod waits;
 pub use analysis::{AttachOptions, CoreOptions, Error};
 pub use image::core::error::CoreError;
 pub use image::core::files::Places;
+pub use image::live::Stopping;
 pub use image::live::error::AttachError;
 pub use render::{Detail, Format, Style, render};
 pub use report::Report;

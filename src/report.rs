@@ -3,6 +3,7 @@
 //! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
 //! strings; every list may be empty.
 
+mod gpu;
 mod shorten;
 mod working;
 
@@ -18,7 +19,11 @@ use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
-pub(crate) use shorten::{base_name, function as short_function, installed, path as short_path};
+pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
+pub(crate) use shorten::{
+    base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
+    word as short_word,
+};
 pub use working::{NativeFrame, SystemCall, Words, Working};
 
 /// `version` of the JSON.
@@ -71,7 +76,16 @@ impl Report {
 }
 
 impl Verdict {
-    /// The word in JSON and text.
+    /// The words of the first line for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::SuspectedDeadlock => "suspected deadlock",
+            Verdict::OrphanedLock => "orphaned lock",
+            _ => self.as_str(),
+        }
+    }
+
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Deadlock => "deadlock",
@@ -176,6 +190,9 @@ pub struct Process {
     pub python: Option<PythonInfo>,
     /// CUDA, if it is loaded.
     pub cuda: Option<CudaInfo>,
+    /// Its GPUs, where there are cores of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
     /// Threads.
     pub threads: Vec<Thread>,
 }
@@ -563,6 +580,9 @@ pub struct Finding {
     pub threads: Vec<ThreadReference>,
     /// Resources that take part.
     pub resources: Vec<String>,
+    /// Of a wait without end: what could have ended it, and why that cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ruled_out: Vec<String>,
     /// What to change.
     pub help: Vec<String>,
     /// Public reports of the same.
@@ -623,4 +643,7 @@ pub struct RegistersRead {
     pub asleep_by_ebpf: usize,
     /// It slept, and /proc told its system call, stack pointer and pc only.
     pub asleep_by_proc: usize,
+    /// How often threads that did not come to their stop in time were asked again, at the look where that was most often.
+    #[serde(default)]
+    pub asked_again: u32,
 }

@@ -5,38 +5,43 @@
 //!
 //! A first look copies registers and stacks under the stop and reads the rest from the running target. When it
 //! shows nothing wrong, that is the answer: in a process that hangs, nothing moves between the stop and the read.
-//! When it shows a cycle or a lost owner, the target is stopped again, and this time all pages that the analysis
-//! asked for are copied under the stop. Only what such a look shows, equal to what an earlier look showed, is reported.
+//! When it shows a cycle, a lost owner or a wait without end, the target is looked at again, and this time all pages that the
+//! analysis asked for are copied under the stop. Each suspicion is confirmed or refuted by its own members
+//! ([`mod@confirmation`]): what other threads do meanwhile says nothing of it.
 
+mod confirmation;
+mod incomplete;
+mod lacking;
 mod pyspy;
+mod rest;
 mod spins;
 mod subject;
 mod working;
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::gpu::{GpuCore, GpuCores};
+use crate::image::core::elf::Bytes;
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
-use crate::image::live::AttachError;
+use crate::image::live::{AttachError, Stopping};
 use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
 use crate::limits;
 use crate::modules::Modules;
 use crate::python::{self, Python};
-use crate::report::{Capture, RegistersRead, Report};
+use crate::report::{Capture, RegistersRead, Report, Verdict, shorten_sentences};
 use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
 use crate::unwind;
+use crate::verdict::suspicion::Confirmed;
 use crate::verdict::{self, JudgeInput, Judgement};
-use crate::waits::kinds::Topic;
-use crate::waits::{self, Observations, Party, ResourceKey};
+use crate::waits::{self, Observations};
+use confirmation::Confirmation;
 use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
-
-/// Two looks that confirm each other are at least this far apart (design, "two looks").
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// What to attach to and how. Made by [`AttachOptions::of`]; then each field can be set.
 #[derive(Debug, Clone)]
@@ -48,12 +53,14 @@ pub struct AttachOptions {
     pub tree: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
     pub max_pause: Option<Duration>,
-    /// Stop no thread: read only those that sleep.
-    pub no_stop: bool,
+    /// Which threads may be stopped.
+    pub stopping: Stopping,
     /// Read local variables of Python frames.
     pub locals: bool,
     /// Put how each thread was read into the report.
     pub working: bool,
+    /// Cores of the GPUs that the processes use, written by NVIDIA's driver.
+    pub gpu_cores: Vec<PathBuf>,
 }
 
 impl AttachOptions {
@@ -63,9 +70,10 @@ impl AttachOptions {
             pids: pids.into_iter().collect(),
             tree: false,
             max_pause: None,
-            no_stop: false,
+            stopping: Stopping::AsNeeded,
             locals: false,
             working: false,
+            gpu_cores: Vec::new(),
         }
     }
 }
@@ -74,7 +82,7 @@ impl AttachOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CoreOptions {
-    /// Cores, each of one process, or a snapshot.
+    /// Cores, each of one process, or a snapshot; and cores of the GPUs that the processes use.
     pub files: Vec<PathBuf>,
     /// The files that the processes had mapped.
     pub places: Places,
@@ -139,37 +147,59 @@ struct Analysis {
     python: Vec<Option<Python>>,
     observations: Observations,
     gpu: Option<GpuUse>,
+    gpu_cores: GpuCores,
 }
-
-/// An edge of a cycle, or a lost owner, as compared between two looks.
-type Suspicion = (Party, ResourceKey, Party);
 
 /// Attach to live processes, look as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     limits::begin();
-    examine(&mut Live::open(options)?, keep, options.working)
+    let gpus = options.gpu_cores.iter().map(|path| gpu_core(path)).collect::<Result<Vec<_>, _>>()?;
+    examine(&mut Live::open(options)?, &gpus, keep, options.working)
+}
+
+/// Read a core of GPUs.
+fn gpu_core(path: &Path) -> Result<GpuCore, CoreError> {
+    let name = path.display().to_string();
+    let bytes = Bytes::open(path)?;
+    if !GpuCore::is_one(&bytes) {
+        return Err(CoreError::NotCore { path: name, what: "no core of a GPU" });
+    }
+    GpuCore::read(&bytes, &name)
 }
 
 /// Look at core files or at a snapshot, report.
 pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     limits::begin();
-    let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
-    opened(&options.files, cores, &options.places, keep, options.working)
+    let (mut paths, mut cores, mut gpus) = (Vec::new(), Vec::new(), Vec::new());
+    for path in &options.files {
+        let (name, bytes) = (path.display().to_string(), Bytes::open(path)?);
+        if GpuCore::is_one(&bytes) {
+            gpus.push(GpuCore::read(&bytes, &name)?);
+        } else {
+            cores.push(CoreFile::parse(bytes, &name)?);
+            paths.push(path.clone());
+        }
+    }
+    if cores.is_empty() && !gpus.is_empty() {
+        return examine(&mut Cores::of_gpus(&options.files, &gpus), &gpus, keep, options.working);
+    }
+    opened(&paths, cores, &gpus, &options.places, keep, options.working)
 }
 
 /// The same with files that are open; `paths` names them.
 pub(crate) fn opened(
     paths: &[PathBuf],
     cores: Vec<CoreFile>,
+    gpus: &[GpuCore],
     places: &Places,
     keep: Keep,
     working: bool,
 ) -> Result<Outcome, Error> {
     let snapshot = cores.iter().position(snapshot::is_snapshot);
     let Some(position) = snapshot else {
-        return examine(&mut Cores::open(paths, cores, places)?, keep, working);
+        return examine(&mut Cores::open(paths, cores, places)?, gpus, keep, working);
     };
     let path = &paths[position];
     let name = path.display().to_string();
@@ -179,10 +209,10 @@ pub(crate) fn opened(
     if keep != Keep::Nothing {
         return Err(Error::SnapshotAlready { path: name });
     }
-    examine(&mut Recorded::open(path, &cores[position], places)?, keep, working)
+    examine(&mut Recorded::open(path, &cores[position], places)?, gpus, keep, working)
 }
 
-fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outcome, Error> {
+fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
     let mut recording = match keep {
         Keep::Nothing => None,
@@ -190,11 +220,11 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
     };
     let mut modules: Vec<(Modules, Tables)> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
-    let mut earlier: Option<BTreeSet<Suspicion>> = None;
+    let mut confirmation = Confirmation::default();
     let mut spins = Spins::default();
-    let mut switches: Switches = HashMap::new();
     let mut report: Option<Report> = None;
     let mut longest_pause = 0;
+    let mut asked_again = 0;
     let mut began = None;
     let mut looks = 0;
     loop {
@@ -209,6 +239,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         remember_sleeps(&mut image, &mut asleep, looks == 0);
         looks += 1;
         longest_pause = longest_pause.max(image.pause_us);
+        asked_again = asked_again.max(image.rounds.saturating_sub(1));
         if looks == 1 {
             began = image.taken.as_ref().map(|taken| taken.began.clone());
         }
@@ -216,16 +247,36 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
         }
+        let (gpu_cores, nobodys) = GpuCores::join(gpus, &image);
+        image.gaps.extend(nobodys);
         let symbols = symbols_of(&image, &modules, subject);
-        let mut analysis = analyse(&image, &symbols, subject);
-        let now = suspicions(&judge(&image, &analysis, None), &analysis.observations);
+        let mut analysis = analyse(&image, &symbols, subject, gpu_cores);
         let of_one_instant = subject.is_of_one_instant();
-        let still = stand_still(&now, &image, &mut switches);
-        let confirmed = earlier.as_ref().is_some_and(|before| *before == now) && of_one_instant && still;
+        let judged = judge(&image, &analysis, None);
+        let clock = subject.is_live().then_some(at);
+        confirmation.look(judged.suspicions.clone(), &look(&image, &analysis), of_one_instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
-        let calm = now.is_empty() && !spins.are_open(looks);
-        let settled = calm || confirmed || !subject.has_more();
+        let calm = confirmation.is_empty() && !spins.are_open(looks);
+        // The second look need not be one at everything, unless it is to be kept.
+        if !confirmation.is_complete()
+            && looks == 1
+            && recording.is_none()
+            && !spins.are_open(looks)
+            && subject.has_more()
+            && let Some(members) = rest::members(&image, &analysis.observations, &judged)
+        {
+            std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
+            if subject.has_rested(&members) {
+                confirmation.rested();
+                looks += 1;
+            }
+        }
+        let confirmed = confirmation.is_complete();
+        // Where registers are missing that only a stop tells, the next look shows more.
+        let lacks =
+            subject.has_more() && subject.stop(lacking::threads(&image, &analysis.threads, &analysis.observations));
+        let settled = (calm || confirmed) && !lacks || !subject.has_more();
         if settled && report.is_none() {
             let in_several_looks = !subject.is_frozen();
             let settle = |observations: &mut Observations| {
@@ -237,20 +288,26 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             settle(&mut analysis.observations);
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
-            let verdict = if now.is_empty() || subject.is_frozen() { None } else { Some(confirmed) };
-            let mut judgement = judge(&image, &analysis, verdict);
+            let seen = (!confirmation.is_empty() && !subject.is_frozen()).then(|| confirmation.confirmed());
+            let mut judgement = judge(&image, &analysis, seen);
             judgement.gaps.extend(subject.late_gaps());
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
                 pause_us: longest_pause,
                 total_us: started.elapsed().as_micros() as u64,
                 looks,
-                registers: registers_read(&image),
+                registers: RegistersRead { asked_again, ..registers_read(&image) },
                 began: began.clone(),
                 ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
             let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
+            if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
+                let incomplete = incomplete::sentence(&image, &analysis.observations);
+                made.summary =
+                    incomplete.map_or_else(|| made.summary.clone(), |said| format!("{said}. {}", made.summary));
+            }
+            shorten_sentences(made);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {
@@ -279,8 +336,7 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         if report.is_some() && !wants_another {
             break;
         }
-        earlier = Some(now);
-        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(at.elapsed()));
+        std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
     }
     let written = recording.and_then(Recording::write);
     let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
@@ -311,33 +367,6 @@ fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: b
     }
 }
 
-/// Context switches of threads at the look before.
-type Switches = HashMap<i32, u64>;
-
-/// Whether the threads that wait for pipes and sockets have not run since the look before. Stops of several processes are not one
-/// instant, and bytes may be in flight between them: two looks at processes that play ping-pong can be alike.
-fn stand_still(now: &BTreeSet<Suspicion>, image: &Image, before: &mut Switches) -> bool {
-    // A stop and the release after it add two (measured), and so does one round of the thread's own code.
-    const OF_A_STOP: u64 = 2;
-    let waiters = now.iter().filter(|(_, resource, _)| resource.kind.topic == Topic::Data).filter_map(
-        |(waiter, ..)| match waiter {
-            Party::Thread(process, tid) => image.processes.get(*process)?.thread(*tid),
-            _ => None,
-        },
-    );
-    let moved = |thread: &crate::image::ThreadImage| {
-        let (voluntary, involuntary) = thread.switches?;
-        let delta = (voluntary + involuntary).checked_sub(*before.get(&thread.tid)?)?;
-        // One without registers, or read asleep, was not stopped.
-        let stopped = thread.registers.is_some() && !thread.source.is_asleep();
-        Some(delta > if stopped { OF_A_STOP } else { 0 })
-    };
-    let still = waiters.filter_map(moved).all(|moved| !moved);
-    let threads = image.processes.iter().flat_map(|process| &process.threads);
-    *before = threads.filter_map(|thread| Some((thread.tid, thread.switches.map(|(a, b)| a + b)?))).collect();
-    still
-}
-
 /// The modules of each process, with what is parsed of them; those of the look before serve again where nothing was mapped or
 /// unmapped.
 fn modules_of(image: &Image, before: Vec<(Modules, Tables)>, subject: &dyn Subject) -> Vec<(Modules, Tables)> {
@@ -362,7 +391,7 @@ fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &
     symbols
 }
 
-fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Analysis {
+fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject, gpu_cores: GpuCores) -> Analysis {
     let mut all_threads = Vec::new();
     let mut all_python = Vec::new();
     for (position, (process, symbols)) in image.processes.iter().zip(symbols).enumerate() {
@@ -379,8 +408,8 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Ana
         all_python.push(python);
     }
     log::info!("finding out who waits for what");
-    let observations = observe(image, symbols, &all_threads, &all_python, None);
-    Analysis { threads: all_threads, python: all_python, observations, gpu: None }
+    let observations = observe(image, symbols, &all_threads, &all_python, None, &gpu_cores);
+    Analysis { threads: all_threads, python: all_python, observations, gpu: None, gpu_cores }
 }
 
 fn observe(
@@ -389,6 +418,7 @@ fn observe(
     threads: &[Vec<Thread>],
     python: &[Option<Python>],
     gpu: Option<&GpuUse>,
+    gpu_cores: &GpuCores,
 ) -> Observations {
     let contexts: Vec<waits::CapturedProcess<'_>> = (0..image.processes.len())
         .map(|position| waits::CapturedProcess {
@@ -399,6 +429,7 @@ fn observe(
             threads: &threads[position],
             python: python[position].as_ref(),
             gpu,
+            gpu_cores: gpu_cores.of(position),
         })
         .collect();
     waits::observe(&contexts)
@@ -429,7 +460,8 @@ fn name_frames(
     if analysis.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {
         analysis.gpu = subject.gpu(image);
     }
-    analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref());
+    analysis.observations =
+        observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref(), &analysis.gpu_cores);
     helped
 }
 
@@ -440,24 +472,10 @@ fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
         python: &analysis.python,
         observations: &analysis.observations,
         gpu: analysis.gpu.as_ref(),
+        gpu_cores: &analysis.gpu_cores,
     }
 }
 
-fn judge(image: &Image, analysis: &Analysis, confirmed: Option<bool>) -> Judgement {
+fn judge(image: &Image, analysis: &Analysis, confirmed: Option<&Confirmed>) -> Judgement {
     verdict::judge(&look(image, analysis), confirmed)
-}
-
-/// The edges of all cycles, all lost owners and all waits without end: what two looks must show alike.
-fn suspicions(judgement: &Judgement, observations: &Observations) -> BTreeSet<Suspicion> {
-    let edges = judgement.cycles.iter().flat_map(|cycle| &cycle.edges);
-    let lost = observations.holds.iter().filter(|hold| hold.gone.is_some()).flat_map(|hold| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == hold.resource);
-        waits.map(|wait| (wait.waiter.clone(), hold.resource.clone(), hold.holder.clone()))
-    });
-    let unsatisfiable = observations.unsatisfiable.iter().flat_map(|one| {
-        let waits = observations.waits.iter().filter(|wait| wait.resource == one.resource);
-        waits.map(|wait| (wait.waiter.clone(), wait.resource.clone(), Party::Resource(wait.resource.clone())))
-    });
-    let edges = edges.map(|edge| (edge.waiter.clone(), edge.resource.clone(), edge.holder.clone()));
-    edges.chain(lost).chain(unsatisfiable).collect()
 }

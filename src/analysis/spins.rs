@@ -24,7 +24,7 @@ pub(super) struct Spins {
 
 /// The part of a stack that a thread which waits keeps.
 #[derive(Debug, Clone)]
-struct Part {
+pub(super) struct Part {
     /// From the call outwards, and the lines of Python.
     outer: Vec<(Addr, u64)>,
     /// Inside the call, the outermost first: as many as were there.
@@ -33,7 +33,7 @@ struct Part {
 
 impl Part {
     /// Whether both may be of one wait.
-    fn fits(&self, other: &Part) -> bool {
+    pub(super) fn fits(&self, other: &Part) -> bool {
         self.outer == other.outer && self.inner.iter().zip(&other.inner).all(|(here, there)| here == there)
     }
 }
@@ -66,9 +66,11 @@ impl Spins {
     }
 }
 
-fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
+pub(super) fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
     let Party::Thread(process, tid) = wait.waiter else { return None };
-    let thread = threads.get(process)?.iter().find(|thread| thread.tid == tid)?;
+    let threads = threads.get(process)?;
+    let sorted = threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
+    let thread = threads.get(sorted.or_else(|| threads.iter().position(|thread| thread.tid == tid))?)?;
     let call = thread.frames.get(wait.frame?)?.native?;
     let native = |range: std::ops::Range<usize>| thread.native.frames.get(range).unwrap_or_default().iter();
     let python = thread.frames.iter().filter_map(|frame| Some((frame.python?, u64::from(frame.line.unwrap_or(0)))));

@@ -3,11 +3,13 @@
 //! In: what the user named. Out: a [`Subject`]: looks at it, one after the other, and whatever is known of it
 //! beforehand. Whether one look is enough is not decided here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::rest::Members;
 use super::{AttachOptions, Error};
+use crate::gpu::GpuCore;
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
@@ -29,8 +31,20 @@ pub(super) trait Subject {
     fn look(&mut self) -> Result<Image, Error>;
     /// Whether all that analysis read of the last look was of one instant.
     fn is_of_one_instant(&self) -> bool;
+    /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
+    fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
+        false
+    }
+    /// Whether these threads have slept on since the last look, and these words are the same.
+    fn has_rested(&mut self, _members: &Members) -> bool {
+        false
+    }
     /// Whether another look can be taken.
     fn has_more(&self) -> bool;
+    /// Looks are taken now, so that the time between them counts.
+    fn is_live(&self) -> bool {
+        false
+    }
     /// Nothing can have moved between two looks, so that one is enough.
     fn is_frozen(&self) -> bool {
         false
@@ -76,7 +90,7 @@ impl Live {
             pids: options.pids.clone(),
             tree: options.tree,
             max_pause: options.max_pause,
-            no_stop: options.no_stop,
+            stopping: options.stopping,
             proc_root: PROC.into(),
         })?;
         Ok(Live { target, looks: 0, locals: options.locals })
@@ -97,8 +111,20 @@ impl Subject for Live {
         self.target.is_of_one_instant()
     }
 
+    fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
+        self.target.stop(threads)
+    }
+
+    fn has_rested(&mut self, members: &Members) -> bool {
+        self.target.has_rested(&members.threads, &members.words)
+    }
+
     fn has_more(&self) -> bool {
         self.looks < MOST_LOOKS
+    }
+
+    fn is_live(&self) -> bool {
+        true
     }
 
     fn late_gaps(&self) -> Vec<Gap> {
@@ -147,6 +173,19 @@ impl Cores {
         }
         let path = paths.first().map(PathBuf::as_path).unwrap_or(Path::new("")).to_path_buf();
         Ok(Cores { image: Some(image), path })
+    }
+}
+
+impl Cores {
+    /// Cores of GPUs alone: a process stands for each, of which nothing else is known.
+    pub(super) fn of_gpus(paths: &[PathBuf], cores: &[GpuCore]) -> Cores {
+        let processes = cores.iter().take(1).map(|_| ProcessImage::unknown()).collect();
+        let path = paths.first().cloned().unwrap_or_default();
+        let gaps = vec![Gap::new(
+            "the threads of the process",
+            "a core of a GPU has none: give a core or a snapshot of the process beside it, to see who waits for which kernel",
+        )];
+        Cores { image: Some(Image { processes, gaps, ..Image::default() }), path }
     }
 }
 

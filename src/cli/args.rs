@@ -8,6 +8,7 @@ use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use nix::sys::signal::Signal;
 
+use crate::image::live::Stopping;
 use crate::render::{Detail, Format};
 use crate::run::Limits;
 use crate::run::children::REPORT_DIRECTORY;
@@ -15,7 +16,11 @@ use crate::run::children::REPORT_DIRECTORY;
 /// Says why a process hangs: who waits for what, who holds it, and how that is known.
 #[derive(Debug, Parser)]
 #[command(name = "lockscope", version, long_version = super::version::LONG, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
 pub(super) struct Arguments {
+    /// Whether text has colours: auto has them on a terminal, unless the environment says otherwise
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub(super) color: Color,
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -42,9 +47,15 @@ pub(super) enum Command {
         /// Code of a finding, as printed in brackets behind the verdict
         finding: Option<String>,
     },
+    /// Show a page of the manual, or the help of a command; without a word, what there is
+    Help {
+        /// A page of the manual, a command, or the code of a finding
+        #[arg(value_name = "WORD")]
+        word: Option<String>,
+    },
     /// Print the JSON schema of the report
     Schema,
-    /// Write manual pages and completions for shells
+    /// Write manual pages, the manual for a browser, and completions for shells
     ///
     /// One of them to standard output, or all of them to a folder that is laid out as /usr/local/share is.
     Generate(GenerateArguments),
@@ -73,9 +84,10 @@ pub(super) enum Command {
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AttachArguments {
-    /// Processes to look at; the first one's progress decides between running and blocked
-    #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(i32).range(1..))]
-    pub pids: Vec<i32>,
+    /// Processes to look at, by id or name (of the program, or of the script that Python runs); the first one's progress decides
+    /// between running and blocked
+    #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
+    pub processes: Vec<ProcessName>,
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
@@ -83,12 +95,15 @@ pub(crate) struct AttachArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
-    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
-    #[arg(long, conflicts_with = "max_pause")]
-    pub no_stop: bool,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
+    /// A core of the GPUs that the processes use, as NVIDIA's driver writes it; can be repeated
+    #[arg(long = "gpu-core", value_name = "FILE")]
+    pub gpu_cores: Vec<PathBuf>,
     /// Where and how to write.
     #[command(flatten)]
     pub output: OutputArguments,
@@ -97,7 +112,7 @@ pub(crate) struct AttachArguments {
 /// Arguments of `core`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArguments {
-    /// Cores, one of each process, or a snapshot
+    /// Cores, one of each process, or a snapshot; and cores of their GPUs
     #[arg(value_name = "FILE", required = true)]
     pub cores: Vec<PathBuf>,
     /// The program that left the core, where it lies elsewhere now
@@ -117,9 +132,9 @@ pub(crate) struct CoreArguments {
 /// Arguments of `snapshot`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SnapshotArguments {
-    /// Processes to look at; the first one's memory is what gdb sees
-    #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(i32).range(1..))]
-    pub pids: Vec<i32>,
+    /// Processes to look at, by id or name; the first one's memory is what gdb sees
+    #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
+    pub processes: Vec<ProcessName>,
     /// Also look at all descendants
     #[arg(long)]
     pub tree: bool,
@@ -133,9 +148,37 @@ pub(crate) struct SnapshotArguments {
     /// that is more]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_pause: Option<Duration>,
+    /// Which threads may be stopped.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
     /// Keep local variables of Python frames
     #[arg(long, conflicts_with = "redact")]
     pub locals: bool,
+    /// Say nothing but errors
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+/// Which threads a look may stop; without either, those whose registers cannot be had otherwise.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct StoppingArguments {
+    /// Stop all threads, also those that sleep and could be read asleep
+    #[arg(long, conflicts_with = "no_stop")]
+    pub stop: bool,
+    /// Stop nothing: only threads that sleep are read, and those that run are gaps in the report
+    #[arg(long, conflicts_with = "max_pause")]
+    pub no_stop: bool,
+}
+
+impl StoppingArguments {
+    /// What they ask for.
+    pub(crate) fn choice(self) -> Stopping {
+        match (self.stop, self.no_stop) {
+            (true, _) => Stopping::Always,
+            (_, true) => Stopping::Never,
+            _ => Stopping::AsNeeded,
+        }
+    }
 }
 
 /// When `run` and `watch` end what they watch.
@@ -188,8 +231,16 @@ pub(crate) struct RunArguments {
     /// What to do about a hang
     #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
     pub on_hang: OnHang,
+    /// Have a core of the GPUs written before it is ended, so that the report says which kernels ran and on which lines
+    ///
+    /// Sets variables of NVIDIA's driver for the command. A core is written only of what waits for a GPU, or has met a limit, and
+    /// ends it. With these variables a kernel that fails ends its process by SIGABRT, and lockscope says which one and on which
+    /// line. The command and what it starts must be able to write to a private folder below the temporary one: CUDA fails
+    /// in a process that cannot.
+    #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
+    pub gpu_core: bool,
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
@@ -211,6 +262,8 @@ pub(crate) struct GenerateArguments {
 pub(crate) enum Generated {
     /// The manual page of lockscope itself
     Man,
+    /// The manual, all of its pages, as one page for a browser
+    Html,
     /// Completions for bash
     Bash,
     /// Completions for zsh
@@ -231,9 +284,9 @@ pub(crate) enum OnHang {
 /// Arguments of `watch`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WatchArguments {
-    /// The process to watch, with all its descendants
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pub pid: i32,
+    /// The process to watch, by id or name, with all its descendants
+    #[arg(value_name = "PID|NAME", value_parser = process)]
+    pub process: ProcessName,
     /// When to end.
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -256,11 +309,33 @@ pub(crate) struct MonitorArguments {
     pub on_hang: OnHang,
 }
 
+/// Whether text has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless the environment says otherwise
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// A process as the user names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ProcessName {
+    /// By its id.
+    Pid(i32),
+    /// By its name, or its program's.
+    Name(String),
+}
+
 /// What a report can be written as.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum FormatName {
     /// For people.
     Text,
+    /// One line for an alert: verdict, code, and file:line of each thread that takes part, with tabs between.
+    Short,
     /// The contract, version 1.1.
     Json,
     /// Graphviz, the cycle in red.
@@ -279,6 +354,7 @@ impl From<FormatName> for Format {
     fn from(name: FormatName) -> Format {
         match name {
             FormatName::Text => Format::Text,
+            FormatName::Short => Format::Short,
             FormatName::Json => Format::Json,
             FormatName::Dot => Format::Dot,
             FormatName::Html => Format::Html,
@@ -311,6 +387,9 @@ pub(crate) struct OutputArguments {
     /// In text: each step of decoding with its addresses and values, to be checked in gdb; JSON has them too
     #[arg(short = 'v', long)]
     pub verbose: bool,
+    /// Say nothing but errors: the exit status tells, and the files of -o are written
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
 }
 
 impl OutputArguments {
@@ -322,6 +401,17 @@ impl OutputArguments {
     /// Whether the report must say how threads were read.
     pub(super) fn wants_working(&self) -> bool {
         self.raw || self.verbose
+    }
+}
+
+/// `1234` or `gunicorn`.
+fn process(text: &str) -> Result<ProcessName, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(ProcessName::Pid(pid)),
+        Ok(_) => Err("ids of processes start at 1".to_string()),
+        Err(_) if text.trim().is_empty() => Err("names no process".to_string()),
+        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => Err("no process has an id so high".to_string()),
+        Err(_) => Ok(ProcessName::Name(text.to_owned())),
     }
 }
 
@@ -412,10 +502,23 @@ mod tests {
     }
 
     #[test]
+    fn what_run_does_not_know_is_no_command() {
+        for line in [&["run", "--timout", "5", "--", "make"][..], &["run", "-v", "make"]] {
+            let words = ["lockscope"].iter().chain(line);
+            assert!(Arguments::try_parse_from(words).is_err(), "{line:?}");
+        }
+        let Command::Run(arguments) = Arguments::try_parse_from(["lockscope", "run", "--", "-v"]).unwrap().command
+        else {
+            panic!("run")
+        };
+        assert_eq!(arguments.command, ["-v"]);
+    }
+
+    #[test]
     fn attach_takes_several_processes_and_files() {
         let line = ["lockscope", "attach", "12", "13", "--tree", "-o", "a.json", "-o", "b.dot", "--max-pause", "2s"];
         let Command::Attach(arguments) = Arguments::try_parse_from(line).unwrap().command else { panic!("attach") };
-        assert_eq!(arguments.pids, [12, 13]);
+        assert_eq!(arguments.processes, [ProcessName::Pid(12), ProcessName::Pid(13)]);
         assert!(arguments.tree && !arguments.locals);
         assert_eq!(arguments.max_pause, Some(Duration::from_secs(2)));
         assert_eq!(arguments.output.files.len(), 2);
@@ -431,7 +534,7 @@ mod tests {
 
     #[test]
     fn wrong_usage_is_refused() {
-        for line in [&["lockscope", "attach"][..], &["lockscope", "attach", "0"], &["lockscope", "attach", "x"]] {
+        for line in [&["lockscope", "attach"][..], &["lockscope", "attach", "0"], &["lockscope", "attach", ""]] {
             assert_eq!(Arguments::try_parse_from(line).unwrap_err().exit_code(), 2);
         }
     }

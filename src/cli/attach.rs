@@ -2,21 +2,22 @@
 
 use std::process::ExitCode;
 
-use super::{AttachArguments, CliError, output, progress};
+use super::{AttachArguments, CliError, Color, output, processes, progress};
 use crate::analysis::{self, AttachOptions};
 
 /// Look at the processes that `arguments` name and write the report.
-pub(super) fn run(arguments: &AttachArguments) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode, CliError> {
     // Before the target is touched: a mistyped file name must not cost a stop.
     let destinations = output::destinations(&arguments.output)?;
     let options = AttachOptions {
-        pids: arguments.pids.clone(),
+        pids: processes::resolve(&arguments.processes, "attach")?,
         tree: arguments.tree,
         max_pause: arguments.max_pause,
-        no_stop: arguments.no_stop,
+        stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: arguments.output.wants_working(),
+        gpu_cores: arguments.gpu_cores.clone(),
     };
-    let outcome = progress::during(|| analysis::attach(&options, output::keep(&destinations)))?;
-    output::write(&outcome, &destinations, arguments.output.detail())
+    let outcome = progress::unless(arguments.output.quiet, || analysis::attach(&options, output::keep(&destinations)))?;
+    output::write(&outcome, &destinations, &arguments.output, color)
 }

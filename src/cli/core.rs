@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use super::{CliError, CoreArguments, output, progress};
+use super::{CliError, Color, CoreArguments, output, progress};
 use crate::analysis::{self, CoreOptions};
 use crate::image::core::Places;
 
 /// Look at the files that `arguments` name and write the report.
-pub(super) fn run(arguments: &CoreArguments) -> Result<ExitCode, CliError> {
+pub(super) fn run(arguments: &CoreArguments, color: Color) -> Result<ExitCode, CliError> {
     let destinations = output::destinations(&arguments.output)?;
     let places = Places {
         exe: arguments.exe.clone(),
@@ -20,6 +20,7 @@ pub(super) fn run(arguments: &CoreArguments) -> Result<ExitCode, CliError> {
         }
     }
     let options = CoreOptions { files: arguments.cores.clone(), places, working: arguments.output.wants_working() };
-    let outcome = progress::during(|| analysis::post_mortem(&options, output::keep(&destinations)))?;
-    output::write(&outcome, &destinations, arguments.output.detail())
+    let outcome =
+        progress::unless(arguments.output.quiet, || analysis::post_mortem(&options, output::keep(&destinations)))?;
+    output::write(&outcome, &destinations, &arguments.output, color)
 }

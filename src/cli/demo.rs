@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
-use super::{CliError, output};
+use super::{CliError, Color, output};
 use crate::analysis::{self, AttachOptions, Keep};
-use crate::render::{self, Format, Style};
+use crate::render::{self, Format};
 use crate::report::Verdict;
 
 /// The GIL case, run with `python3 -c`.
 const GIL_SCRIPT: &str = include_str!("../../testdata/demo_gil.py");
 /// How long a target may take to say that it is ready, and then to fall asleep.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the system calls of a target.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Run the demonstrations and print their reports.
-pub(super) fn run() -> Result<ExitCode, CliError> {
+pub(super) fn run(color: Color) -> Result<ExitCode, CliError> {
     output::say("demo 1: two threads lock two mutexes in opposite order");
     let mut native = Command::new("/proc/self/exe");
     native.arg("demo-target");
-    let mut expected = demonstrate(native)?;
+    let mut expected = demonstrate(native, color)?;
 
     if let Some(reason) = python_is_missing() {
         output::say(&format!("demo 2: skipped, {reason}"));
@@ -37,26 +37,18 @@ pub(super) fn run() -> Result<ExitCode, CliError> {
         output::say("demo 2: a Python thread keeps the GIL while it waits for a native mutex");
         let mut python = Command::new("python3");
         python.args(["-c", GIL_SCRIPT]);
-        expected &= demonstrate(python)?;
+        expected &= demonstrate(python, color)?;
     }
     Ok(if expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Start a target, wait until it hangs, look at it, print the report, end it. Whether it was called a deadlock.
-fn demonstrate(command: Command) -> Result<bool, CliError> {
+fn demonstrate(command: Command, color: Color) -> Result<bool, CliError> {
     let target = Target::start(command)?;
     target.wait_until_asleep();
-    let options = AttachOptions {
-        pids: vec![target.pid()],
-        tree: false,
-        max_pause: None,
-        no_stop: false,
-        locals: false,
-        working: false,
-    };
-    let report = analysis::attach(&options, Keep::Nothing)?.report;
+    let report = analysis::attach(&AttachOptions::of([target.pid()]), Keep::Nothing)?.report;
     let mut text = Vec::new();
-    render::render(&report, Format::Text, &Style::for_stdout(), &mut text)
+    render::render(&report, Format::Text, &output::style(color), &mut text)
         .map_err(|error| CliError::new(format!("cannot render the report: {error}")))?;
     text.push(b'\n');
     output::to_stdout(&text)?;

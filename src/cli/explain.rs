@@ -1,13 +1,12 @@
 //! `lockscope explain`: what a finding means, how it comes about, an example, how to fix it. Works offline.
 //!
-//! In: the findings' own texts ([`verdict::explanations`]). Out: the one layout that these have, on standard output. What it
-//! prints of a program can be copied: code stands at the left margin and its lines are not broken.
+//! In: the findings' own texts ([`verdict::explanations`]). Out: the one layout that these have, on standard output; how paragraphs
+//! and lists are set out is the manual's ([`Layout`]). What it prints of a program can be copied: code stands at the left margin and its lines are not broken.
 
 use std::process::ExitCode;
 
-use textwrap::{Options, WrapAlgorithm};
-
 use super::{CliError, output};
+use crate::manual::{self, terminal::Layout};
 use crate::render::Style;
 use crate::verdict::{self, Explanation, Fix};
 
@@ -27,36 +26,53 @@ fn list() -> String {
     verdict::explanations().map(|finding| format!("{:column$}  {}\n", finding.code, finding.title)).collect()
 }
 
-fn find(wanted: &str) -> Result<&'static Explanation, CliError> {
+/// The finding of this code.
+pub(super) fn find(wanted: &str) -> Result<&'static Explanation, CliError> {
     // As copied from a report: with its brackets.
     let wanted = wanted.trim_matches(['[', ']']);
     verdict::explain(wanted).ok_or_else(|| {
         let error = CliError::new(format!("there is no finding `{wanted}`"));
-        let near = verdict::explanations().filter(|finding| shares_word(finding.code, wanted));
-        let near: Vec<&str> = near.map(|finding| finding.code).take(5).collect();
-        match near.is_empty() {
-            true => error.hint("`lockscope explain` lists all findings"),
-            false => error.hint(format!("similar: {}", near.join(", "))),
+        if manual::page(wanted).is_some() {
+            return error.hint(format!("it is a page of the manual: `lockscope help {wanted}`"));
+        }
+        match similar(wanted, verdict::explanations().map(|finding| finding.code)).as_slice() {
+            [] => error.hint("`lockscope explain` lists all findings"),
+            [one] => error.hint(format!("`lockscope explain {one}`")),
+            several => error.hint(format!("similar: {}", several.join(", "))),
         }
     })
 }
 
-fn shares_word(code: &str, wanted: &str) -> bool {
-    code.split('-').filter(|word| word.len() > 2).any(|word| wanted.split('-').any(|other| other == word))
+/// Words that somebody who typed `wanted` may have meant: those that begin so; else those that share most of its parts.
+pub(super) fn similar<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) -> Vec<&'w str> {
+    const MOST: usize = 5;
+    let wanted = wanted.to_ascii_lowercase().replace('_', "-");
+    let words: Vec<&str> = words.collect();
+    let begin: Vec<&str> =
+        words.iter().copied().filter(|word| !wanted.is_empty() && word.starts_with(&wanted)).collect();
+    if !begin.is_empty() {
+        return begin.into_iter().take(MOST).collect();
+    }
+    let mut near: Vec<(usize, &str)> = words.into_iter().map(|word| (shared_parts(word, &wanted), word)).collect();
+    // Of equal ones the order stays.
+    near.sort_by_key(|(shared, _)| std::cmp::Reverse(*shared));
+    let most = near.first().map_or(0, |(shared, _)| *shared);
+    near.into_iter().filter(|(shared, _)| *shared > 0 && *shared == most).map(|(_, word)| word).take(MOST).collect()
+}
+
+fn shared_parts(word: &str, wanted: &str) -> usize {
+    word.split('-').filter(|part| part.len() > 2).filter(|part| wanted.split('-').any(|other| other == *part)).count()
 }
 
 /// Everything that is known of a finding.
-fn full_text(finding: &Explanation, width: usize) -> String {
-    // The other algorithm makes lines even, and some of them too long for the terminal.
-    let options = Options::new(width).wrap_algorithm(WrapAlgorithm::FirstFit);
-    let filled = |paragraph: &str| textwrap::fill(paragraph, &options);
+pub(super) fn full_text(finding: &Explanation, width: usize) -> String {
+    let layout = Layout::new(width);
+    let filled = |paragraph: &str| layout.paragraph(paragraph);
     let paragraphs = |text: &str| text.split("\n\n").map(filled).collect::<Vec<_>>().join("\n\n");
-    // Entries of a list: what follows the first line is indented.
-    let entry = |text: &str| textwrap::fill(text, options.clone().subsequent_indent("  "));
     let example = &finding.example;
     let needs = example.needs.describe().map(|needs| format!(" It needs {needs}.")).unwrap_or_default();
     let start = format!("Save this as {} and start it with the line below.{needs}", example.file);
-    let entries = |help: &[String]| help.iter().map(|help| entry(&format!("* {help}"))).collect::<Vec<_>>().join("\n");
+    let entries = |help: &[String]| help.iter().map(|help| layout.entry(help)).collect::<Vec<_>>().join("\n");
     let of_toolkit = |fix: &Fix| {
         let parts = [entries(&fix.help), paragraphs(&fix.text)];
         let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
@@ -70,7 +86,7 @@ fn full_text(finding: &Explanation, width: usize) -> String {
         ("How to fix it", format!("{}\n\n{}", entries(&finding.help), fixes.join("\n\n"))),
         ("References", finding.references.join("\n")),
     ];
-    let sections = sections.map(|(title, text)| format!("{title}\n{}\n{text}\n", "-".repeat(title.len())));
+    let sections = sections.map(|(title, text)| format!("{}\n{text}\n", Layout::heading(title)));
     format!("{}\n\n{}", filled(&format!("{}: {}", finding.code, finding.title)), sections.join("\n"))
 }
 
@@ -112,6 +128,9 @@ mod tests {
     fn an_unknown_name_gets_similar_ones() {
         let error = find("self-lok").unwrap_err().to_string();
         assert_eq!(error, "error: there is no finding `self-lok`\nhint: similar: executor-self-wait, self-deadlock");
+        let error = find("lock-order").unwrap_err().to_string();
+        assert_eq!(error, "error: there is no finding `lock-order`\nhint: `lockscope explain lock-order-cycle`");
+        assert!(find("containers").unwrap_err().to_string().contains("`lockscope help containers`"));
         assert!(find("x").unwrap_err().to_string().contains("lists all"));
     }
 }

@@ -1,4 +1,4 @@
-//! `lockscope generate`: manual pages and completions, made from the definition of the command line itself.
+//! `lockscope generate`: manual pages and completions, made from the definition of the command line itself, and the manual as HTML.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use clap::{CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
 
 use super::args::Arguments;
-use super::{CliError, GenerateArguments, Generated, manual, output};
-use crate::verdict;
+use super::{CliError, GenerateArguments, Generated, man_pages, output};
+use crate::{manual, verdict};
 
 /// The program's name, which shells complete.
 const NAME: &str = "lockscope";
@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &GenerateArguments) -> Result<ExitCode, CliError> {
     }
     if let Some(what) = arguments.what {
         output::to_stdout(&match what {
-            Generated::Man => manual::main_page(),
+            Generated::Man => man_pages::main_page(),
+            Generated::Html => manual::html::whole().into_bytes(),
             Generated::Bash => completion(Shell::Bash),
             Generated::Zsh => completion(Shell::Zsh),
             Generated::Fish => completion(Shell::Fish),
@@ -40,10 +41,10 @@ fn all(folder: &Path) -> Result<(), CliError> {
     for (shell, place) in COMPLETIONS {
         file(&folder.join(place), &completion(shell))?;
     }
-    for (name, text) in manual::pages() {
+    for (name, text) in man_pages::pages() {
         file(&folder.join("man/man1").join(name), &text)?;
     }
-    Ok(())
+    file(&folder.join("doc/lockscope/manual.html"), manual::html::whole().as_bytes())
 }
 
 /// Unlike a report, it is for everybody.
@@ -73,17 +74,23 @@ fn fish_values() -> String {
     };
     [
         line("explain", &codes.join(" ")),
+        line("help", &words_of_help().join(" ")),
         line("generate", &shown.join(" ")),
         line("attach snapshot watch", "(__fish_complete_pids)"),
     ]
     .concat()
 }
 
+/// What `lockscope help` knows.
+fn words_of_help() -> Vec<&'static str> {
+    manual::PAGES.iter().map(|page| page.name).chain(man_pages::commands()).collect()
+}
+
 /// The command line as it is offered: without what is hidden, and with the findings that can be explained.
 fn visible() -> clap::Command {
     let whole = Arguments::command();
     let shown = whole.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned().collect::<Vec<_>>();
-    let mut command = clap::Command::new(NAME).subcommands(shown);
+    let mut command = clap::Command::new(NAME).disable_help_subcommand(true).subcommands(shown);
     if let Some(about) = whole.get_about() {
         command = command.about(about.clone());
     }
@@ -92,6 +99,7 @@ fn visible() -> clap::Command {
         .version(env!("CARGO_PKG_VERSION"))
         .args(whole.get_arguments().cloned().collect::<Vec<_>>())
         .mut_subcommand("explain", |explain| explain.mut_arg("finding", |finding| finding.value_parser(codes)))
+        .mut_subcommand("help", |help| help.mut_arg("word", |word| word.value_parser(words_of_help())))
 }
 
 #[cfg(test)]
@@ -104,10 +112,14 @@ mod tests {
         all(folder.path()).unwrap();
         for (_, place) in COMPLETIONS {
             let text = std::fs::read_to_string(folder.path().join(place)).unwrap();
-            assert!(text.contains("max-pause") && text.contains("lock-order-cycle"), "{place}");
+            assert!(
+                text.contains("max-pause") && text.contains("lock-order-cycle") && text.contains("containers"),
+                "{place}"
+            );
             assert!(!text.contains("demo-target") && !text.contains("monitor"), "{place}");
         }
         assert!(folder.path().join("man/man1/lockscope.1").exists());
         assert!(folder.path().join("man/man1/lockscope-attach.1").exists());
+        assert!(folder.path().join("doc/lockscope/manual.html").exists());
     }
 }

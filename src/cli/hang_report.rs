@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{CliError, ReportArguments, output, private_file};
+use super::{CliError, Color, ReportArguments, output, private_file};
 use crate::analysis::Outcome;
 use crate::render::junit::{self, HungTest, TestResult};
 use crate::render::{self, Detail, Format, Style, github, markdown};
@@ -44,18 +44,22 @@ pub(super) struct HangReporter {
     junit: Option<PathBuf>,
     /// Names the files, so that processes can share a directory.
     pid: i32,
+    /// Of the report on standard error.
+    style: Style,
 }
 
 impl HangReporter {
     /// Make the directory, and see that all can be written, before anything depends on it.
-    pub(super) fn prepare(arguments: &ReportArguments, pid: i32) -> Result<HangReporter, CliError> {
+    pub(super) fn prepare(arguments: &ReportArguments, pid: i32, color: Color) -> Result<HangReporter, CliError> {
         let directory = arguments.report_dir.as_deref().map(writable).transpose()?;
         let junit = arguments.junit.as_deref().map(|file| -> Result<PathBuf, CliError> {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = file.file_name().ok_or_else(|| CliError::new(format!("`{}` names no file", file.display())))?;
             Ok(writable(folder)?.join(name))
         });
-        Ok(HangReporter { directory, junit: junit.transpose()?, pid })
+        // Logs of CI systems show colours, and are no terminals: only who asks for them gets them.
+        let style = Style { color: output::is_colored(color, false), ..Style::plain() };
+        Ok(HangReporter { directory, junit: junit.transpose()?, pid, style })
     }
 
     /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
@@ -90,7 +94,7 @@ impl HangReporter {
     /// Something in it hangs, and the rest goes on.
     pub(super) fn report_partial_hang(&self, watched: &Watched, report: &Report) {
         say(&format!("lockscope: a part of {} hangs, and the rest goes on", watched.name));
-        let _ = std::io::stderr().lock().write_all(&text(report));
+        let _ = std::io::stderr().lock().write_all(&text(report, &self.style));
         if let Some(directory) = &self.directory {
             self.written(self.keep(directory, "beside", report));
         }
@@ -104,7 +108,7 @@ impl HangReporter {
         let mut files = Vec::new();
         match look {
             Ok(outcome) => {
-                let _ = std::io::stderr().lock().write_all(&text(&outcome.report));
+                let _ = std::io::stderr().lock().write_all(&text(&outcome.report, &self.style));
                 if let Some(directory) = &self.directory {
                     let kept = self.keep(directory, "hang", &outcome.report).and_then(|mut kept| {
                         kept.push(self.keep_snapshot(directory, outcome)?);
@@ -175,10 +179,10 @@ fn say(line: &str) {
     output::say(&render::escape(line));
 }
 
-fn text(report: &Report) -> Vec<u8> {
+fn text(report: &Report, style: &Style) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail.
-    let _ = render::render(report, Format::Text, &Style::plain(), &mut bytes);
+    let _ = render::render(report, Format::Text, style, &mut bytes);
     bytes
 }
 
@@ -208,7 +212,9 @@ fn junit_file(
         time: watched.since.elapsed().max(Duration::from_millis(1)),
         kind: wrong.map_or("timeout", |report| report.verdict.as_str()).to_owned(),
         message,
-        text: report.map(|report| String::from_utf8_lossy(&text(report)).into_owned()).unwrap_or_default(),
+        text: report
+            .map(|report| String::from_utf8_lossy(&text(report, &Style::plain())).into_owned())
+            .unwrap_or_default(),
         attachments: attachments.to_vec(),
     };
     let suite = if watched.is_test { "pytest" } else { "lockscope run" };

@@ -11,10 +11,13 @@ mod demo_target;
 mod explain;
 mod generate;
 mod hang_report;
-mod manual;
+mod help;
+mod man_pages;
+mod mistakes;
 mod monitor;
 mod output;
 mod private_file;
+mod processes;
 mod progress;
 mod run;
 mod schema;
@@ -22,15 +25,19 @@ mod snapshot;
 mod version;
 mod watch;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
+use clap::error::ErrorKind;
 
 pub(crate) use args::{
-    AttachArguments, CoreArguments, GenerateArguments, Generated, MonitorArguments, OnHang, OutputArguments,
-    ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
+    AttachArguments, Color, CoreArguments, GenerateArguments, Generated, MonitorArguments, OnHang, OutputArguments,
+    ProcessName, ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
 };
+
+use crate::render;
 
 /// Could not look: usage, permission, no such process.
 const EXIT_FAILURE: u8 = 2;
@@ -60,9 +67,9 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "error: {}", crate::render::escape(&self.message))?;
+        write!(formatter, "error: {}", render::escape(&self.message))?;
         for hint in &self.hints {
-            write!(formatter, "\nhint: {}", crate::render::escape(hint))?;
+            write!(formatter, "\nhint: {}", render::escape(hint))?;
         }
         Ok(())
     }
@@ -78,23 +85,46 @@ impl From<crate::analysis::Error> for CliError {
 
 /// Parse the arguments of this process, do it, say how it went.
 pub fn run() -> ExitCode {
-    // clap itself ends the process on wrong usage, with 2.
-    let arguments = args::Arguments::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = man_pages::command().try_get_matches_from(&words);
+    let arguments = match parsed.and_then(|matches| args::Arguments::from_arg_matches(&matches)) {
+        Ok(arguments) => arguments,
+        Err(error) => return not_understood(&words, &error),
+    };
+    let color = arguments.color;
     let done = match arguments.command {
-        args::Command::Attach(arguments) => attach::run(&arguments),
-        args::Command::Core(arguments) => core::run(&arguments),
+        args::Command::Attach(arguments) => attach::run(&arguments, color),
+        args::Command::Core(arguments) => core::run(&arguments, color),
         args::Command::Snapshot(arguments) => snapshot::run(&arguments),
-        args::Command::Run(arguments) => return run::run(&arguments),
-        args::Command::Watch(arguments) => watch::run(&arguments),
+        args::Command::Run(arguments) => return run::run(&arguments, color),
+        args::Command::Watch(arguments) => watch::run(&arguments, color),
         args::Command::Monitor(arguments) => monitor::run(&arguments),
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
+        args::Command::Help { word } => help::run(word.as_deref(), color),
         args::Command::Schema => schema::run(),
         args::Command::Generate(arguments) => generate::run(&arguments),
-        args::Command::Demo => demo::run(),
+        args::Command::Demo => demo::run(color),
         args::Command::DemoTarget => demo_target::run(),
     };
     done.unwrap_or_else(|error| {
         output::say(&error.to_string());
         ExitCode::from(EXIT_FAILURE)
     })
+}
+
+/// Help and version, which clap calls errors too, or what is wrong with the words and what was meant.
+fn not_understood(words: &[OsString], error: &clap::Error) -> ExitCode {
+    // Nobody is left to tell if that fails.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    for hint in mistakes::hints(&words, error.kind()) {
+        output::say(&render::escape(&format!("hint: {hint}")));
+    }
+    // As timeout(1): the command's own 2 must not be taken for it.
+    let is_run = words.iter().find(|word| !word.starts_with('-')).is_some_and(|word| word == "run");
+    let is_shown = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    ExitCode::from(if is_run && !is_shown { run::FAILED } else { EXIT_FAILURE })
 }

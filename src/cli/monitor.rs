@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use super::hang_report::{HangReporter, Watched};
-use super::{CliError, MonitorArguments, OnHang, output};
+use super::{CliError, Color, MonitorArguments, OnHang, output};
 use crate::image::live;
 use crate::render;
 use crate::render::junit::TestOutcome;
@@ -30,7 +30,7 @@ const OUTSIDE: &str = "the test run outside of its tests";
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
-    let reporter = HangReporter::prepare(&arguments.reports, arguments.of)?;
+    let reporter = HangReporter::prepare(&arguments.reports, arguments.of, Color::Never)?;
     let failed = |what: &str, error: io::Error| CliError::new(format!("cannot {what}: {error}"));
     nix::unistd::daemon(true, true).map_err(|errno| failed("leave the family", errno.into()))?;
     // The tree of a `lockscope run` knows it by this name.

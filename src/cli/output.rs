@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{CliError, OutputArguments, private_file};
+use super::{CliError, Color, OutputArguments, private_file};
 use crate::analysis::{Keep, Outcome};
 use crate::render::{self, Detail, Format, Style};
 use crate::report::Report;
@@ -26,6 +26,9 @@ pub(super) enum Destination {
 /// What the user asked for, checked before any process is looked at.
 pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destination>, CliError> {
     if arguments.files.is_empty() {
+        if arguments.quiet {
+            return Ok(Vec::new());
+        }
         return Ok(vec![Destination::Stdout(arguments.format.unwrap_or(Format::Text))]);
     }
     let file = |path: &PathBuf| {
@@ -42,6 +45,21 @@ pub(super) fn destinations(arguments: &OutputArguments) -> Result<Vec<Destinatio
         }
     };
     arguments.files.iter().map(file).collect()
+}
+
+/// How text is laid out on standard output.
+pub(super) fn style(color: Color) -> Style {
+    let style = Style::for_stdout();
+    Style { color: is_colored(color, style.color), ..style }
+}
+
+/// What the user wants, else what the environment says.
+pub(super) fn is_colored(color: Color, otherwise: bool) -> bool {
+    match color {
+        Color::Auto => otherwise,
+        Color::Always => true,
+        Color::Never => false,
+    }
 }
 
 /// `-`, as many programs call it.
@@ -62,7 +80,13 @@ pub(super) fn keep(destinations: &[Destination]) -> Keep {
 }
 
 /// Write what was found to each destination; the exit status that the verdict asks for.
-pub(super) fn write(outcome: &Outcome, destinations: &[Destination], detail: Detail) -> Result<ExitCode, CliError> {
+pub(super) fn write(
+    outcome: &Outcome,
+    destinations: &[Destination],
+    arguments: &OutputArguments,
+    color: Color,
+) -> Result<ExitCode, CliError> {
+    let detail = arguments.detail();
     let report = &outcome.report;
     if let Some(tid) = detail.thread {
         let mut threads = report.processes.iter().flat_map(|process| &process.threads);
@@ -77,7 +101,7 @@ pub(super) fn write(outcome: &Outcome, destinations: &[Destination], detail: Det
         match destination {
             Destination::Stdout(format) => {
                 stdout = true;
-                to_stdout(&rendered(report, *format, &Style { detail, ..Style::for_stdout() })?)?;
+                to_stdout(&rendered(report, *format, &Style { detail, ..style(color) })?)?;
             }
             Destination::File(path, format) => {
                 self::report(path, report, *format, detail)?;
@@ -89,7 +113,7 @@ pub(super) fn write(outcome: &Outcome, destinations: &[Destination], detail: Det
             }
         }
     }
-    if !stdout {
+    if !stdout && !arguments.quiet {
         headline(report, &format!("written to {}", files.join(", ")));
     }
     Ok(ExitCode::from(report.verdict.exit_code()))
@@ -167,6 +191,8 @@ mod tests {
             to(Some(Format::Dot), &["a", "-"]),
             Ok(vec![Destination::File("a".into(), Format::Dot), Destination::Stdout(Format::Dot)])
         );
+        let quiet = OutputArguments { quiet: true, ..arguments(Some(Format::Json), &[]) };
+        assert_eq!(destinations(&quiet).unwrap(), []);
         assert!(to(None, &["a"]).unwrap_err().contains("hint: use .txt"));
     }
 }

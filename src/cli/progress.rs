@@ -18,10 +18,10 @@ const A_MOMENT: Duration = Duration::from_millis(500);
 /// Between two turns of the wheel, which shows that it goes on.
 const TURN: Duration = Duration::from_millis(120);
 
-/// Do it, and show how it goes on if standard error is a terminal.
-pub(super) fn during<T>(work: impl FnOnce() -> T) -> T {
+/// Do it, and show how it goes on if standard error is a terminal, unless the user wants quiet.
+pub(super) fn unless<T>(quiet: bool, work: impl FnOnce() -> T) -> T {
     let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-    if !io::stderr().is_terminal() || is_dumb {
+    if quiet || !io::stderr().is_terminal() || is_dumb {
         return work();
     }
     shown(ProgressDrawTarget::stderr(), work)

@@ -2,21 +2,26 @@
 
 use std::process::ExitCode;
 
-use super::{CliError, SnapshotArguments, output, progress};
+use super::{CliError, SnapshotArguments, output, processes, progress};
 use crate::analysis::{self, AttachOptions, Keep};
 
 /// Look at the processes that `arguments` name and write a snapshot.
 pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     let options = AttachOptions {
-        pids: arguments.pids.clone(),
+        pids: processes::resolve(&arguments.processes, "snapshot")?,
         tree: arguments.tree,
         max_pause: arguments.max_pause,
-        no_stop: false,
+        stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: false,
+        gpu_cores: Vec::new(),
     };
-    let outcome = progress::during(|| analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
+    let outcome =
+        progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;
     let size = output::snapshot(&arguments.file, &outcome)?;
+    if arguments.quiet {
+        return Ok(ExitCode::SUCCESS);
+    }
     let to = if output::is_stdout(&arguments.file) {
         "standard output".into()
     } else {

@@ -8,24 +8,26 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::hang_report::{HangReporter, Watched};
-use super::{CliError, WatchArguments, output};
+use super::{CliError, Color, WatchArguments, output, processes};
 use crate::image::live;
 use crate::render;
 use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::{Event, LookError, Watch};
 
-pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
-    let reporter = HangReporter::prepare(&arguments.reports, arguments.pid)?;
+pub(super) fn run(arguments: &WatchArguments, color: Color) -> Result<ExitCode, CliError> {
+    let pids = processes::resolve(std::slice::from_ref(&arguments.process), "watch")?;
+    let Some(pid) = pids.first().copied() else { return Err(CliError::new("no process is named")) };
+    let reporter = HangReporter::prepare(&arguments.reports, pid, color)?;
     reporter.remove_stale_junit();
-    if !is_there(arguments.pid) {
-        return Err(CliError::new(live::AttachError::NoSuchProcess { pid: arguments.pid }.to_string()));
+    if !is_there(pid) {
+        return Err(CliError::new(live::AttachError::NoSuchProcess { pid }.to_string()));
     }
-    live::may_attach(arguments.pid).map_err(|error| CliError::new(error.to_string()))?;
-    let watched = Watched::command(format!("process {}", arguments.pid));
+    live::may_attach(pid).map_err(|error| CliError::new(error.to_string()))?;
+    let watched = Watched::command(format!("process {}", pid));
     let limits = arguments.limits.limits();
-    let mut watch = Watch::new(arguments.pid, true, limits);
+    let mut watch = Watch::new(pid, true, limits);
     let due = limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut watching = Watching { pid: arguments.pid, lookers: Lookers::default(), due };
+    let mut watching = Watching { pid, lookers: Lookers::default(), due };
     loop {
         match watching.step(&mut watch) {
             Event::Nothing => {}
@@ -35,7 +37,7 @@ pub(super) fn run(arguments: &WatchArguments) -> Result<ExitCode, CliError> {
                 return Ok(ExitCode::from(1));
             }
         }
-        if !is_there(arguments.pid) {
+        if !is_there(pid) {
             return Ok(ExitCode::SUCCESS);
         }
         watching.tend(watch.rest());

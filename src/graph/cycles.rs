@@ -10,6 +10,7 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
+use super::stuck::Reduction;
 use super::{Edge, WaitGraph, proves_hold, proves_wait};
 use crate::limits::graph::{MOST_CYCLES, MOST_FOUND, STEPS};
 use crate::waits::kinds::Topic;
@@ -125,6 +126,7 @@ fn stuck_part(graph: &WaitGraph<'_>) -> DiGraph<(), Edge> {
                     Edge::Wait(wait) => graph.stuck.wait_is_stuck(graph, from, wait, to),
                     Edge::Hold(hold) => graph.usable[hold],
                     Edge::Member => true,
+                    Edge::Hope(_) => false,
                 };
             keep.then_some(*edge)
         },
@@ -153,7 +155,7 @@ impl Search<'_> {
         inside.sort_by_key(|(_, _, edge)| match edge {
             Edge::Wait(position) => (0, *position),
             Edge::Hold(position) => (1, *position),
-            Edge::Member => (2, 0),
+            Edge::Member | Edge::Hope(_) => (2, 0),
         });
         let mut seen: HashSet<Vec<NodeIndex>> = HashSet::new();
         for start in inside.iter().filter(|(_, _, edge)| matches!(edge, Edge::Wait(_))) {
@@ -243,10 +245,10 @@ fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
                 certainty = certainty.min(wait.certainty);
                 timed |= wait.timed;
                 spinning |= wait.spinning;
-                proven &= proves_wait(wait);
+                proven &= proves_wait(wait) && !graph.proven.may_end(graph, position, Reduction::Proven);
                 let (holder, hold) = match next {
                     Edge::Hold(hold) => (graph.graph[next_to].clone(), Some(hold)),
-                    Edge::Wait(_) | Edge::Member => (graph.graph[*to].clone(), None),
+                    Edge::Wait(_) | Edge::Member | Edge::Hope(_) => (graph.graph[*to].clone(), None),
                 };
                 edges.push(CycleEdge {
                     waiter: wait.waiter.clone(),
@@ -271,7 +273,7 @@ fn describe(graph: &WaitGraph<'_>, path: &Path) -> Cycle {
                     });
                 }
             }
-            Edge::Member => {}
+            Edge::Member | Edge::Hope(_) => {}
         }
     }
     if let Some(smallest) = (0..edges.len()).min_by_key(|i| edges[*i].waiter.clone()) {

@@ -12,21 +12,28 @@
 //! doi:10.1145/356603.356607): whoever can go on is taken out of the graph, with what it holds, until nothing changes. What
 //! remains is the greatest set that is consistent with the rules, and cycles are looked for in there: a cycle through an
 //! `any` wait is then always part of a knot.
+//!
+//! What could end a wait beside the holders stands in the graph, too: an edge from the resource to whoever could give it, and two
+//! nodes that are no party, *hope*: what may come by itself, which is always a way out, and what somebody has to ask for, as the
+//! handler of a signal, which makes a proof a suspicion. A resource of which all such ways are known ([`Enclosed`]) is stuck when
+//! each of them leads to who can never go on.
+//!
+//! [`Enclosed`]: crate::waits::model::Enclosed
 
 mod cycles;
 mod stuck;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use crate::waits::{Certainty, Hold, Needs, Observations, Party, Wait};
+use crate::waits::{Certainty, Hold, Hope, Hoped, Needs, Observations, Party, ResourceKey, Wait};
 pub(crate) use cycles::{Cycle, CycleEdge, Cycles};
-use stuck::Stuck;
+use stuck::{Reduction, Stuck};
 
 /// An edge of the graph, with the position of the observation that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +44,14 @@ enum Edge {
     Hold(usize),
     /// From a process that holds something to one of its threads.
     Member,
+    /// From a resource to who or what could give it: position in [`Observations::hopes`].
+    Hope(usize),
 }
+
+/// A node that is no party: what may come by itself, or is not seen.
+const COMING: Party = Party::Absent(usize::MAX, 1);
+/// A node that is no party: what somebody has to ask for.
+const ASKED: Party = Party::Absent(usize::MAX, 2);
 
 /// Waits and holds as a graph. A resource that waits or holds is the same node as the resource that is waited for.
 #[derive(Debug)]
@@ -47,8 +61,15 @@ pub(crate) struct WaitGraph<'a> {
     nodes: HashMap<Party, NodeIndex>,
     /// For each hold: whether a cycle may run through it.
     usable: Vec<bool>,
+    /// For each wait: what may end it and no other wait for the same thing.
+    own_hopes: HashMap<usize, Vec<NodeIndex>>,
+    /// From what may end single waits to those who wait.
+    hoping: HashMap<NodeIndex, Vec<NodeIndex>>,
+    /// The resources of which all ways out are known.
+    enclosed: HashSet<&'a ResourceKey>,
     stuck: Stuck,
     proven: Stuck,
+    lasting: Stuck,
 }
 
 /// The end of a chain of waits: something that others wait for and that itself waits for nothing known.
@@ -69,20 +90,30 @@ impl<'a> WaitGraph<'a> {
             graph: DiGraph::new(),
             nodes: HashMap::new(),
             usable: observations.holds.iter().map(|hold| usable(observations, hold)).collect(),
+            own_hopes: HashMap::new(),
+            hoping: HashMap::new(),
+            enclosed: observations.enclosed.iter().map(|one| &one.resource).collect(),
             stuck: Stuck::default(),
             proven: Stuck::default(),
+            lasting: Stuck::default(),
         };
         this.connect(threads);
-        this.stuck = Stuck::find(&this, false);
-        this.proven = Stuck::find(&this, true);
+        this.stuck = Stuck::find(&this, Reduction::Seeming);
+        this.proven = Stuck::find(&this, Reduction::Proven);
+        this.lasting = Stuck::find(&this, Reduction::Lasting);
         this
     }
 
     fn connect(&mut self, threads: &[Vec<i32>]) {
         // Of several observations of one and the same edge the strongest stands for all.
-        let mut edges: BTreeMap<(NodeIndex, NodeIndex, bool), (u8, Edge)> = BTreeMap::new();
+        let mut edges: BTreeMap<(NodeIndex, NodeIndex, u8), (u8, Edge)> = BTreeMap::new();
         let mut add = |from: NodeIndex, to: NodeIndex, strength: u8, edge: Edge| {
-            let slot = edges.entry((from, to, matches!(edge, Edge::Wait(_)))).or_insert((strength, edge));
+            let sort = match edge {
+                Edge::Wait(_) => 0,
+                Edge::Hold(_) | Edge::Member => 1,
+                Edge::Hope(_) => 2,
+            };
+            let slot = edges.entry((from, to, sort)).or_insert((strength, edge));
             if strength > slot.0 {
                 *slot = (strength, edge);
             }
@@ -99,6 +130,25 @@ impl<'a> WaitGraph<'a> {
             let strength =
                 u8::from(proves_hold(hold)) * 4 + u8::from(self.usable[position]) * 2 + u8::from(hold.gone.is_some());
             add(from, to, strength, Edge::Hold(position));
+        }
+        for (position, hope) in self.observations.hopes.iter().enumerate() {
+            let to = match &hope.by {
+                Hoped::Party(party) => self.node(party),
+                Hoped::Coming => self.node(&COMING),
+                Hoped::Asked => self.node(&ASKED),
+            };
+            if hope.waiter.is_none() {
+                let from = self.node(&Party::Resource(hope.resource.clone()));
+                add(from, to, 0, Edge::Hope(position));
+            }
+            let of = |wait: &Wait| hope.waiter.as_ref() == Some(&wait.waiter) && wait.resource == hope.resource;
+            let waits = self.observations.waits.iter().enumerate().filter(|(_, wait)| of(wait));
+            let waits: Vec<usize> = waits.map(|(position, _)| position).collect();
+            for wait in waits {
+                let waiter = self.node(&self.observations.waits[wait].waiter);
+                self.own_hopes.entry(wait).or_default().push(to);
+                self.hoping.entry(to).or_default().push(waiter);
+            }
         }
         let holding_processes: Vec<usize> =
             self.nodes.keys().filter_map(|party| if let Party::Process(p) = party { Some(*p) } else { None }).collect();
@@ -139,6 +189,47 @@ impl<'a> WaitGraph<'a> {
         others.into_iter().cloned().collect()
     }
 
+    /// Whether a wait for this never ends: each way out leads to who can never go on.
+    pub(crate) fn never_comes(&self, resource: &ResourceKey) -> bool {
+        let node = self.nodes.get(&Party::Resource(resource.clone()));
+        node.is_some_and(|node| self.lasting.holds_up(*node))
+    }
+
+    /// Whether a wait is one that lasts: nothing ends it but the thing that it is for, and never does that come.
+    pub(crate) fn lasts(&self, wait: usize) -> bool {
+        let of = &self.observations.waits[wait];
+        let node = self.nodes.get(&of.waiter);
+        !of.timed
+            && node.is_some_and(|node| self.lasting.holds_up(*node))
+            && !self.lasting.may_end(self, wait, Reduction::Lasting)
+    }
+
+    /// Of these resources, those for which a wait would never end but for what may come by itself or be asked for.
+    pub(crate) fn kept_by_hope<'k>(&self, resources: impl Iterator<Item = &'k ResourceKey>) -> Vec<&'k ResourceKey> {
+        let hopeless = Stuck::find(self, Reduction::Hopeless);
+        let is_kept = |key: &&ResourceKey| {
+            let node = self.nodes.get(&Party::Resource((*key).clone()));
+            node.is_some_and(|node| hopeless.holds_up(*node) && !self.lasting.holds_up(*node))
+        };
+        resources.filter(is_kept).collect()
+    }
+
+    /// Those whose waits something at this node may end.
+    fn hoping_for(&self, node: NodeIndex) -> &[NodeIndex] {
+        self.hoping.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The hopes that keep a wait for this, by this waiter, from being without end.
+    pub(crate) fn hopes<'h>(&'h self, resource: &'h ResourceKey, waiter: &'h Party) -> impl Iterator<Item = &'a Hope> {
+        let of =
+            move |hope: &&Hope| hope.resource == *resource && hope.waiter.as_ref().is_none_or(|only| only == waiter);
+        let is_open = |hope: &&Hope| match &hope.by {
+            Hoped::Party(party) => self.nodes.get(party).is_none_or(|node| !self.lasting.holds_up(*node)),
+            Hoped::Coming | Hoped::Asked => true,
+        };
+        self.observations.hopes.iter().filter(of).filter(is_open)
+    }
+
     /// Where chains of waits end, the one with the most waiting threads first.
     pub(crate) fn roots(&self) -> Vec<Root> {
         let mut roots = Vec::new();
@@ -172,6 +263,7 @@ impl<'a> WaitGraph<'a> {
         match edge {
             Edge::Hold(hold) => self.usable[hold],
             Edge::Wait(_) | Edge::Member => true,
+            Edge::Hope(_) => false,
         }
     }
 
@@ -216,10 +308,11 @@ pub(crate) fn proves_hold(hold: &Hold) -> bool {
     hold.certainty == Certainty::Exact || hold.is_sole_holder && hold.certainty == Certainty::Inferred
 }
 
-/// Whether a cycle may run through this hold. A candidate is not enough, with one exception: a reader-writer lock
-/// with exactly one reader, the only candidate for which is the very thread that wants to write (an upgrade).
+/// Whether a cycle may run through this hold. A candidate is not enough, with two exceptions: a lock for which one thread of all
+/// can be a holder, and a reader-writer lock with exactly one reader, the only candidate for which is the very thread that wants
+/// to write (an upgrade).
 fn usable(observations: &Observations, hold: &Hold) -> bool {
-    if hold.certainty > Certainty::Candidate {
+    if hold.certainty > Certainty::Candidate || hold.is_sole_candidate {
         return true;
     }
     let alone = observations.holds.iter().filter(|other| other.resource == hold.resource).count() == 1;

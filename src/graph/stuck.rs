@@ -1,8 +1,8 @@
 //! Which nodes can never go on, by reduction: the greatest set consistent with the AND/OR rules.
 //!
-//! In: the graph, and whether only edges that prove something count. Out: [`Stuck`]. Everything is assumed stuck at
+//! In: the graph, and which waits and holds count ([`Reduction`]). Out: [`Stuck`]. Everything is assumed stuck at
 //! first, then whatever has a way out is taken from the set until nothing changes; what remains is cycles, knots,
-//! waits for holders that are gone for good, and whoever waits for these. It looks for no cycle itself.
+//! waits for holders that are gone for good, waits that nobody can end, and whoever waits for these. It looks for no cycle itself.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,31 @@ use petgraph::Direction;
 use petgraph::graph::NodeIndex;
 use petgraph::visit::EdgeRef;
 
-use super::{Edge, WaitGraph, proves_hold, proves_wait};
-use crate::waits::{Needs, Party};
+use super::{ASKED, COMING, Edge, WaitGraph, proves_hold, proves_wait};
+use crate::waits::{Certainty, Needs, Party, Wait};
+
+/// What counts in a reduction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reduction {
+    /// Whatever seems to be stuck at this instant, also with a time-out: what is suspected.
+    Seeming,
+    /// Waits without any end but the thing itself, and holders that are known: what nobody ends.
+    Lasting,
+    /// The same, were nothing left of what may come by itself or be asked for.
+    Hopeless,
+    /// Only untimed exact waits, exact or binding holds, and no hope at all: what is proven.
+    Proven,
+}
+
+impl Reduction {
+    fn counts(self, wait: &Wait) -> bool {
+        match self {
+            Reduction::Seeming => true,
+            Reduction::Lasting | Reduction::Hopeless => !wait.timed && !wait.spinning,
+            Reduction::Proven => proves_wait(wait),
+        }
+    }
+}
 
 /// For each node: what a waiter that needs all, or any, of its holders finds there.
 #[derive(Debug, Default)]
@@ -23,22 +46,23 @@ pub(super) struct Stuck {
 }
 
 impl Stuck {
-    /// Compute the set. With `proof`, only untimed exact waits and exact or binding holds count.
-    pub(super) fn find(graph: &WaitGraph<'_>, proof: bool) -> Stuck {
+    /// Compute the set.
+    pub(super) fn find(graph: &WaitGraph<'_>, by: Reduction) -> Stuck {
         let count = graph.graph.node_count();
         let mut stuck = Stuck { some: vec![true; count], every: vec![true; count] };
         let mut queue: VecDeque<NodeIndex> = graph.graph.node_indices().collect();
         let mut queued = vec![true; count];
         while let Some(node) = queue.pop_front() {
             queued[node.index()] = false;
-            let (some, every) = stuck.evaluate(graph, node, proof);
+            let (some, every) = stuck.evaluate(graph, node, by);
             // Only ever from true to false, so that it ends.
             let some = some && stuck.some[node.index()];
             let every = every && stuck.every[node.index()];
             if (some, every) != (stuck.some[node.index()], stuck.every[node.index()]) {
                 stuck.some[node.index()] = some;
                 stuck.every[node.index()] = every;
-                for source in graph.graph.neighbors_directed(node, Direction::Incoming) {
+                let dependent = graph.graph.neighbors_directed(node, Direction::Incoming);
+                for source in dependent.chain(graph.hoping_for(node).iter().copied()) {
                     if !queued[source.index()] {
                         queued[source.index()] = true;
                         queue.push_back(source);
@@ -57,6 +81,9 @@ impl Stuck {
             stuck.some[node.index()] = true;
             stuck.every[node.index()] = true;
         }
+        if let Some(asked) = graph.nodes.get(&ASKED) {
+            (stuck.some[asked.index()], stuck.every[asked.index()]) = (true, true);
+        }
         let mut queue: VecDeque<NodeIndex> = given.to_vec().into();
         while let Some(changed) = queue.pop_front() {
             for node in graph.graph.neighbors_directed(changed, Direction::Incoming) {
@@ -64,7 +91,7 @@ impl Stuck {
                 if matches!(graph.graph[node], Party::Absent(..)) {
                     continue;
                 }
-                let (some, every) = stuck.evaluate(graph, node, false);
+                let (some, every) = stuck.evaluate(graph, node, Reduction::Seeming);
                 // Only ever from false to true, so that it ends.
                 if some && !stuck.some[node.index()] || every && !stuck.every[node.index()] {
                     stuck.some[node.index()] |= some;
@@ -84,15 +111,15 @@ impl Stuck {
     /// Whether this wait, by itself, can never end.
     pub(super) fn wait_is_stuck(&self, graph: &WaitGraph<'_>, waiter: NodeIndex, wait: usize, to: NodeIndex) -> bool {
         match graph.wait(wait).needs {
-            Needs::All => self.some[to.index()],
-            Needs::Any => self.any_waits_are_stuck(graph, waiter, false),
+            Needs::All => self.some[to.index()] && !self.may_end(graph, wait, Reduction::Seeming),
+            Needs::Any => self.any_waits_are_stuck(graph, waiter, Reduction::Seeming),
         }
     }
 
-    fn evaluate(&self, graph: &WaitGraph<'_>, node: NodeIndex, proof: bool) -> (bool, bool) {
+    fn evaluate(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> (bool, bool) {
         match &graph.graph[node] {
             Party::Thread(..) => {
-                let waits = self.waiter_is_stuck(graph, node, proof);
+                let waits = self.waiter_is_stuck(graph, node, by);
                 (waits, waits)
             }
             Party::Process(_) => {
@@ -102,6 +129,12 @@ impl Stuck {
                 let all = any_member && members.all(|member| self.some[member.index()]);
                 (all, all)
             }
+            hope if *hope == COMING => (by == Reduction::Hopeless, by == Reduction::Hopeless),
+            // That a signal may be sent makes no ring of locks look better.
+            hope if *hope == ASKED => {
+                let is_none = matches!(by, Reduction::Seeming | Reduction::Hopeless);
+                (is_none, is_none)
+            }
             Party::Absent(..) => {
                 // One outside the capture may well let go; one that is gone for good never does.
                 let gone = graph
@@ -110,43 +143,71 @@ impl Stuck {
                     .any(|edge| matches!(edge.weight(), Edge::Hold(hold) if graph.hold(*hold).gone.is_some()));
                 (gone, gone)
             }
-            Party::Resource(_) => {
-                let waits = self.waiter_is_stuck(graph, node, proof);
-                let (mut some, mut every, mut holders) = (false, true, 0);
+            Party::Resource(key) => {
+                let waits = self.waiter_is_stuck(graph, node, by);
+                let (mut some, mut every, mut holders, mut is_held, mut is_shut) = (false, true, 0, false, true);
                 for edge in graph.graph.edges(node) {
-                    let Edge::Hold(position) = *edge.weight() else { continue };
-                    holders += 1;
-                    let counts = graph.usable[position] && (!proof || proves_hold(graph.hold(position)));
-                    let holder = self.some[edge.target().index()];
-                    some |= counts && holder;
-                    // A candidate is a possible way out, whether or not it may be part of a cycle.
-                    every &= holder && (!proof || counts);
+                    match *edge.weight() {
+                        Edge::Hold(position) => {
+                            holders += 1;
+                            let hold = graph.hold(position);
+                            // A generator that has stopped holds it for nobody.
+                            let goes_on = !matches!(hold.holder, Party::Resource(_))
+                                || graph.graph.edges(edge.target()).any(|next| matches!(next.weight(), Edge::Wait(_)));
+                            is_held |= hold.certainty > Certainty::Candidate && goes_on;
+                            let counts = graph.usable[position] && (by != Reduction::Proven || proves_hold(hold));
+                            let holder = self.some[edge.target().index()];
+                            some |= counts && holder;
+                            // A candidate is a possible way out, whether or not it may be part of a cycle.
+                            every &= holder && (by != Reduction::Proven || counts);
+                        }
+                        Edge::Hope(_) => is_shut &= self.some[edge.target().index()],
+                        Edge::Wait(_) | Edge::Member => {}
+                    }
                 }
-                (some || waits, holders > 0 && every || waits)
+                let by_ways = matches!(by, Reduction::Lasting | Reduction::Hopeless) && graph.enclosed.contains(key);
+                if !is_held && by_ways {
+                    return (is_shut || waits, is_shut || waits);
+                }
+                // Of what nobody is known to hold, candidates say more than whoever else could give it.
+                let is_shut = is_shut || !is_held;
+                (is_shut && some || waits, is_shut && holders > 0 && every || waits)
             }
         }
     }
 
-    fn waiter_is_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, proof: bool) -> bool {
+    /// Whether something may end this wait, and no other for the same thing.
+    pub(super) fn may_end(&self, graph: &WaitGraph<'_>, wait: usize, by: Reduction) -> bool {
+        let hopes = graph.own_hopes.get(&wait).map(Vec::as_slice).unwrap_or_default();
+        match by {
+            Reduction::Proven => !hopes.is_empty(),
+            _ => hopes.iter().any(|hope| !self.some[hope.index()]),
+        }
+    }
+
+    fn waiter_is_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> bool {
         let all = graph.graph.edges(node).any(|edge| match *edge.weight() {
             Edge::Wait(position) => {
                 let wait = graph.wait(position);
-                wait.needs == Needs::All && self.some[edge.target().index()] && (!proof || proves_wait(wait))
+                wait.needs == Needs::All
+                    && self.some[edge.target().index()]
+                    && by.counts(wait)
+                    && !self.may_end(graph, position, by)
             }
-            Edge::Hold(_) | Edge::Member => false,
+            Edge::Hold(_) | Edge::Member | Edge::Hope(_) => false,
         });
-        all || self.any_waits_are_stuck(graph, node, proof)
+        all || self.any_waits_are_stuck(graph, node, by)
     }
 
     /// A thread that waits for one of several things goes on with the first of them that comes.
-    fn any_waits_are_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, proof: bool) -> bool {
+    fn any_waits_are_stuck(&self, graph: &WaitGraph<'_>, node: NodeIndex, by: Reduction) -> bool {
         let mut count = 0;
         for edge in graph.graph.edges(node) {
             let Edge::Wait(position) = *edge.weight() else { continue };
             let wait = graph.wait(position);
             if wait.needs == Needs::Any {
                 count += 1;
-                if !self.every[edge.target().index()] || proof && !proves_wait(wait) {
+                if !self.every[edge.target().index()] || !by.counts(wait) || self.may_end(graph, position, by) {
                     return false;
                 }
             }

@@ -52,6 +52,7 @@ impl Build {
             is_end: false,
             is_sole_holder: false,
             counted_readers: None,
+            is_sole_candidate: false,
             evidence: vec![],
         });
         self.0.holds.last_mut().unwrap()
@@ -308,4 +309,81 @@ fn who_is_held_up_follows_processes_and_any_of_several() {
     assert_eq!(graph.held_up_by(&cycle), [thread(3)]);
     let all = cycle.into_iter().chain([thread(5)]).collect();
     assert_eq!(graph.held_up_by(&all), [thread(3), thread(6)]);
+}
+
+/// A build in which lock 0 is held by nobody and only `hopes` could give it.
+fn enclosed(hopes: &[Hoped]) -> Build {
+    let mut build = Build::default();
+    build.wait(1, 0);
+    for by in hopes {
+        let hope = Hope { resource: key(0), waiter: None, by: by.clone(), what: String::new() };
+        build.0.hopes.push(hope);
+    }
+    build.0.enclosed.push(crate::waits::model::Enclosed {
+        resource: key(0),
+        why: String::new(),
+        certainty: Certainty::Exact,
+        ruled_out: Vec::new(),
+        whole_process: true,
+        is_told: true,
+    });
+    build
+}
+
+#[test]
+fn what_nobody_holds_never_comes_once_each_way_leads_to_who_can_never_go_on() {
+    let never = |build: &Build| WaitGraph::new(&build.0, &[vec![1, 2, 3]]).never_comes(&key(0));
+    assert!(never(&enclosed(&[])), "nobody could");
+    assert!(!never(&enclosed(&[Hoped::Coming])) && !never(&enclosed(&[Hoped::Asked])));
+    let by = |tid: i32| Hoped::Party(thread(tid));
+    assert!(!never(&enclosed(&[by(2)])), "a thread that goes on");
+    let mut waits_too = enclosed(&[by(2)]);
+    waits_too.wait(2, 0);
+    assert!(never(&waits_too));
+    waits_too.wait(3, 5).timed = true;
+    waits_too.0.hopes.push(Hope { resource: key(0), waiter: None, by: by(3), what: String::new() });
+    assert!(!never(&waits_too), "one whose wait has a time-out");
+    // Of what is not known to be enclosed nothing is said.
+    let mut open = enclosed(&[]);
+    open.0.enclosed.clear();
+    assert!(!never(&open));
+}
+
+#[test]
+fn any_thread_of_a_process_may_give_what_it_can() {
+    let mut build = enclosed(&[Hoped::Party(Party::Process(0))]);
+    build.ring(&[2, 3], 10);
+    let never = |build: &Build| WaitGraph::new(&build.0, &[vec![1, 2, 3]]).never_comes(&key(0));
+    assert!(never(&build), "the others are in a ring");
+    build.0.waits[1].timed = true;
+    assert!(!never(&build), "which ends by itself");
+}
+
+#[test]
+fn hope_for_what_somebody_holds_opens_a_ring_or_makes_it_a_suspicion() {
+    let ring = |waiter: Option<Party>, by: Hoped| {
+        let mut build = Build::default();
+        build.ring(&[1, 2], 0);
+        build.0.hopes.push(Hope { resource: key(1), waiter, by, what: String::new() });
+        let cycles = build.cycles().list;
+        cycles.first().map(|cycle| cycle.proven)
+    };
+    assert_eq!(ring(None, Hoped::Party(thread(3))), None, "another thread releases it");
+    assert_eq!(ring(None, Hoped::Party(thread(2))), Some(true), "who is in the ring does not");
+    assert_eq!(ring(None, Hoped::Asked), Some(false), "a signal may come");
+    // Thread 1 waits for lock 1.
+    assert_eq!(ring(Some(thread(1)), Hoped::Coming), None, "its own time-out");
+    assert_eq!(ring(Some(thread(1)), Hoped::Asked), Some(false));
+    assert_eq!(ring(Some(thread(9)), Hoped::Coming), Some(true), "another's");
+}
+
+#[test]
+fn what_only_hope_keeps_is_found() {
+    let of = |hopes: &[Hoped]| {
+        let build = enclosed(hopes);
+        let graph = WaitGraph::new(&build.0, &[vec![1]]);
+        graph.kept_by_hope([key(0)].iter()).len()
+    };
+    assert_eq!(of(&[Hoped::Asked, Hoped::Party(Party::Process(0))]), 1);
+    assert_eq!((of(&[]), of(&[Hoped::Asked, Hoped::Party(thread(7))])), (0, 0));
 }

@@ -154,6 +154,15 @@ pub(crate) struct Socket {
     pub unread: u64,
 }
 
+/// Descriptors that were sent through unix sockets (SCM_RIGHTS) to a process that has not taken them yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InFlight {
+    /// The process.
+    pub pid: i32,
+    /// How many.
+    pub count: u64,
+}
+
 /// A semaphore of a System V set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SetSemaphore {
@@ -191,6 +200,12 @@ pub(crate) struct KernelFacts {
     pub ends: Vec<PipeEnd>,
     /// Processes whose descriptors could not be read: any of them may have such an end.
     pub unread: usize,
+    /// Descriptors on their way to processes, where somebody waits for a pipe or socket.
+    #[serde(default)]
+    pub in_flight: Vec<InFlight>,
+    /// There are more sockets than were asked for such descriptors.
+    #[serde(default)]
+    pub sockets_passed_over: bool,
     /// Sockets that captured threads wait for.
     #[serde(default)]
     pub sockets: Vec<Socket>,
@@ -236,8 +251,6 @@ pub(crate) const NEWS_SIGNALS: u64 = 1 << 9 | 1 << 11 | 1 << 13 | 1 << 16 | 1 <<
 /// Signals that tell of a fault of the thread itself: SIGILL 4, SIGTRAP 5, SIGABRT 6, SIGBUS 7, SIGFPE 8, SIGSEGV 11,
 /// SIGSYS 31.
 pub(crate) const FAULT_SIGNALS: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
-/// SIGINT.
-pub(crate) const INTERRUPT_SIGNAL: u64 = 1 << 1;
 
 /// The name under which ends of one eventfd are found in several processes.
 pub(crate) fn event_name(id: u64) -> String {

@@ -50,6 +50,8 @@ pub(crate) struct Image {
     pub gaps: Vec<Gap>,
     /// How long the target stood still, in microseconds; 0 for a core.
     pub pause_us: u64,
+    /// How often its threads were asked to stop, since some of them came too late; 0 where none was.
+    pub rounds: u32,
     /// File locks, and who else has an end of a pipe.
     pub kernel: KernelFacts,
     /// When and where it was taken, where that is known.
@@ -119,6 +121,15 @@ pub(crate) struct ThreadImage {
     pub age_ms: Option<u64>,
     /// Voluntary and involuntary context switches, read before the stop.
     pub switches: Option<(u64, u64)>,
+    /// When it last ran, by the clock of its processor: the start of its sleep. Known of threads that were read asleep.
+    #[serde(default)]
+    pub last_ran: Option<u64>,
+    /// How often the look stopped it: each time adds two switches.
+    #[serde(default)]
+    pub stops: u32,
+    /// It ran while it was looked at: what is known of it is of no one instant.
+    #[serde(default)]
+    pub moved: bool,
     /// Why registers are missing.
     pub missing: Option<String>,
     /// How the registers were had.
@@ -270,13 +281,60 @@ impl ThreadImage {
             start_ticks: None,
             age_ms: None,
             switches: None,
+            last_ran: None,
+            stops: 0,
+            moved: false,
             missing: None,
             source: RegisterSource::Unsaid,
+        }
+    }
+
+    /// Whether it has not run from an `earlier` look to this one: certain if it was left asleep, and unknown (`None`) if the look
+    /// itself woke it, for then a round of its own code is not told from that.
+    pub(crate) fn stood_since(&self, earlier: &ThreadImage) -> Option<bool> {
+        if self.moved || earlier.moved || self.start_ticks != earlier.start_ticks {
+            return Some(false);
+        }
+        let ((voluntary, involuntary), (voluntary_then, involuntary_then)) = self.switches.zip(earlier.switches)?;
+        let went_to_sleep = voluntary.checked_sub(voluntary_then)?;
+        let was_displaced = involuntary.checked_sub(involuntary_then)?;
+        // One without registers was not stopped; older snapshots do not say how often one with registers was.
+        let stops = if earlier.source.is_asleep() || earlier.registers.is_none() { 0 } else { earlier.stops.max(1) };
+        match stops {
+            0 => Some(
+                went_to_sleep + was_displaced == 0
+                    && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then),
+            ),
+            // A stop and the release after it add two (measured). Who is let go runs for a moment and may be displaced in it: that
+            // says nothing.
+            stops if went_to_sleep > 2 * u64::from(stops) => Some(false),
+            _ => None,
         }
     }
 }
 
 impl ProcessImage {
+    /// One of which nothing is known but that there was one.
+    pub(crate) fn unknown() -> ProcessImage {
+        ProcessImage {
+            architecture: Architecture::X86_64,
+            pid: 0,
+            ns_pid: 0,
+            parent: None,
+            parent_threads: Vec::new(),
+            exe: None,
+            cmdline: Vec::new(),
+            threads: Vec::new(),
+            mappings: Vec::new(),
+            memory: Arc::new(Nothing),
+            files: Arc::new(Nothing),
+            tracer: None,
+            auxiliary: Vec::new(),
+            descriptors: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
     /// A variable of its environment that concerns CUDA.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -289,7 +347,30 @@ impl ProcessImage {
 
     /// The thread whose tid in lockscope's namespace is `tid`.
     pub(crate) fn thread(&self, tid: i32) -> Option<&ThreadImage> {
-        self.threads.iter().find(|t| t.tid == tid)
+        // Those of a core stand in the order of its notes.
+        let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
+        let position = sorted.or_else(|| self.threads.iter().position(|thread| thread.tid == tid))?;
+        self.threads.get(position)
+    }
+}
+
+/// Memory and files of a process of which nothing is known.
+#[derive(Debug)]
+struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, address: Addr, _buffer: &mut [u8]) -> Result<usize, Fault> {
+        Err(Fault::NotCaptured(address))
+    }
+}
+
+impl Files for Nothing {
+    fn mapped(&self, _mapping: &Mapping) -> Option<FileBytes> {
+        None
+    }
+
+    fn debug_file(&self, _build_id: Option<&[u8]>, _link: Option<&str>, _module_path: &str) -> Option<FileBytes> {
+        None
     }
 }
 

@@ -84,6 +84,16 @@ limits! {
         MOST_HANDLERS: usize = 64, Gap "that the exception which the thread handles is not known";
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
+        /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
+        MOST_REACHED: usize = 4_000, Told "the thread counts as one that can reach anything, and the report says so";
+        /// Items of a container that are followed then.
+        MOST_CONTAINED: u64 = 4096, Told "as above";
+        /// Classes that a class inherits from.
+        MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
+        /// Bytes of an instance of a type of C that are looked at for references.
+        LARGEST_INSTANCE: u64 = 1024, Beyond "types of C that hold references are a few dozen words";
+        /// Bytes of the interpreter's variables that are searched for its table of signal handlers.
+        SEARCHED_VARIABLES: u64 = 4 << 20, Told "every handler of the process counts as one that could wake";
         /// Characters of a type's name at most.
         LONGEST_TYPE_NAME: usize = 256, Beyond "names that decide are shorter; a longer one reads as no name";
         /// More variables or slots than any function has.
@@ -197,6 +207,10 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often threads are asked again that did not come to their stop in time, twice as long each time.
+        MOST_ROUNDS: u32 = 6, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often the copying is repeated in one stop because threads that were left asleep woke.
+        MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
         /// The kernel's `sched` file is long and slow; with more threads than this it is not read.
@@ -207,6 +221,8 @@ limits! {
         MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
+        /// Sockets that are asked for descriptors on their way to somebody: a machine full of services has some thousand.
+        MOST_SOCKETS_ASKED: usize = 8192, Told "that such descriptors may be on their way counts as a hope then";
         /// So many places are waited for; after that none is.
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
@@ -251,6 +267,8 @@ limits! {
         MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
         /// Most processes that are followed: the first of a larger tree.
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
+        /// Cores of GPUs that are read for errors once a command has ended.
+        MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
         /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
@@ -286,6 +304,11 @@ limits! {
         SEARCHED_FRAMES: usize = 512, Told "as above";
         /// Bytes above the stack pointer that are searched where no frames are known.
         TOP_OF_STACK: u64 = 1024, Told "a gap says why the thread has no frames";
+        /// Threads that go on and are asked one by one whether they can reach what another waits for: what they can reach
+        /// has to be walked.
+        MOST_ASKED: usize = 16, Told "each of them counts as one that could end the wait, and the report says so";
+        /// Threads of a process in which some are ruled out one by one: each other one is an edge of the graph.
+        MOST_GIVERS: usize = 256, Told "as above";
         /// Frames searched for the call that waits: the wait is at the innermost end.
         ENTRY_FRAMES: usize = 16, Beyond "the wait is at the innermost end; further out its name would be another call's";
     }
@@ -372,6 +395,39 @@ limits! {
         /// Locks in the list of those that a thread holds: Abseil has room for no more.
         MOST_HELD: u32 = 40, Shape "the list is none";
     }
+    /// Cores of GPUs.
+    gpu {
+        /// Sections of a file: a device that is full of threads has 270,000 of them, and four sections each.
+        MOST_SECTIONS: u64 = 8 << 20, Gap "how many sections of the GPU core there are, and that not all were read";
+        /// Bytes of one table: that of a device's multiprocessors, the largest, has 6 KiB.
+        LARGEST_TABLE: u64 = 16 << 20, Gap "that a table of the GPU core was read in part";
+        /// Bytes of the code of one module: the largest of PyTorch's has 30 MiB.
+        LARGEST_IMAGE: u64 = 512 << 20, Gap "that code in the GPU core was not read, so that kernels in it have no name";
+        /// Bytes of a device's name.
+        LARGEST_NAME: u64 = 256, Beyond "a name of NVIDIA's has a few dozen";
+        /// Modules whose code is read: those with kernels that run.
+        MOST_IMAGES: usize = 4096, Gap "that further modules of the GPU were not read";
+        /// Functions of one module.
+        MOST_FUNCTIONS: usize = 1 << 18, Gap "that further functions of the GPU were not read";
+        /// Lines of one module.
+        MOST_ROWS: usize = 4 << 20, Gap "that further source lines of the GPU were not read";
+        /// Files that the lines of one module are of.
+        MOST_FILES: usize = 1 << 16, Gap "that further source files of the GPU were not read";
+        /// Functions inlined into each other.
+        DEEPEST_INLINING: usize = 64, Gap "that further inlined calls on the GPU were not read";
+        /// Calls of one thread.
+        DEEPEST_CALLS: usize = 64, Gap "that further calls of a thread of the GPU were not read";
+        /// Devices of a process.
+        MOST_DEVICES: usize = 64, Beyond "no driver gives a process more";
+        /// Kernels of one device: hardware runs 128 at a time.
+        MOST_KERNELS: usize = 4096, Gap "that further kernels were not read";
+        /// Addresses at which a kernel has threads.
+        MOST_PLACES: usize = 1 << 16, Gap "that further places of a kernel's threads were not read";
+        /// Words of a kernel's arguments: it has at most 32 KiB.
+        MOST_ARGUMENTS: usize = 4096, Beyond "a kernel has at most 32,764 bytes of arguments (CUDA 12.1)";
+        /// Errors of one device.
+        MOST_ERRORS: usize = 256, Gap "that further errors of kernels were not read";
+    }
     /// The family of CUDA.
     cuda {
         /// Program headers of the driver's library that are searched for its note.
@@ -387,6 +443,12 @@ limits! {
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
         /// Waits that the message tells in full.
         WAITS_TOLD: usize = 4, Told "the message says how many more there are";
+        /// Kernels of a process that get a finding.
+        KERNELS_TOLD: usize = 8, Told "the report lists all kernels with their GPU";
+        /// Errors of kernels that get a finding.
+        ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
+        /// Arguments of a kernel that are looked at as addresses of the host.
+        ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
         OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
         /// Frames around a wait in which the driver's are looked for.

@@ -233,7 +233,7 @@ impl<'a> Inspector<'a> {
     }
 
     /// The globals of the module whose dictionary this is.
-    fn globals_in(&self, dict: Addr) -> Globals {
+    pub(super) fn globals_in(&self, dict: Addr) -> Globals {
         if let Some(known) = self.globals.borrow().get(&dict) {
             return Rc::clone(known);
         }

@@ -21,6 +21,7 @@ pub(crate) mod library;
 mod lines;
 mod names;
 pub(crate) mod objects;
+pub(crate) mod reach;
 mod runtime;
 pub(crate) mod values;
 mod walk;

@@ -8,7 +8,7 @@ use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
 use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits;
-use crate::limits::python::{LONGEST_TYPE_NAME, MOST_DICT_ENTRIES};
+use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES};
 
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
 /// `PyTypeObject`: tp_name, tp_basicsize, tp_flags, tp_dictoffset.
@@ -16,6 +16,9 @@ const NAME: u64 = 8;
 const BASIC_SIZE: u64 = 16;
 const FLAGS: u64 = 152;
 const DICT_OFFSET: u64 = 272;
+/// `PyTypeObject`: tp_dict, tp_mro.
+const CLASS_DICT: u64 = 248;
+const CLASS_ORDER: u64 = 328;
 /// `PyDictObject`: ma_keys, ma_values.
 const DICT_KEYS: u64 = 16;
 const DICT_VALUES: u64 = 24;
@@ -41,6 +44,9 @@ const IS_TUPLE: u64 = 1 << 26;
 const IS_TEXT: u64 = 1 << 28;
 const IS_DICT: u64 = 1 << 29;
 const IS_EXCEPTION: u64 = 1 << 30;
+/// `Py_TPFLAGS_TYPE_SUBCLASS`, `Py_TPFLAGS_HEAPTYPE`.
+const IS_CLASS: u64 = 1 << 31;
+const IS_ON_HEAP: u64 = 1 << 9;
 /// `PyBaseExceptionObject.args`, behind the dictionary.
 const EXCEPTION_ARGUMENTS: u64 = 8;
 
@@ -51,6 +57,17 @@ pub(crate) struct Bound {
     pub(crate) name: String,
     /// The object.
     pub(crate) object: Addr,
+}
+
+/// A function of Python.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Its code.
+    pub(crate) code: Addr,
+    /// The dictionary of its globals.
+    pub(crate) globals: Addr,
+    /// Tuples and dictionaries: its defaults, its closure.
+    pub(crate) brings: Vec<Addr>,
 }
 
 /// Questions to one process's objects.
@@ -218,6 +235,48 @@ impl<'a> Objects<'a> {
             "method_descriptor" | "wrapper_descriptor" => self.text(self.field(object, DESCRIPTOR_NAME)?),
             _ => None,
         }
+    }
+
+    /// Code, globals, and what a function of Python brings along: defaults and closure.
+    pub(crate) fn function(&self, object: Addr) -> Option<Function> {
+        // `PyFunctionObject` behind the head, by where it has its name: 64 up to 3.9, 32 from 3.10 on [DWARF, live].
+        let offsets: [u64; 5] = match self.layout.values.function_name - self.layout.head {
+            48 => [0, 8, 16, 24, 32],
+            _ => [32, 0, 40, 48, 56],
+        };
+        let [code, globals, defaults, keyword_defaults, closure] = offsets.map(|offset| self.field(object, offset));
+        let brings = [defaults, keyword_defaults, closure].into_iter().flatten().filter(|one| !one.is_null()).collect();
+        Some(Function { code: code?, globals: globals?, brings })
+    }
+
+    /// The dictionary and the classes, itself first, of a class.
+    pub(crate) fn class_parts(&self, class: Addr) -> Option<(Option<Addr>, Vec<Addr>)> {
+        let dict = self.field(class, CLASS_DICT).filter(|dict| !dict.is_null());
+        let order = self.field(class, CLASS_ORDER).and_then(|order| self.sequence(order, MOST_BASES));
+        Some((dict, order.unwrap_or_default()))
+    }
+
+    /// Whether an object is a class.
+    pub(crate) fn is_class(&self, object: Addr) -> bool {
+        self.is(object, IS_CLASS)
+    }
+
+    /// Whether a class was made by code of Python, or at least on the heap.
+    pub(crate) fn is_heap_class(&self, class: Addr) -> bool {
+        self.field(class, FLAGS).is_some_and(|flags| flags.0 & IS_ON_HEAP != 0)
+    }
+
+    /// Whether instances of a class are exceptions.
+    pub(crate) fn makes_exceptions(&self, class: Addr) -> bool {
+        self.is_class(class) && self.field(class, FLAGS).is_some_and(|flags| flags.0 & IS_EXCEPTION != 0)
+    }
+
+    /// The words of an instance that are objects, by their shape: for types of C, whose layout is not known.
+    pub(crate) fn words_of(&self, object: Addr) -> Vec<Addr> {
+        let size = self.basic_size(object).unwrap_or_default().min(LARGEST_INSTANCE);
+        let count = size.saturating_sub(self.layout.head) / 8;
+        let words = self.words(object + self.layout.head, count).unwrap_or_default();
+        words.into_iter().filter(|word| self.class(*word).is_some_and(|class| self.is_class(class))).collect()
     }
 
     /// What a cell of a closure holds; another object is itself.

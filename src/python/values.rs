@@ -130,6 +130,28 @@ impl<'a> Frames<'a> {
         text(self.memory, self.layout, self.memory.pointer(code + offset).ok()?)
     }
 
+    /// The names of globals and attributes that a code object uses.
+    pub(crate) fn names_in(&self, code: Addr) -> Option<Vec<String>> {
+        Some(self.shape(code)?.uses.iter().cloned().collect())
+    }
+
+    /// The constants of a code object, of which those of the functions defined in it are some. They stand before the names in
+    /// every version [DWARF].
+    pub(crate) fn constants(&self, code: Addr) -> Vec<Addr> {
+        let tuple = self.memory.pointer(code + (self.layout.values.code_names - 8)).ok();
+        tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
+    }
+
+    /// The file of a code object.
+    pub(crate) fn code_file(&self, code: Addr) -> Option<String> {
+        text(self.memory, self.layout, self.memory.pointer(code + self.layout.code_file).ok()?)
+    }
+
+    /// The line where a code object begins.
+    pub(crate) fn code_line(&self, code: Addr) -> Option<u32> {
+        self.memory.u32(code + self.layout.code_first_line).ok()
+    }
+
     fn live_by_blocks(&self, frame: Addr) -> Option<(u64, bool)> {
         let Liveness::Blocks { count, blocks, .. } = self.layout.values.liveness else { return None };
         let count = self.memory.u32(frame + count).ok()?.min(MOST_BLOCKS);

@@ -18,7 +18,7 @@ pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()>
     let mut text = Vec::new();
     super::render(report, Format::Text, &Style::plain(), &mut text)?;
     let text = String::from_utf8_lossy(&text);
-    let title = if report.verdict.exit_code() == 0 { "no deadlock found" } else { report.verdict.as_str() };
+    let title = report.verdict.words();
     writeln!(out, "### lockscope: {title}\n\n**{}**\n", prose(&cut(headline(report), 1 << 10)))?;
     if !report.summary.is_empty() && report.summary != headline(report) {
         writeln!(out, "{}\n", prose(&cut(&report.summary, 1 << 10)))?;

@@ -1,6 +1,6 @@
 //! Renderers: a [`Report`] in, bytes out.
 //!
-//! [`text`] and [`html`] are for people, [`json`] for programs, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
+//! [`text`] and [`html`] are for people, [`json`] for programs, [`short`] for alerts, [`svg`], [`dot`] and [`mermaid`] for pictures, [`markdown`] for tickets, [`junit`]
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
@@ -17,6 +17,7 @@ mod parties;
 mod picture;
 #[cfg(test)]
 mod pictures;
+pub(crate) mod short;
 pub(crate) mod svg;
 pub(crate) mod text;
 mod view;
@@ -32,6 +33,8 @@ use crate::report::{Certainty, Report, Verdict};
 pub enum Format {
     /// For people.
     Text,
+    /// One line for alerts: verdict, code, places.
+    Short,
     /// The contract, version 1.1.
     Json,
     /// Graphviz, the cycle in red.
@@ -116,7 +119,11 @@ impl Style {
         let dumb = set("TERM").is_some_and(|term| term == "dumb");
         let color = if set("NO_COLOR").is_some() {
             false
-        } else if set("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+        } else if ["CLICOLOR_FORCE", "FORCE_COLOR"]
+            .into_iter()
+            .filter_map(set)
+            .any(|value| value != "0" && value != "false")
+        {
             true
         } else {
             terminal.is_some() && !dumb && set("CLICOLOR").is_none_or(|value| value != "0")
@@ -138,6 +145,7 @@ impl Style {
 pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
     match format {
         Format::Text => text::render(report, style, out),
+        Format::Short => short::render(report, out),
         Format::Json => json::render(report, out),
         Format::Dot => dot::render(report, out),
         Format::Html => html::render(report, out),
@@ -205,6 +213,11 @@ fn captured(report: &Report) -> String {
         }
         line.push_str(&format!(" ({})", ways.join(", ")));
     }
+    match read.asked_again {
+        0 => {}
+        1 => line.push_str(", late threads asked again"),
+        times => line.push_str(&format!(", late threads asked again {times} times")),
+    }
     match report.capture.looks {
         0 | 1 => {}
         2 => line.push_str(", looked twice"),
@@ -260,6 +273,7 @@ mod tests {
         assert!(!decide(&[("TERM", "dumb")], Some(80)).color);
         assert!(!decide(&[("CLICOLOR", "0")], Some(80)).color);
         assert!(decide(&[("CLICOLOR_FORCE", "1")], None).color);
+        assert!(decide(&[("FORCE_COLOR", "3")], None).color && !decide(&[("FORCE_COLOR", "0")], None).color);
         assert!(!decide(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], None).color);
     }
 

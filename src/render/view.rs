@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::report::{
     CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, short_function,
-    short_path,
+    short_path, short_word,
 };
 use crate::waits::kinds::Holding;
 use crate::waits::label::Called;
@@ -288,7 +288,7 @@ pub(super) fn function_name(frame: &Frame) -> String {
 
 /// `train.py:56`.
 pub(super) fn place(frame: &Frame) -> Option<String> {
-    let file = short_path(frame.file.as_deref()?);
+    let file = short_word(short_path(frame.file.as_deref()?));
     Some(keep_together(&match frame.line {
         Some(line) => format!("{file}:{line}"),
         None => file.to_string(),

@@ -1,9 +1,53 @@
-//! Paths and names of functions, as short as a reader can still tell them.
+//! Paths and names of functions, as short as a reader can still tell them; and sentences with such names in them.
 //!
 //! In: strings as files and debug information have them. Out: the part that a person reads. It escapes and wraps nothing.
 
+use std::borrow::Cow;
+
+use super::Report;
+
 /// Longer names lose what is inside `<...>`, and then their arguments.
 const LONG: usize = 72;
+/// A word that is longer still loses its middle.
+const LONG_WORD: usize = 96;
+/// What has a name without a letter.
+const NAMELESS: &str = "(no name)";
+
+/// A name or word that is not longer than anybody reads: what is too much is left out before the end.
+pub(crate) fn word(word: &str) -> Cow<'_, str> {
+    const END: usize = 24;
+    let count = word.chars().count();
+    if count <= LONG_WORD {
+        return word.into();
+    }
+    let head = word.chars().take(LONG_WORD - END - 1);
+    let end = word.chars().skip(count - END);
+    head.chain(std::iter::once('…')).chain(end).collect::<String>().into()
+}
+
+/// Each word of a sentence, shortened.
+fn words(sentence: &str) -> String {
+    // Also what stands between the words stays as it is.
+    sentence.split_inclusive(char::is_whitespace).fold(String::new(), |mut short, piece| {
+        let end = piece.trim_end_matches(char::is_whitespace);
+        short += &word(end);
+        short += &piece[end.len()..];
+        short
+    })
+}
+
+/// The sentences and labels of a report with names that can be read. The names themselves stay whole: they are data.
+pub(crate) fn sentences(report: &mut Report) {
+    let evidence = report.waits.iter_mut().map(|wait| &mut wait.evidence);
+    let evidence = evidence.chain(report.holds.iter_mut().map(|hold| &mut hold.evidence)).flatten();
+    let labels = report.resources.iter_mut().map(|resource| &mut resource.label);
+    let messages = report.findings.iter_mut().map(|finding| &mut finding.message);
+    for text in evidence.chain(labels).chain(messages).chain([&mut report.summary]) {
+        if text.len() > LONG_WORD {
+            *text = words(text);
+        }
+    }
+}
 
 /// What a reader needs of a path: below site-packages or the standard library, else the file's name.
 pub(crate) fn path(path: &str) -> &str {
@@ -28,7 +72,8 @@ pub(crate) fn installed(path: &str) -> Option<&str> {
 
 /// The last part of a path.
 pub(crate) fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
+    let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
+    if name.trim().is_empty() { NAMELESS } else { name }
 }
 
 /// A function's name without the C library's symbol version, and without what makes a long one long.
@@ -39,11 +84,14 @@ pub(crate) fn function(name: &str) -> String {
     {
         return plain.to_owned();
     }
+    if name.trim().is_empty() {
+        return NAMELESS.to_owned();
+    }
     if name.chars().count() <= LONG {
         return name.to_owned();
     }
     let short = without_type_arguments(name);
-    if short.chars().count() <= LONG { short } else { without_arguments(&short) }
+    if short.chars().count() <= LONG { short } else { word(&without_arguments(&short)).into_owned() }
 }
 
 /// What is inside `<...>` behind a word becomes `…`: the arguments of templates and generics.
@@ -131,5 +179,20 @@ mod tests {
             "store::Ledger::transfer_between_accounts(store::Account&, store::Account&, long, std::string const&)";
         assert_eq!(function(long), "store::Ledger::transfer_between_accounts(…)");
         assert_eq!(function("f(int)"), "f(int)");
+    }
+
+    #[test]
+    fn names_without_a_letter_and_endless_ones_can_be_read() {
+        assert_eq!((function(""), path(""), base_name(" ")), ("(no name)".to_owned(), "(no name)", "(no name)"));
+        let long = "f".repeat(300);
+        assert_eq!(function(&long).chars().count(), LONG_WORD);
+        assert_eq!(word("short"), "short");
+        let sentence = format!("thread 5 '{long}'\twaits  in {long} at a.py:5");
+        let short = words(&sentence);
+        assert!(
+            short.starts_with("thread 5 'fff") && short.ends_with("f at a.py:5") && short.contains("f'\twaits  in f")
+        );
+        assert!(short.split_whitespace().all(|word| word.chars().count() <= LONG_WORD), "{short}");
+        assert_eq!(words("as  it is"), "as  it is");
     }
 }

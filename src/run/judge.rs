@@ -27,6 +27,8 @@ const AFTER_A_MONITOR: Duration = Duration::from_secs(15);
 /// Between the looks that must agree: for what is proven, and for what is not.
 const PROVEN_AGAIN: Duration = Duration::from_millis(300);
 const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
+/// A thread that a look stopped went to sleep again within so much time, also on a busy machine.
+const ASLEEP_AGAIN: Duration = Duration::from_millis(500);
 
 /// What follows from a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +55,24 @@ pub(crate) struct Judge {
     spent: Duration,
     /// The pause after a look at a still tree that found nothing.
     pause: Duration,
-    /// What the last looks agreed on, how many did, and since when.
-    agreed: Option<(Fingerprint, u32, Instant)>,
+    /// What the last looks agreed on.
+    agreed: Option<Agreed>,
     /// A monitor of tests is in the tree.
     monitored: bool,
     /// What was told already.
     told: BTreeSet<Fingerprint>,
+}
+
+/// What several looks agreed on.
+#[derive(Debug)]
+struct Agreed {
+    found: Fingerprint,
+    /// How many did.
+    count: u32,
+    /// Since when.
+    since: Instant,
+    /// When the last of them ended.
+    last: Instant,
 }
 
 /// A hang, as it is compared between looks: its verdict and its links.
@@ -129,29 +143,39 @@ impl Judge {
             }
             return Decision::GoOn;
         };
+        let is_proven = report.is_some_and(is_proven);
         let (count, since) = match &mut self.agreed {
-            Some((known, count, since)) if *known == found => {
-                *count += 1;
-                (*count, *since)
+            // The very same waits, and not just waits of the same threads.
+            Some(known)
+                if known.found == found && (is_proven || report.is_some_and(|r| rest(r, known.last, now - cost))) =>
+            {
+                known.count += 1;
+                known.last = now;
+                (known.count, known.since)
             }
             other => {
-                *other = Some((found.clone(), 1, now));
+                *other = Some(Agreed { found: found.clone(), count: 1, since: now, last: now });
                 (1, now)
             }
         };
-        let (enough, again) = match found.0 {
-            Verdict::Deadlock | Verdict::OrphanedLock => (2, PROVEN_AGAIN),
-            _ => (3, SUSPECTED_AGAIN),
-        };
+        let (enough, again) = if is_proven { (2, PROVEN_AGAIN) } else { (3, SUSPECTED_AGAIN) };
         self.next = now + again;
         if count < enough {
+            return Decision::GoOn;
+        }
+        // What has a time-out ends by itself, if not now then later.
+        if !is_proven && report.is_some_and(ends_by_itself) {
+            self.next = now + self.pause.max(least);
+            self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return Decision::GoOn;
         }
         if self.monitored && now < since + AFTER_A_MONITOR {
             self.next = now + WHILE_IT_WORKS;
             return Decision::GoOn;
         }
-        if report.is_some_and(|report| others_work(report) && !main_is_stuck(report)) {
+        // A wait that nobody ends may be that of a thread which nobody misses.
+        let may_go_on = |report: &Report| others_work(report) || !is_proven && report.verdict == Verdict::Stuck;
+        if report.is_some_and(|report| may_go_on(report) && !main_is_stuck(report)) {
             self.next = now + self.pause.max(least);
             self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
@@ -174,6 +198,46 @@ fn fingerprint(report: &Report) -> Option<Fingerprint> {
     links.extend(errors.map(|finding| format!("{} {:?}", finding.code, finding.threads)));
     links.sort();
     Some((report.verdict, links))
+}
+
+/// Whether what is wrong is proven by one look, but for chance.
+fn is_proven(report: &Report) -> bool {
+    let is_exact = |report: &Report| {
+        let first = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+        first.is_some_and(|finding| finding.certainty == Certainty::Exact)
+    };
+    report.verdict == Verdict::Deadlock || report.verdict != Verdict::SuspectedDeadlock && is_exact(report)
+}
+
+/// The waits of the threads that are in the hang: of the cycles, else of the first finding.
+fn members(report: &Report) -> impl Iterator<Item = &Wait> {
+    let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
+    let mut threads: BTreeSet<(&str, i32)> =
+        edges.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
+    if threads.is_empty() {
+        let first = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+        threads
+            .extend(first.into_iter().flat_map(|finding| &finding.threads).map(|one| (one.process.as_str(), one.tid)));
+    }
+    report.waits.iter().filter(move |wait| wait.tid.is_some_and(|tid| threads.contains(&(wait.process.as_str(), tid))))
+}
+
+/// Whether no wait of a member has begun since the look before: `last` is when that ended, `began` when this one began. One that
+/// wakes and retries for ever, as for the GIL, is taken for the same.
+fn rest(report: &Report, last: Instant, began: Instant) -> bool {
+    let retries = |wait: &&Wait| {
+        let resource = report.resources.iter().find(|resource| resource.id == wait.resource);
+        resource.is_some_and(|resource| matches!(resource.kind.as_str(), "gil" | "py_stop_the_world"))
+    };
+    members(report).filter(|wait| !retries(wait)).all(|wait| {
+        let since = wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
+        since.is_none_or(|since| since <= last + ASLEEP_AGAIN)
+    })
+}
+
+/// Whether a wait of a member has a time-out.
+fn ends_by_itself(report: &Report) -> bool {
+    members(report).any(|wait| wait.timed)
 }
 
 /// Whether a thread of the tree runs that no chain of waits leads away from.
@@ -284,6 +348,33 @@ mod tests {
         let all = decisions(&report("suspected-deadlock", "sleeping", 1), &still(), 30);
         let (at, decision) = *all.last().expect("a look");
         assert!(decision == Decision::Over && all.len() == 3 && (4_000..8_000).contains(&at), "{all:?}");
+    }
+
+    #[test]
+    fn what_is_not_proven_has_to_show_the_very_same_waits() {
+        let ends = |change: fn(&mut Wait)| {
+            let mut report = report("suspected-deadlock", "sleeping", 1);
+            report.waits.iter_mut().for_each(change);
+            let all = decisions(&report, &still(), 60);
+            all.last().map(|(_, decision)| *decision) == Some(Decision::Over)
+        };
+        assert!(ends(|wait| wait.since_ms = Some(600_000)));
+        // Each look meets a wait that began a moment ago: the same threads, and other waits.
+        assert!(!ends(|wait| wait.since_ms = Some(100)));
+        // One with a time-out ends by itself.
+        assert!(!ends(|wait| wait.timed = true));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_ever_beside_a_main_thread_that_does_not_is_told_once() {
+        let mut stuck = report("stuck", "sleeping", 3);
+        stuck.cycles.clear();
+        let finding = json!({"code": "nobody-left-to-wake", "severity": "error", "title": "", "message": "", "certainty": "inferred",
+            "threads": [{"process": "p0", "tid": 2}], "resources": ["r1"], "help": [], "references": []});
+        stuck.findings = vec![serde_json::from_value(finding).expect("a finding")];
+        let all = decisions(&stuck, &still(), 60);
+        let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
+        assert!(told == 1 && all.iter().all(|(_, decision)| *decision != Decision::Over), "{all:?}");
     }
 
     #[test]

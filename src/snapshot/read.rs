@@ -57,6 +57,10 @@ pub(crate) fn is_snapshot(core: &CoreFile) -> bool {
 pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<RecordedLook>, CoreError> {
     let name = || path.display().to_string();
     let damaged = |why: &str| CoreError::Damaged { path: name(), why: why.to_owned() };
+    // All that is written down is needed: without some pages another verdict follows, and none of them says so.
+    if let Some(cut) = core.cut {
+        return Err(cut.of(name()));
+    }
     let json = looks_of(core).ok_or_else(|| damaged("the note with its looks cannot be unpacked"))?;
     let cost = cost_of(&json);
     if !budget::take(cost, || format!("the looks of `{}`", path.display())) {
@@ -86,6 +90,7 @@ pub(crate) fn read(core: &CoreFile, path: &Path, places: &Places) -> Result<Vec<
                     processes: images,
                     gaps: look.gaps,
                     pause_us: 0,
+                    rounds: 0,
                     kernel: look.kernel,
                     taken: look.taken,
                 },

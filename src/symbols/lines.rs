@@ -225,4 +225,16 @@ mod tests {
         let dwarf = Dwarf::load(section).expect("sections");
         assert!(ranges_fit(&dwarf, 5000) && !ranges_fit(&dwarf, 4999));
     }
+
+    #[test]
+    fn circles_in_debug_information_come_to_an_end() {
+        let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds/elf/dwarf-loops");
+        let bytes = FileBytes::new(std::fs::read(seed).expect("a file"));
+        let file = ElfFile64::<object::LittleEndian>::parse(&*bytes).expect("an ELF file");
+        let mut functions = file.dynamic_symbols().map(|symbol| object::ObjectSymbol::address(&symbol));
+        let address = functions.find(|address| *address != 0).expect("a function");
+        let lines = Lines::load(&bytes).expect("debug information");
+        // Neither a stack without end nor a loop: whoever follows the names gives up.
+        assert!(lines.source(address).len() <= DEEPEST_INLINING);
+    }
 }

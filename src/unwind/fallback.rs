@@ -1,4 +1,4 @@
-//! Ways up a stack without call frame information: frame pointers, then a bounded scan.
+//! Ways up a stack without call frame information: frame pointers, where they are known or found, then a bounded scan.
 //!
 //! In: the registers of a frame whose code has no CFI (hand-written assembly, JIT code, musl). Out: the caller's
 //! registers as far as they are known, and which way was used. A return address is believed only if it points into
@@ -22,8 +22,28 @@ pub(super) fn step(image: &ProcessImage, registers: &RegisterSet, innermost: boo
     if let Some(found) = architecture.step_by_frame_pointer(registers, memory).filter(is_believed) {
         return Some((found, Trust::FramePointer));
     }
+    if registers.get(architecture.frame_pointer()).is_none()
+        && let Some(found) = by_scan(image, registers, sp)
+    {
+        return Some((found, Trust::FramePointer));
+    }
     let at_word = |word: u64| architecture.step_by_word(registers, sp + word * 8, memory).filter(is_believed);
     (0..SCANNED_WORDS).find_map(at_word).map(|found| (found, Trust::Scan))
+}
+
+/// The caller of a frame whose frame pointer nobody has saved, as with a thread that was read asleep: the nearest place on the stack
+/// from which a chain of frame pointers leads on to two callers.
+fn by_scan(image: &ProcessImage, registers: &RegisterSet, sp: Addr) -> Option<RegisterSet> {
+    let (architecture, memory) = (image.architecture, &*image.memory);
+    let step = |registers: &RegisterSet| {
+        let found = architecture.step_by_frame_pointer(registers, memory)?;
+        found.pc().is_some_and(|pc| is_return_address(image, pc)).then_some(found)
+    };
+    (0..SCANNED_WORDS).find_map(|word| {
+        let mut assumed = *registers;
+        assumed.set(architecture.frame_pointer(), sp.0.checked_add(word * 8)?);
+        step(&assumed).filter(|found| step(found).is_some())
+    })
 }
 
 /// Whether `pc` lies in executable memory behind a call.

@@ -10,22 +10,26 @@ mod context;
 pub(crate) mod findings;
 pub(crate) mod names;
 mod summary;
+pub(crate) mod suspicion;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::gpu::GpuCores;
 use crate::graph::{Cycle, WaitGraph};
 use crate::image::gpu::GpuUse;
-use crate::image::{Gap, Image, TaskState, ThreadImage};
+use crate::image::{Gap, Image, ProcessImage, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
 use crate::threads::{Thread, role};
 use crate::waits::kinds::Topic;
-use crate::waits::{Certainty, Gone, Needs, Observations, Party, ResourceKey, Wait};
-use context::Context;
+use crate::waits::model::Enclosed;
+use crate::waits::{Certainty, Gone, Hope, Hoped, Needs, Observations, Party, ResourceKey};
+use context::{Context, Roles};
 pub(crate) use findings::{Explanation, Fix, explain, explanations};
 use names::Names;
+use suspicion::{Confirmed, Suspicion};
 
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
 /// a driver's event thread every 100 ms to look at a word: that costs well under 1 %, and is no progress.
@@ -47,6 +51,8 @@ pub(crate) struct JudgeInput<'a> {
     pub observations: &'a Observations,
     /// How busy the GPUs were, where a thread waits for one.
     pub gpu: Option<&'a GpuUse>,
+    /// What ran on the GPUs, where there are cores of them.
+    pub gpu_cores: &'a GpuCores,
 }
 
 /// What a look means.
@@ -64,16 +70,21 @@ pub(crate) struct Judgement {
     /// is no mere note; without these themselves.
     pub victims: Vec<Party>,
     /// The role of each thread, in the order of [`JudgeInput::threads`].
-    roles: context::Roles,
+    roles: Roles,
     /// What could not be decided here.
     pub gaps: Vec<Gap>,
+    /// Each cycle, each wait for a lock whose owner is gone, and each wait without end: what two looks must show alike.
+    pub suspicions: Vec<Suspicion>,
 }
 
-/// Judge one look. `confirmed` says whether a second look saw the same (`None` without one: a core, or the first
-/// of two). With `Some(false)` whatever needs a second look is dropped, and a gap says so.
-pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement {
-    let tids: Vec<Vec<i32>> =
-        look.image.processes.iter().map(|process| process.threads.iter().map(|thread| thread.tid).collect()).collect();
+/// Judge one look. `confirmed` is what the looks so far say of each suspicion (`None` without a second one: a core, or the first
+/// of two). What needs a second look and is not confirmed is dropped, and a gap says so; so is whatever a second look refutes.
+pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
+    let living = |process: &ProcessImage| {
+        let threads = process.threads.iter().filter(|thread| thread.state != TaskState::Zombie);
+        threads.map(|thread| thread.tid).collect()
+    };
+    let tids: Vec<Vec<i32>> = look.image.processes.iter().map(living).collect();
     let graph = WaitGraph::new(look.observations, &tids);
     let found = graph.cycles();
     let mut gaps = Vec::new();
@@ -86,20 +97,23 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement
     }
 
     let mut cycles: Vec<Cycle> = once_for_all_ways(look, found.list).into_iter().map(begin_at_the_gil).collect();
-    let mut orphans = orphans(look);
-    let mut dead_ends = dead_ends(look, !cycles.is_empty() || !orphans.is_empty());
-    let weak_cycle = |cycle: &Cycle| {
-        cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
-    };
-    if confirmed == Some(false) {
-        let before = cycles.len() + orphans.len() + dead_ends.len();
-        cycles.retain(|cycle| !weak_cycle(cycle));
-        orphans.clear();
-        dead_ends.clear();
-        if cycles.len() < before {
+    let mut orphans = orphans(look, &graph);
+    let mut dead_ends = dead_ends(look, &graph, !cycles.is_empty() || !orphans.is_empty());
+    let suspicions = suspicions(look, &cycles, &orphans, &dead_ends);
+    let mut unsure: Option<String> = None;
+    if let Some(confirmed) = confirmed {
+        let names = Names::new(look);
+        let roles = Roles::default();
+        let context =
+            Context { look, names: &names, cycles: &cycles, orphans: &orphans, dead_ends: &dead_ends, roles: &roles };
+        unsure = unconfirmed(&context, confirmed);
+        let before = suspicions.len();
+        keep_confirmed(look, confirmed, &mut cycles, &mut orphans, &mut dead_ends);
+        let is_fewer = self::suspicions(look, &cycles, &orphans, &dead_ends).len() < before;
+        if is_fewer && unsure.is_none() {
             gaps.push(Gap::new(
                 "a cycle, a lost owner or a wait without end that the first look saw",
-                "the second look saw something else, so it is not reported: threads still move. Look again later",
+                "the waits in it ended meanwhile, so it is not reported: these threads still move. Look again later",
             ));
         }
     }
@@ -127,8 +141,99 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<bool>) -> Judgement
         Context { look, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
     let findings = findings::run(&context);
     let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
-    let summary = summary::sentence(&context, verdict, &roots, &victims);
-    Judgement { verdict, cycles, findings, summary, victims, roles, gaps }
+    let mut summary = summary::sentence(&context, verdict, &roots, &victims);
+    if let Some(unsure) = unsure.filter(|_| verdict.exit_code() == 0) {
+        summary = format!("{unsure} {summary}");
+    }
+    gaps.extend(kept_by_hope(&context, &graph));
+    Judgement { verdict, cycles, findings, summary, victims, roles, gaps, suspicions }
+}
+
+/// Each thing that seems wrong.
+fn suspicions(look: &JudgeInput<'_>, cycles: &[Cycle], orphans: &[Orphan], dead_ends: &[DeadEnd]) -> Vec<Suspicion> {
+    let mut all: Vec<Suspicion> = cycles.iter().map(|cycle| suspicion::of_cycle(look, cycle)).collect();
+    for orphan in orphans {
+        all.extend(orphan.waits.iter().map(|wait| suspicion::of_orphan(look, orphan, *wait)));
+    }
+    for end in dead_ends {
+        all.extend(end.waits.iter().map(|wait| suspicion::of_dead_end(look, end, *wait)));
+    }
+    all
+}
+
+/// Whether a cycle is shown by several looks only.
+fn is_weak(cycle: &Cycle) -> bool {
+    cycle.timed || cycle.spinning || cycle.certainty < Certainty::Exact || cycle.crosses_processes()
+}
+
+/// Drop what the looks do not confirm. An exact cycle of one process is taken at its word by one look, until a later one shows
+/// that its members moved.
+fn keep_confirmed(
+    look: &JudgeInput<'_>,
+    confirmed: &Confirmed,
+    cycles: &mut Vec<Cycle>,
+    orphans: &mut Vec<Orphan>,
+    dead_ends: &mut Vec<DeadEnd>,
+) {
+    cycles.retain(|cycle| {
+        let suspicion = suspicion::of_cycle(look, cycle);
+        confirmed.confirmed.contains(&suspicion) || !is_weak(cycle) && !confirmed.refuted.contains(&suspicion)
+    });
+    for at in (0..orphans.len()).rev() {
+        let waits = orphans[at].waits.clone();
+        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_orphan(look, &orphans[at], *wait));
+        let waits: Vec<usize> = waits.into_iter().filter(stays).collect();
+        match waits.is_empty() {
+            true => drop(orphans.remove(at)),
+            false => orphans[at].waits = waits,
+        }
+    }
+    for at in (0..dead_ends.len()).rev() {
+        let waits = dead_ends[at].waits.clone();
+        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_dead_end(look, &dead_ends[at], *wait));
+        let waits: Vec<usize> = waits.into_iter().filter(stays).collect();
+        match waits.is_empty() {
+            true => drop(dead_ends.remove(at)),
+            false => dead_ends[at].waits = waits,
+        }
+    }
+}
+
+/// What is neither confirmed nor refuted, as the looks were incomplete: the first of it in a sentence, and what to do.
+fn unconfirmed(context: &Context<'_>, confirmed: &Confirmed) -> Option<String> {
+    let look = context.look;
+    let is_open =
+        |suspicion: &Suspicion| !confirmed.confirmed.contains(suspicion) && !confirmed.refuted.contains(suspicion);
+    let cycle = context.cycles.iter().find(|cycle| is_weak(cycle) && is_open(&suspicion::of_cycle(look, cycle)));
+    let orphan = || {
+        let open =
+            |orphan: &&Orphan| orphan.waits.iter().all(|wait| is_open(&suspicion::of_orphan(look, orphan, *wait)));
+        context.orphans.iter().find(open).map(|orphan| summary::orphan_sentence(context, orphan))
+    };
+    let what = cycle.map(|cycle| summary::cycle_sentence(context, cycle)).or_else(orphan)?;
+    Some(format!(
+        "Not confirmed, since the look was incomplete: {what} Look again, with --max-pause 1s or as root, to be sure."
+    ))
+}
+
+/// Waits that only something unlikely keeps from being called stuck, as a signal that somebody would have to send: what that is,
+/// for the first of them.
+fn kept_by_hope(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<Gap> {
+    let seen = context.look.observations;
+    if !context.cycles.is_empty() || !context.orphans.is_empty() || !context.dead_ends.is_empty() {
+        return None;
+    }
+    let is_unlikely = |hope: &&Hope| !matches!(hope.by, Hoped::Party(_));
+    if !seen.hopes.iter().any(|hope| is_unlikely(&hope)) {
+        return None;
+    }
+    let lasts =
+        |key: &ResourceKey| seen.waits.iter().any(|wait| wait.resource == *key && !wait.timed && !wait.spinning);
+    let told = seen.enclosed.iter().filter(|enclosed| enclosed.is_told && lasts(&enclosed.resource));
+    graph.kept_by_hope(told.map(|enclosed| &enclosed.resource)).into_iter().find_map(|key| {
+        let hope = seen.hopes.iter().filter(is_unlikely).find(|hope| hope.resource == *key)?;
+        Some(Gap::new(format!("who could give {}", context.names.resource(key)), hope.what.clone()))
+    })
 }
 
 /// Who takes part in what is wrong: the members of all cycles; else who waits for a lock whose owner is gone; else the threads
@@ -152,7 +257,7 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
 }
 
 /// The role of each thread, looked up once: that goes through all of its frames.
-fn roles(look: &JudgeInput<'_>) -> context::Roles {
+fn roles(look: &JudgeInput<'_>) -> Roles {
     let processes = look.threads.iter().enumerate().map(|(position, threads)| {
         let images = look.image.processes.get(position).map(|process| process.threads.as_slice()).unwrap_or_default();
         let names: HashMap<i32, &str> = images.iter().map(|thread| (thread.tid, thread.name.as_str())).collect();
@@ -178,33 +283,33 @@ pub(crate) struct Orphan {
 /// A wait that provably nobody can end.
 #[derive(Debug)]
 pub(crate) struct DeadEnd {
-    /// Position in [`Observations::unsatisfiable`](crate::waits::Observations::unsatisfiable).
-    pub unsatisfiable: usize,
+    /// Position among what is enclosed.
+    pub enclosed: usize,
     /// Positions of the waits for it; at least one.
     pub waits: Vec<usize>,
 }
 
-/// Waits without end. `explained`: whole processes at a standstill are suppressed when a cycle or a lost owner already explains
-/// that.
-fn dead_ends(look: &JudgeInput<'_>, explained: bool) -> Vec<DeadEnd> {
+/// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
+/// already explains that.
+fn dead_ends(look: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = look.observations;
-    let is_for_ever = |wait: &Wait| seen.unsatisfiable.iter().any(|one| one.resource == wait.resource);
-    // Who waits for whichever of several comes first has hope as long as one of them has.
-    let hopes = |waiter: &Party| {
-        seen.waits.iter().any(|wait| wait.waiter == *waiter && wait.needs == Needs::Any && !is_for_ever(wait))
+    let counts = |enclosed: &&(usize, &Enclosed)| {
+        let (_, one) = enclosed;
+        one.is_told && !(explained && one.whole_process) && graph.never_comes(&one.resource)
     };
     let waits = |resource: &ResourceKey| {
-        let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource && !wait.timed);
-        let untimed = of_it.filter(|(_, wait)| wait.needs == Needs::All || !hopes(&wait.waiter));
-        untimed.map(|(position, _)| position).collect::<Vec<_>>()
+        let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource);
+        of_it.map(|(position, _)| position).filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
     };
-    let ends = seen.unsatisfiable.iter().enumerate().filter(|(_, one)| !(explained && one.whole_process));
-    ends.map(|(unsatisfiable, one)| DeadEnd { unsatisfiable, waits: waits(&one.resource) })
+    let ends = seen.enclosed.iter().enumerate().collect::<Vec<_>>();
+    ends.iter()
+        .filter(counts)
+        .map(|(enclosed, one)| DeadEnd { enclosed: *enclosed, waits: waits(&one.resource) })
         .filter(|end| !end.waits.is_empty())
         .collect()
 }
 
-fn orphans(look: &JudgeInput<'_>) -> Vec<Orphan> {
+fn orphans(look: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
     let seen = look.observations;
     let mut orphans = Vec::new();
     for (position, hold) in seen.holds.iter().enumerate() {
@@ -218,7 +323,10 @@ fn orphans(look: &JudgeInput<'_>) -> Vec<Orphan> {
             .collect();
         if !waits.is_empty() {
             let blocks_for_ever = hold.certainty > Certainty::Candidate
-                && waits.iter().any(|wait| seen.waits[*wait].needs == Needs::All && !seen.waits[*wait].timed);
+                && waits.iter().map(|wait| &seen.waits[*wait]).any(|wait| {
+                    let may_end = graph.hopes(&wait.resource, &wait.waiter).next().is_some();
+                    wait.needs == Needs::All && !wait.timed && !may_end
+                });
             orphans.push(Orphan { hold: position, gone, waits, blocks_for_ever });
         }
     }

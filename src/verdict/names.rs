@@ -121,7 +121,7 @@ impl<'a> Names<'a> {
     fn thread_name(&self, process: usize, tid: i32) -> Option<&'a str> {
         let merged = self.thread(process, tid).map(|thread| thread.name.as_str());
         let kernel = || self.look.image.processes.get(process)?.thread(tid).map(|thread| thread.name.as_str());
-        merged.or_else(kernel).filter(|name| !name.is_empty())
+        merged.or_else(kernel).filter(|name| !name.trim().is_empty())
     }
 
     /// "MainThread (533)", "process 12", "the GIL".
@@ -241,8 +241,8 @@ impl<'a> Names<'a> {
 
 /// "train.py:56".
 pub(crate) fn source_line(frame: &Frame) -> Option<String> {
-    let short = report::short_path(frame.file.as_deref()?);
-    Some(frame.line.map_or_else(|| short.to_owned(), |line| format!("{short}:{line}")))
+    let short = report::short_word(report::short_path(frame.file.as_deref()?));
+    Some(frame.line.map_or_else(|| short.to_string(), |line| format!("{short}:{line}")))
 }
 
 /// Whether this is an entry point of the CUDA driver or runtime: `cuLaunchKernel`, `cudaMalloc`.

@@ -71,19 +71,19 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
     let seen = context.look.observations;
-    let wanted = &seen.unsatisfiable[end.unsatisfiable];
+    let enclosed = &seen.enclosed[end.enclosed];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
         1 => String::new(),
         count => format!(" {} more wait for it.", count - 1),
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
-    let could = seen.holds.iter().filter(|hold| hold.resource == wanted.resource && hold.gone.is_none());
+    let could = seen.holds.iter().filter(|hold| hold.resource == enclosed.resource && hold.gone.is_none());
     let could: Vec<String> = could.filter_map(|hold| waits_itself(context, hold)).collect();
     format!(
         "{who} waits for {what}{}; {}.{others}{}",
         names.call(&wait.waiter, wait.frame).phrase(),
-        wanted.why,
+        enclosed.why,
         could.concat()
     )
 }

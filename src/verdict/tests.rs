@@ -32,6 +32,7 @@ struct Scene {
     image: Image,
     threads: Vec<Vec<Thread>>,
     seen: Observations,
+    gpu_cores: crate::gpu::GpuCores,
 }
 
 fn key(kind: &'static str) -> ResourceKey {
@@ -75,6 +76,7 @@ impl Scene {
                 cuda: vec![CudaLibrary { name: "libcuda.so.1".into(), ..CudaLibrary::default() }],
                 ..Observations::default()
             },
+            gpu_cores: crate::gpu::GpuCores::default(),
         }
     }
 
@@ -105,18 +107,31 @@ impl Scene {
             is_end: false,
             is_sole_holder: false,
             counted_readers: None,
+            is_sole_candidate: false,
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
     }
 
     fn look(&self) -> JudgeInput<'_> {
-        JudgeInput { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
+        JudgeInput {
+            image: &self.image,
+            threads: &self.threads,
+            python: &[],
+            observations: &self.seen,
+            gpu: None,
+            gpu_cores: &self.gpu_cores,
+        }
     }
 
     fn judge(&self) -> Judgement {
         judge(&self.look(), None)
     }
+}
+
+/// As if the waits of all that a look suspects had ended meanwhile.
+fn refuted(judgement: &Judgement) -> Confirmed {
+    Confirmed { refuted: judgement.suspicions.iter().cloned().collect(), ..Confirmed::default() }
 }
 
 fn frame(text: &str) -> Frame {
@@ -169,7 +184,7 @@ fn gil_against_driver_callback() {
     let scene = seed(LAUNCH, CALLBACK, "pthread_rwlock");
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Deadlock);
-    assert_eq!(judge(&scene.look(), Some(false)).verdict, Verdict::Deadlock, "proven by one look");
+    assert_eq!(judge(&scene.look(), Some(&Confirmed::default())).verdict, Verdict::Deadlock, "proven by one look");
     assert_eq!(
         judgement.summary,
         "Thread 533 'MainThread' holds the GIL and waits for pthread rwlock 0x1000 (read) in cuLaunchKernel, called by \
@@ -207,7 +222,7 @@ fn other_cycles_have_their_names() {
     scene.seen.waits[0].timed = true;
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::SuspectedDeadlock);
-    let denied = judge(&scene.look(), Some(false));
+    let denied = judge(&scene.look(), Some(&refuted(&judgement)));
     assert!(denied.cycles.is_empty() && denied.findings.is_empty() && denied.gaps.len() == 1);
     assert_eq!(denied.verdict, Verdict::Blocked);
 
@@ -231,7 +246,7 @@ fn lost_owners() {
         assert_eq!(judgement.verdict, Verdict::OrphanedLock);
         assert_eq!(judgement.findings[0].code, code);
         assert!(judgement.summary.contains("99"), "{}", judgement.summary);
-        assert_eq!(judge(&scene.look(), Some(false)).verdict, Verdict::Blocked);
+        assert_eq!(judge(&scene.look(), Some(&refuted(&judgement))).verdict, Verdict::Blocked);
     }
 }
 

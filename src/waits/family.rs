@@ -3,7 +3,7 @@
 //! In: one thread after the other, with what the families below made of it; then all waits. Out: better accounts of waits,
 //! and holds. A family keeps what it has read of a process in fields of its own, which live as long as the sample.
 
-use super::blocked_on::BlockedOn;
+use super::blocked_on::{BlockedOn, ThreadWait};
 use super::holders::Blocked;
 use super::kinds::Kind;
 use super::observations::Observations;
@@ -17,6 +17,28 @@ pub(crate) trait Family {
     /// Add who has what somebody waits for: for the waits with a rule of the family's own ([`Blocked::by_rule`]), and
     /// whatever the family has an account of. The shared rules have been followed, and the lower families asked.
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations);
+
+    /// Whether a thread of the process, by its position, could give what `found` waits for and nobody is known to hold.
+    fn giver(&self, _process: &Process<'_>, _thread: usize, _found: &ThreadWait) -> Option<Way> {
+        None
+    }
+
+    /// Whether the handler that the process has for a signal could end the wait `found`.
+    fn handler(&self, _process: &Process<'_>, _signal: u32, _found: &ThreadWait) -> Option<Way> {
+        None
+    }
+
+    /// Add what could end waits whose holders are known. All holders are known by now.
+    fn hopes(&self, _blocked: &Blocked<'_>, _out: &mut Observations) {}
+}
+
+/// What a family knows of a way in which a wait could end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is none, for this reason, which follows the name of whoever it is.
+    Shut(String),
+    /// It is one: how.
+    Open(String),
 }
 
 /// A row of the list of families.
@@ -27,4 +49,15 @@ pub(crate) struct Registered {
     pub kinds: &'static [&'static Kind],
     /// Opens it for the processes of one sample.
     pub open: for<'s> fn(&'s [Process<'s>]) -> Box<dyn Family + 's>,
+}
+
+/// "SIGTERM".
+pub(crate) fn signal_name(number: u32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = (number as usize).checked_sub(1).and_then(|index| NAMES.get(index));
+    name.map_or_else(|| format!("signal {number}"), |name| format!("SIG{name}"))
 }

@@ -254,6 +254,7 @@ kinds! {
     CUDA_STREAM       = "cuda_stream", "CUDA stream", Gpu, GpuWork, Outside, RunsFor;
     CUDA_EVENT        = "cuda_event", "CUDA event", Gpu, GpuWork, Outside, RunsFor;
     CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor;
+    CUDA_KERNEL       = "cuda_kernel", "CUDA kernel", Gpu, GpuWork, Outside, Holds;
     CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds;
     OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }

@@ -11,7 +11,7 @@
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
 //! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
 //! 6. The families [`kernel`], [`libc`], [`absl`], [`cuda`], [`cpython`]: none knows another.
-//! 7. [`mod@observe`], `quiescent`: the loop that asks them, and processes in which all threads wait.
+//! 7. [`mod@observe`], `ways_out`: the loop that asks them, and who could still end a wait that nobody's hold ends.
 
 pub(crate) mod absl;
 pub(crate) mod blocked_call;
@@ -30,12 +30,12 @@ pub(crate) mod libc;
 pub(crate) mod model;
 pub(crate) mod observations;
 pub(crate) mod observe;
-mod quiescent;
 pub(crate) mod references;
 pub(crate) mod thread;
+mod ways_out;
 
 pub(crate) use circumstances::Handled;
-pub(crate) use model::{Certainty, Gone, Hold, Needs, Party, Resource, ResourceKey, Scope, Wait};
+pub(crate) use model::{Certainty, Gone, Hold, Hope, Hoped, Needs, Party, Resource, ResourceKey, Scope, Wait};
 pub(crate) use observations::Observations;
 pub(crate) use observe::{kind_named, kind_names, observe};
 pub(crate) use thread::CapturedProcess;

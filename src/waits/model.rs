@@ -159,17 +159,49 @@ pub(crate) struct Hold {
     pub is_sole_holder: bool,
     /// How many readers the lock counts, where it counts them and names none.
     pub counted_readers: Option<u32>,
+    /// A candidate beside which there is no other, and each thread of the process was looked at whole.
+    pub is_sole_candidate: bool,
     /// What was read, where, its value.
     pub evidence: Vec<String>,
 }
 
-/// A resource that no remaining thread can release or signal.
-#[derive(Debug, Clone)]
-pub(crate) struct Unsatisfiable {
+/// How a wait may still end, beside by those who hold what is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hope {
     /// What is waited for.
     pub resource: ResourceKey,
-    /// How that is known, without the resource's name.
+    /// Whose wait may end so; that of everybody who waits for it, where nobody is named.
+    pub waiter: Option<Party>,
+    /// Who or what would end it.
+    pub by: Hoped,
+    /// For people, after "because": "the handler `handle_term` at main.py:12 (SIGTERM) could still wake it".
+    pub what: String,
+}
+
+/// Who or what could end a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hoped {
+    /// This thread, or any of this process, unless it can never go on itself.
+    Party(Party),
+    /// What comes by itself, or what is not seen and may come.
+    Coming,
+    /// What somebody has to ask for first: the handler of a signal that is to be sent.
+    Asked,
+}
+
+/// A resource of which all that could end a wait for it is known: nobody but those of its [`Hope`]s and its holders.
+#[derive(Debug, Clone)]
+pub(crate) struct Enclosed {
+    /// What is waited for.
+    pub resource: ResourceKey,
+    /// How it is known that nobody ends the wait if no hope is left, without the resource's name.
     pub why: String,
+    /// How sure it is that there is nobody else.
+    pub certainty: Certainty,
+    /// What could have ended the wait, and why it cannot.
+    pub ruled_out: Vec<String>,
     /// It follows from the standstill of the whole process: a cycle or a lost owner there explains it better.
     pub whole_process: bool,
+    /// A wait for it tells of the program, and is not the idling of a library.
+    pub is_told: bool,
 }

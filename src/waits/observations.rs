@@ -3,7 +3,7 @@
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
 use super::circumstances::{CudaLibrary, Handled};
-use super::model::{Hold, Resource, ResourceKey, Unsatisfiable, Wait};
+use super::model::{Enclosed, Hold, Hope, Resource, ResourceKey, Wait};
 use crate::image::Gap;
 
 /// All that the families found in one sample.
@@ -15,8 +15,10 @@ pub(crate) struct Observations {
     pub waits: Vec<Wait>,
     /// Holds.
     pub holds: Vec<Hold>,
-    /// What nobody is left to release or signal.
-    pub unsatisfiable: Vec<Unsatisfiable>,
+    /// What could end waits beside those who hold what is waited for.
+    pub hopes: Vec<Hope>,
+    /// What nobody but the hopes and the holders can give.
+    pub enclosed: Vec<Enclosed>,
     /// Libraries of CUDA.
     pub cuda: Vec<CudaLibrary>,
     /// Exceptions of Python that threads handle now.

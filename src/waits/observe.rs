@@ -12,7 +12,7 @@ use super::kinds::Kind;
 use super::model::{Party, Resource, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
-use super::{absl, cpython, cuda, kernel, libc, quiescent};
+use super::{absl, cpython, cuda, kernel, libc, ways_out};
 use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{base_symbol, begins_with};
 
@@ -50,7 +50,10 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     }
     let nameless = std::mem::take(&mut out.nameless_readers);
     out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
-    quiescent::find(&blocked, &mut out);
+    for family in &families {
+        family.hopes(&blocked, &mut out);
+    }
+    ways_out::find(&blocked, &families, &mut out);
     tell_apart(&mut out.resources);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();

@@ -9,6 +9,7 @@ use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
 use crate::arch::Architecture;
 use crate::code::Code;
+use crate::gpu::GpuCore;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
@@ -33,6 +34,8 @@ pub(crate) struct CapturedProcess<'a> {
     pub python: Option<&'a Python>,
     /// How busy the GPUs are, where that was asked.
     pub gpu: Option<&'a GpuUse>,
+    /// What ran on its GPUs, where there is a core of them.
+    pub gpu_cores: &'a [GpuCore],
 }
 
 /// One process, prepared.
@@ -128,7 +131,8 @@ impl<'a> Process<'a> {
 
     /// Position of the thread with lockscope's `tid`.
     pub(crate) fn position(&self, tid: i32) -> Option<usize> {
-        self.threads.iter().position(|t| t.image.tid == tid)
+        let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.image.tid).ok();
+        sorted.or_else(|| self.threads.iter().position(|thread| thread.image.tid == tid))
     }
 
     /// `memory` of the process.

@@ -1,6 +1,6 @@
-/* A FUSE file system of one file, `file`, of a mebibyte of zeros, whose reads are never answered. MOUNTPOINT is the argument; it is
- * mounted in a name space of this program's own, in which it runs the rest of the arguments; on its end the kernel ends
- * all that waits for it. */
+/* A FUSE file system of one file, `file`, whose reads are never answered. MOUNTPOINT is the argument; it is mounted in a name space
+ * of this program's own, in which it runs the rest of the arguments; on its end the kernel ends all that waits for it. The file is
+ * a mebibyte of zeros, or has the bytes of the one that SERVES names; ANSWERS reads are answered before the silence. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -8,16 +8,18 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int device;
+static int device, served = -1;
+static long size = 1 << 20, answers;
 
 static void answer(unsigned long id, int error, const void *data, size_t length) {
-    static char out[8192];
+    static char out[(1 << 17) + 4096];
     struct fuse_out_header head = {sizeof head + length, error, id};
     memcpy(out, &head, sizeof head);
     if (length) memcpy(out + sizeof head, data, length);
@@ -27,7 +29,7 @@ static void answer(unsigned long id, int error, const void *data, size_t length)
 static struct fuse_attr attributes(unsigned long node) {
     struct fuse_attr it = {.ino = node, .nlink = 1, .blksize = 4096};
     it.mode = node == 1 ? S_IFDIR | 0755 : S_IFREG | 0755;
-    if (node != 1) it.size = 1 << 20, it.blocks = it.size / 512;
+    if (node != 1) it.size = size, it.blocks = it.size / 512;
     return it;
 }
 
@@ -43,6 +45,8 @@ int main(int count, char **arguments) {
     char options[100];
     if (count < 3) return 2;
     alarm(180);
+    if (getenv("ANSWERS")) answers = atol(getenv("ANSWERS"));
+    if (getenv("SERVES") && (served = open(getenv("SERVES"), O_RDONLY | O_CLOEXEC)) >= 0) size = lseek(served, 0, SEEK_END);
     if (unshare(CLONE_NEWNS) || mount("none", "/", 0, MS_REC | MS_PRIVATE, 0)) return impossible("a mount name space");
     device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (device < 0) return impossible("/dev/fuse");
@@ -85,7 +89,16 @@ int main(int count, char **arguments) {
             answer(head->unique, 0, &it, sizeof it);
             break;
         }
-        case FUSE_READ:
+        case FUSE_READ: {
+            static char data[1 << 17];
+            struct fuse_read_in *wanted = (void *)(in + sizeof *head);
+            size_t most = wanted->size < sizeof data ? wanted->size : sizeof data;
+            if (answers-- <= 0) break;
+            memset(data, 0, sizeof data);
+            ssize_t got = served < 0 ? (ssize_t)most : pread(served, data, most, wanted->offset);
+            answer(head->unique, 0, data, got < 0 ? 0 : got);
+            break;
+        }
         case FUSE_FORGET:
         case FUSE_BATCH_FORGET:
         case FUSE_INTERRUPT: break; /* a read is never answered, and an interruption of one changes nothing */

@@ -134,7 +134,7 @@ fn each_format_of_a_report_says_what_its_json_says() {
     assert!(cycles > 3, "the snapshots have cycles");
 }
 
-/// What README shows of a deadlock on a real GPU, as text and as picture. LOCKSCOPE_UPDATE=1 writes it anew.
+/// What README and the manual show of a deadlock on a real GPU, as text and as picture. LOCKSCOPE_UPDATE=1 writes it anew.
 #[test]
 fn what_the_readme_shows_is_what_the_tool_makes() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -152,9 +152,9 @@ fn what_the_readme_shows_is_what_the_tool_makes() {
         let read = |path: &Path| std::fs::read_to_string(path).expect("readable");
         assert_eq!(read(&made), read(&kept), "LOCKSCOPE_UPDATE=1 writes {} anew", kept.display());
     }
-    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
     let text = std::fs::read_to_string(testdata("gpu/occupancy-launch.txt")).expect("the text");
     let (head, _) = text.split_once("\n\nstack of 1,").expect("a stack behind the head");
-    assert!(readme.contains(head), "README.md has another report than testdata/gpu/occupancy-launch.txt");
+    crate::readme::shows(&root.join("src/manual/gpu.md"), "```\n", head);
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
     assert!(readme.contains("testdata/gpu/occupancy-launch.svg"));
 }

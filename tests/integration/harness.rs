@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything is waited for; the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Say that something is not tried here, and why: `skipped!("no {shell}")`.
 macro_rules! skipped {
@@ -119,6 +119,20 @@ impl Target {
             let asleep: usize = self.pids.iter().map(|pid| futex_waiters(*pid)).sum();
             seen = if asleep >= threads { seen + 1 } else { 0 };
             seen >= 5
+        });
+        self
+    }
+
+    /// Wait until the first thread of its last process sleeps in the same call, seen many times.
+    pub(crate) fn settle_asleep(self) -> Target {
+        let (mut seen, mut before) = (0, String::new());
+        let last = self.pids.last().copied().expect("a process");
+        wait_until("the target comes to its wait", || {
+            let call = std::fs::read_to_string(format!("/proc/{last}/syscall")).unwrap_or_default();
+            let is_same = !call.starts_with("running") && call == before;
+            seen = if is_same { seen + 1 } else { 0 };
+            before = call;
+            seen >= 20
         });
         self
     }

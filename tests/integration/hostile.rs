@@ -23,7 +23,7 @@ fn start(command: &mut Command) -> Option<Target> {
 
 fn begin_look(pid: i32, json: &Path) -> Child {
     lockscope()
-        .args(["attach", &pid.to_string(), "-o"])
+        .args(["attach", "--stop", &pid.to_string(), "-o"])
         .arg(json)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -151,4 +151,28 @@ fn code_of_a_file_system_that_does_not_answer() {
     let code = finish_look(&mut begin_look(target.pid(), &json), "code of a FUSE file system");
     let report = std::fs::read_to_string(&json).expect("written");
     assert!(code == 0 && report.contains("did not give it in time"), "{code} {report}");
+}
+
+/// Its server answers who asks whether it does, and dies then.
+#[test]
+fn code_of_a_file_system_that_falls_silent_after_its_answer() {
+    let server = compile("hostile/silent_fs.c", "silent_fs", &[]);
+    let program = compile("hostile/maps_code.c", "maps_code", &[]);
+    // A library of some size, of which the answers cover a part.
+    let library = Command::new("cc").arg("-print-file-name=libc.so.6").output().expect("cc runs").stdout;
+    let library = String::from_utf8_lossy(&library).trim().to_owned();
+    for answers in [18, 22, 1 << 20] {
+        let mount = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(&server);
+        command.env("SERVES", &library).env("ANSWERS", answers.to_string());
+        command.arg(mount.path()).arg(&program).arg(mount.path().join("file"));
+        let Some(target) = start(&mut command) else { return };
+        let folder = tempfile::tempdir().expect("a folder");
+        let json = folder.path().join("report.json");
+        let code = finish_look(&mut begin_look(target.pid(), &json), "code of a FUSE file system");
+        let report = std::fs::read_to_string(&json).expect("written");
+        // Its twin answers always.
+        let silent = report.contains("did not give it in time");
+        assert!(code == 0 && silent == (answers < 1000), "{answers}: {code} {report}");
+    }
 }

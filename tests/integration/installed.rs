@@ -60,6 +60,8 @@ fn the_archive_is_whole() {
             "{name}"
         );
     }
+    let manual = std::fs::read_to_string(tree.join("share/doc/lockscope/manual.html")).expect("the manual");
+    assert!(manual.contains("<section id=\"containers\">"));
     assert!(
         tree.join("share/lockscope/lockscope.py").exists() && tree.join("share/lockscope/recipes/docker.sh").exists()
     );

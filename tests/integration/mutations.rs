@@ -178,3 +178,28 @@ fn what_is_no_core_is_refused_in_one_sentence() {
     let output = lockscope().arg("core").arg(path("whole")).arg(path("whole")).output().expect("lockscope runs");
     assert!(String::from_utf8_lossy(&output.stderr).contains("alone"));
 }
+
+/// What is left of a cut snapshot gives another verdict than the whole, and nothing in it says so.
+#[test]
+fn of_a_cut_snapshot_there_is_no_verdict() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = start_in("abba", 3, folder.path());
+    for name in ["a.snapshot", "a.snapshot.zst"] {
+        let path = folder.path().join(name);
+        snapshot(&target.pids, &path, &[]);
+        let whole = std::fs::read(&path).expect("readable");
+        let mut ends: Vec<usize> = (1..16).map(|part| whole.len() * part / 16).collect();
+        // The end of a compressed file may be a checksum alone.
+        if name == "a.snapshot" {
+            ends.push(whole.len() - 1);
+        }
+        for end in ends {
+            std::fs::write(&path, &whole[..end]).expect("written");
+            let output = lockscope().arg("core").arg(&path).output().expect("lockscope runs");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}, {end} of {}: {errors}", whole.len());
+            assert!(errors.contains("was cut") || errors.contains("is damaged"), "{name}, {end}: {errors}");
+            assert!(output.stdout.is_empty(), "{name}, {end}");
+        }
+    }
+}

@@ -239,14 +239,14 @@ fn a_program_whose_file_is_gone() {
 fn threads_for_which_the_pause_is_too_short_are_told_of() {
     let program = compile("native/many_threads.c", "many_threads", &[]);
     let target = Target::start(Command::new(&program).arg("600")).settle(600);
-    let look = attach(&[target.pid()], &["--max-pause", "1ms"]);
+    let look = attach(&[target.pid()], &["--stop", "--max-pause", "1ms"]);
     let threads = look.json["processes"][0]["threads"].as_array().expect("a list").len();
     assert_eq!(threads, crate::harness::threads(target.pid()).len());
     let gaps = look.json["gaps"].to_string();
     assert!(gaps.contains("registers of ") && gaps.contains("raise --max-pause"), "{gaps}");
     assert!(look.json["gaps"].as_array().is_some_and(|gaps| gaps.len() < 20), "{gaps}");
     // And with the time that it takes all are seen.
-    let look = attach(&[target.pid()], &["--max-pause", "10s"]);
+    let look = attach(&[target.pid()], &["--stop", "--max-pause", "10s"]);
     assert!(!look.json["gaps"].to_string().contains("registers of "), "{}", look.text);
     assert_eq!(look.json["waits"].as_array().expect("a list").len(), threads, "{}", look.text);
 }

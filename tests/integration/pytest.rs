@@ -223,7 +223,7 @@ fn a_marker_gives_one_test_a_time_limit() {
     let arguments =
         ["-x", "-q", "--lockscope-timeout=1", "--lockscope-on-hang=report", "tests/test_locks.py::test_slow"];
     let run = suite.pytest(&["timeout", "--preserve-status", "6"], &arguments, &["SLOW"]);
-    run.says(&["test_slow has run for longer than its time limit", "no deadlock found"]);
+    run.says(&["test_slow has run for longer than its time limit", "blocked: "]);
 }
 
 #[test]
@@ -259,6 +259,16 @@ fn the_wheel_installs_into_every_python() {
             let said = String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned();
             assert_eq!(said.trim(), concat!("lockscope ", env!("CARGO_PKG_VERSION")), "{version}");
         }
+        let about = "import pathlib, lockscope, importlib.metadata as m\n\
+                     print(pathlib.Path(lockscope.__file__).with_name('manual.html').read_text())\n\
+                     print(m.metadata('lockscope').get_all('Project-URL'), m.metadata('lockscope').get_payload() or \
+                     m.metadata('lockscope')['Description'])";
+        let output = Command::new(folder.path().join("bin/python")).args(["-c", about]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("<section id=\"containers\">"), "{version}: no manual: {errors}");
+        assert!(said.contains("'Changelog, https://"), "{version}: {said}");
+        assert!(said.contains("](https://") && !said.contains("](src/manual"), "{version}: links of README");
         tried.push(version);
     }
     println!("tried: {}", tried.join(", "));

@@ -1,4 +1,4 @@
-"""Builds the wheel with maturin, always around a static program.
+"""Builds the wheel with maturin, always around a static program, and finishes it (finished_wheel.py).
 
 maturin alone links the C library of the machine that builds: such a wheel runs on machines as new as that one only. A
 static program runs everywhere, also in a container without any library.
@@ -7,11 +7,13 @@ static program runs everywhere, also in a container without any library.
 from __future__ import annotations
 
 import os
+import pathlib
 import platform
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
+import finished_wheel
 import maturin
 from maturin import build_sdist, get_requires_for_build_sdist, get_requires_for_build_wheel
 
@@ -34,12 +36,17 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     """The hook of PEP 517."""
-    return maturin.build_wheel(wheel_directory, _static(config_settings), metadata_directory)
+    wheel = maturin.build_wheel(wheel_directory, _static(config_settings), metadata_directory)
+    finished_wheel.finish(os.path.join(wheel_directory, wheel))
+    return wheel
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
     """The hook of PEP 517: the same arguments, as the tag of the wheel is part of the metadata."""
-    return maturin.prepare_metadata_for_build_wheel(metadata_directory, _static(config_settings))
+    folder = maturin.prepare_metadata_for_build_wheel(metadata_directory, _static(config_settings))
+    metadata = pathlib.Path(metadata_directory, folder, "METADATA")
+    metadata.write_bytes(finished_wheel.complete_metadata(metadata.read_bytes().decode()).encode())
+    return folder
 
 
 def _static(config_settings: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -56,6 +56,19 @@ pub enum CoreError {
         /// What is wrong.
         why: String,
     },
+    /// Its end is missing.
+    #[error(
+        "`{path}` was cut: {present} of its {announced} bytes are there (a copy that stopped, or a full disk); what is left would \
+         give another verdict than the whole"
+    )]
+    Cut {
+        /// The file.
+        path: String,
+        /// Bytes that are there, unpacked.
+        present: u64,
+        /// Bytes that it announces.
+        announced: u64,
+    },
     /// A core without threads.
     #[error("`{path}` holds no registers of any thread (no NT_PRSTATUS notes); it was cut, or is no core of a process")]
     NoThreads {

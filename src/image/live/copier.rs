@@ -113,7 +113,11 @@ impl Copier {
         let mut kept: Vec<i32> = files.iter().flatten().map(|file| file.as_raw_fd()).collect();
         kept.push(other.as_raw_fd());
         kept.sort_unstable();
-        let child = sys::start_apart(&kept, || copying::serve(&board, other.as_fd(), root, files))?;
+        let child = sys::start_apart(&kept, || {
+            // Threads stand still until it is done.
+            sys::set_urgent(true);
+            copying::serve(&board, other.as_fd(), root, files)
+        })?;
         Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false, is_dead: false })
     }
 

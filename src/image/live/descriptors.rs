@@ -13,13 +13,13 @@ use super::frozen;
 use super::proc_fs::ProcFs;
 use super::sockets::Sockets;
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
-    semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
+    Asked, Descriptor, Detail, FileLock, InFlight, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked,
+    queue_asked, semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
 use crate::limits::Bounded;
 use crate::limits::image::MOST_WANTED;
-use crate::limits::live::MOST_DESCRIPTORS;
+use crate::limits::live::{MOST_DESCRIPTORS, MOST_SOCKETS_ASKED};
 use crate::sys;
 
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
@@ -82,6 +82,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         };
         ends.extend(waited().filter(has_ends).map(Descriptor::end_name));
     }
+    let mut asked_sockets = 0;
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
     for process in processes.iter_mut() {
         let directory = proc_fs.process(process.pid);
@@ -105,7 +106,16 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     }
     if !ends.is_empty() {
         let captured: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
-        others(proc_fs, &ends, &captured, &mut facts);
+        for process in processes.iter() {
+            on_their_way(
+                process.pid,
+                &proc_fs.process(process.pid),
+                &process.descriptors,
+                &mut asked_sockets,
+                &mut facts,
+            );
+        }
+        others(proc_fs, &ends, &captured, &mut asked_sockets, &mut facts);
     }
     facts
 }
@@ -310,8 +320,32 @@ fn access(directory: &Path, number: i32) -> (bool, bool) {
     }
 }
 
+/// Add how many descriptors are on their way to a process through its unix sockets (`scm_fds: 1` in fdinfo, since Linux 5.4).
+fn on_their_way(pid: i32, directory: &Path, list: &[Descriptor], asked: &mut usize, facts: &mut KernelFacts) {
+    let mut count = 0;
+    for descriptor in list.iter().filter(|descriptor| descriptor.target.starts_with("socket:")) {
+        if *asked >= MOST_SOCKETS_ASKED {
+            facts.sockets_passed_over = true;
+            break;
+        }
+        *asked += 1;
+        let path = directory.join("fdinfo").join(descriptor.number.to_string());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        count += field(&text, "scm_fds:").and_then(|count| count.parse::<u64>().ok()).unwrap_or_default();
+    }
+    if count > 0 {
+        facts.in_flight.push(InFlight { pid, count });
+    }
+}
+
 /// Ends in all processes that are not captured.
-fn others(proc_fs: &ProcFs, ends: &BTreeSet<String>, captured: &BTreeSet<i32>, facts: &mut KernelFacts) {
+fn others(
+    proc_fs: &ProcFs,
+    ends: &BTreeSet<String>,
+    captured: &BTreeSet<i32>,
+    asked_sockets: &mut usize,
+    facts: &mut KernelFacts,
+) {
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
@@ -326,6 +360,7 @@ fn others(proc_fs: &ProcFs, ends: &BTreeSet<String>, captured: &BTreeSet<i32>, f
                 continue;
             }
         };
+        on_their_way(pid, &directory, &list, asked_sockets, facts);
         for mut descriptor in list {
             if has_events && descriptor.target == EVENT_FD {
                 descriptor.detail = detail(&directory, &descriptor);

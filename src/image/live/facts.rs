@@ -134,30 +134,27 @@ impl ThreadFacts {
 }
 
 impl ProcessFacts {
-    /// Ask for all of them; `None` if the process is gone. `earlier` gives the first sample of CPU time, `released`
-    /// when lockscope last woke all its threads.
-    pub(super) fn read(
-        proc_fs: &ProcFs,
-        pid: i32,
-        earlier: &CpuSample,
-        now: &CpuSample,
-        released: Option<Instant>,
-    ) -> Option<Self> {
+    /// Ask for all of them; `None` if the process is gone. `earlier` gives the first sample of CPU time, and becomes this one;
+    /// `released` says when lockscope last woke all its threads.
+    pub(super) fn read(proc_fs: &ProcFs, pid: i32, earlier: &mut CpuSample, released: Option<Instant>) -> Option<Self> {
         let living_thread = proc_fs.living_thread(pid)?;
         let directory = proc_fs.process(living_thread);
         let begin = Instant::now();
         let mappings = proc_fs::mappings(&directory).ok()?;
         let map_time = begin.elapsed();
-        let mut threads: BTreeMap<i32, ThreadFacts> = proc_fs
-            .threads(pid)
-            .ok()?
-            .into_iter()
-            .map(|tid| {
-                let mut facts = ThreadFacts::read(proc_fs, pid, tid);
-                facts.cpu_used = facts.stat.and_then(|stat| now.used_since(earlier, tid, stat.start_ticks));
-                (tid, facts)
-            })
-            .collect();
+        let tids = proc_fs.threads(pid).ok()?;
+        let mut now = CpuSample { at: Instant::now(), used: BTreeMap::new() };
+        let used: Vec<Option<u64>> = tids.iter().map(|&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid))).collect();
+        let mut threads = BTreeMap::new();
+        for (tid, used) in tids.into_iter().zip(used) {
+            let mut facts = ThreadFacts::read(proc_fs, pid, tid);
+            if let (Some(stat), Some(used)) = (facts.stat, used) {
+                now.used.insert((tid, stat.start_ticks), used);
+                facts.cpu_used = now.used_since(earlier, tid, stat.start_ticks);
+            }
+            threads.insert(tid, facts);
+        }
+        *earlier = now;
         if threads.len() <= MOST_SCHED_FILES {
             tell_sleeps(proc_fs, pid, &mut threads, released);
         }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::answering::{Answering, Copied};
+use super::answering::{Answering, Copied, FileId};
 use crate::image::disk::{self, Disk};
 use crate::image::{FileBytes, Files, Mapping};
 
@@ -21,7 +21,7 @@ pub(super) struct LiveFiles {
     disk: Disk,
     answering: Answering,
     /// Files of file systems that may fall silent, by device and inode.
-    copies: Mutex<HashMap<((i32, i32), u64), FileBytes>>,
+    copies: Mutex<HashMap<FileId, FileBytes>>,
 }
 
 impl LiveFiles {

@@ -116,6 +116,20 @@ impl LiveMemory {
         locked(&self.late).clone()
     }
 
+    /// Whether a piece of changeable memory is still what this gives; false where it cannot be read again.
+    pub(super) fn is_unchanged(&self, address: Addr, length: usize) -> bool {
+        let (mut known, mut now) = (vec![0; length], Vec::new());
+        let (Ok(read), Ok(mapping)) = (self.read(address, &mut known), self.mapping(address.0)) else { return false };
+        known.truncate(read);
+        let start = address.0 & !(PAGE - 1);
+        let end = address.0.saturating_add(length as u64).next_multiple_of(PAGE).min(mapping.end.0);
+        let span = Span { start, length: (end - start) as usize };
+        let Ok(pages) = self.source.read(mapping, span) else { return false };
+        pages.values().for_each(|page| now.extend_from_slice(page));
+        let first = (address.0 - start) as usize;
+        now.get(first..first + known.len()) == Some(&known) && !known.is_empty()
+    }
+
     fn mapping(&self, address: u64) -> Result<&Mapping, Fault> {
         let mapping = Mapping::of(&self.mappings, Addr(address)).ok_or(Fault::Unmapped(Addr(address)))?;
         if is_readable(mapping) { Ok(mapping) } else { Err(Fault::Denied(Addr(address))) }

@@ -152,9 +152,25 @@ impl ProcFs {
     }
 }
 
+/// A file that the kernel writes at one go. The standard library asks seven times of a file that says it has no length; a look at
+/// 10,000 threads reads 80,000 of them.
+fn at_one_go(path: &Path) -> io::Result<Vec<u8>> {
+    const USUAL: usize = 4096;
+    let mut file = std::fs::File::open(path)?;
+    let (mut bytes, mut length) = (vec![0; USUAL], 0);
+    loop {
+        length += file.read(bytes.get_mut(length..).unwrap_or_default())?;
+        if length < bytes.len() {
+            bytes.truncate(length);
+            return Ok(bytes);
+        }
+        bytes.resize(bytes.len() * 2, 0);
+    }
+}
+
 /// A file's text without the end of line, lossily decoded.
 pub(super) fn text(path: &Path) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = at_one_go(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
 }
 
@@ -209,7 +225,7 @@ pub(super) fn status(directory: &Path) -> Option<Status> {
 
 /// Its `stat`.
 pub(super) fn stat(directory: &Path) -> Option<Stat> {
-    parse_stat(&std::fs::read(directory.join("stat")).ok()?)
+    parse_stat(&at_one_go(&directory.join("stat")).ok()?)
 }
 
 /// Its mappings.

@@ -1,7 +1,8 @@
 //! The joint stop: all threads of some processes stand still, something is done, all go on.
 //!
 //! In: process ids, a time budget, and the work to do meanwhile. Out: each thread's registers or why there are none,
-//! the work's result, and how long the stop lasted. It reads no memory and decodes nothing.
+//! the work's result, and how long the stop lasted. It reads no memory and decodes nothing. Threads that may be left asleep are
+//! named by the caller, and the work may ask for more threads to be stopped while the others stand.
 //!
 //! All ptrace calls are made on one thread that ends with the release: PTRACE_DETACH fails on a thread that never
 //! came to its stop (state D), and only its tracer's exit frees such a one. Threads are seized and interrupted, never
@@ -10,10 +11,14 @@
 //! by its own will or by SIGKILL, sets the target free at once. Should a call of ptrace itself not return, it is
 //! given up: whoever asked for the stop goes on without it, and the threads are free when lockscope ends.
 //!
-//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took. Threads that were
-//! interrupted and did not come to their stop by then, as on a machine where hundreds wait for a processor, run on; each is let go
-//! at the moment when it comes, with its call repaired (to end the tracing before that made 11 of 35 calls return early at a load
-//! of 600).
+//! The pause is kept to its limit with the detaches: what they will take is known from what stopping took. It begins with the
+//! first thread that stands: threads that were late before are asked first, alone, and as long as none of them has come nobody
+//! is held up by waiting for them, however busy the machine. The thread that traces is urgent (where it may) and naps between
+//! two glances for longer than a glance takes, so that on a machine of one processor those that it waits for run.
+//!
+//! Threads that were interrupted and did not come to their stop by then, as on a machine where hundreds wait for a processor, run
+//! on; each is let go at the moment when it comes, with its call repaired (to end the tracing before that made 11 of 35 calls
+//! return early at a load of 600).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,6 +35,18 @@ use crate::arch::Architecture;
 use crate::limits::live::MOST_STOP_ROUNDS;
 use crate::sys::{self, RegisterBytes};
 
+/// Which threads a look may stop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stopping {
+    /// Those that move, and those that sleep where their registers cannot be had otherwise.
+    #[default]
+    AsNeeded,
+    /// All that no stop would harm.
+    Always,
+    /// None.
+    Never,
+}
+
 /// How one thread fared.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Outcome {
@@ -42,7 +59,7 @@ pub(super) enum Outcome {
     },
     /// The kernel refused.
     Refused(Errno),
-    /// It was not asked, because a stop would change what its call returns.
+    /// It was not asked, and nothing is known of it: a stop would change what its call returns.
     Spared,
     /// It was not asked, because it slept all the time and was read so.
     Asleep(Sleeper),
@@ -51,6 +68,8 @@ pub(super) enum Outcome {
         /// Its state letter, or `?`.
         state: char,
     },
+    /// It was left asleep, and woke when there was no time left to stop it.
+    Woke,
     /// It was not asked, because the time was over before its turn.
     NotReached,
     /// It had exited, or did so before its stop.
@@ -67,7 +86,7 @@ pub(super) struct Stopped<T> {
     pub(super) result: T,
     /// The processes, in the order asked for.
     pub(super) processes: Vec<ProcessStop>,
-    /// From the first interrupt to the last detach.
+    /// From the first thread that stood to the last detach.
     pub(super) pause: Duration,
 }
 
@@ -82,6 +101,8 @@ pub(super) enum StopError {
     NoAnswer(i32),
     /// The tracer thread could not be started, or failed.
     Tracer(io::Error),
+    /// No process could be started to copy memory with.
+    Copier(io::Error),
 }
 
 /// Threads in state D are waited for this long after the last other one stopped.
@@ -91,37 +112,51 @@ const UNTIL_LATE_ONES_COME: Duration = Duration::from_secs(10);
 /// The same where all of them are in state D: what they are in was not interrupted.
 const UNTIL_LEFT_IN_D: Duration = Duration::from_millis(20);
 
-/// Which threads to stop: those of `pids`, but not those `spared`; and for how long.
+/// Which threads to stop: those of `pids`, but not those `left_alone`; and for how long.
 #[derive(Debug, Clone)]
 pub(super) struct Which {
     /// Processes.
     pub(super) pids: Vec<i32>,
     /// Threads that go on as they are.
-    pub(super) spared: BTreeSet<i32>,
-    /// From the first interrupt to the last detach.
+    pub(super) left_alone: BTreeSet<i32>,
+    /// Threads that may take long to come to their stops, by the processes' order: they are asked before all others.
+    pub(super) first: BTreeSet<(usize, i32)>,
+    /// How long to wait for the first of those while nothing stands still.
+    pub(super) allowance: Duration,
+    /// From the first thread that stands to the last detach.
     pub(super) max_pause: Duration,
 }
 
-/// Stop threads, do `work`, release them. `work` gets the threads and the instant to be done by. Signals that would end
-/// lockscope wait meanwhile: its end between an interrupt and the detach would let calls of the target return early.
+/// What the work says when it has run.
+#[derive(Debug)]
+pub(super) enum Work<T> {
+    /// That was all.
+    Done(T),
+    /// It is to be called again, after these threads were stopped, too.
+    Again(BTreeSet<i32>),
+}
+
+/// Stop threads, do `work`, release them. `work` gets the threads and the instant to be done by, and may say better how they
+/// fared. Signals that would end lockscope wait meanwhile: its end between an interrupt and the detach would let calls of the
+/// target return early.
 pub(super) fn joint_stop<T: Send + 'static>(
     proc_fs: &ProcFs,
     which: Which,
-    work: impl FnOnce(&[ProcessStop], Instant) -> T + Send + 'static,
+    work: impl FnMut(&mut [ProcessStop], Instant) -> Work<T> + Send + 'static,
 ) -> Result<Stopped<T>, StopError> {
-    let (pid, max_pause) = (which.pids.first().copied().unwrap_or(0), which.max_pause);
+    let (pid, longest) = (which.pids.first().copied().unwrap_or(0), which.allowance + which.max_pause);
     let deferred = sys::DeferredSignals::begin();
     let (tell, told) = channel();
     let (own_proc_fs, tell_id) = (proc_fs.clone(), tell.clone());
     let tracer = std::thread::Builder::new().name("tracer".to_owned()).spawn(move || {
         let _ = tell_id.send(Told::Id(nix::unistd::gettid().as_raw()));
-        let outcome = Tracer::new(&own_proc_fs, &which).run(work, || drop(tell_id.send(Told::OthersAreFree)));
+        let outcome = Tracer::new(&own_proc_fs, which).run(work, || drop(tell_id.send(Told::OthersAreFree)));
         let _ = tell.send(Told::Outcome(outcome));
     });
     if let Err(error) = tracer {
         return Err(StopError::Tracer(error));
     }
-    let (tracer_id, outcome) = hear(proc_fs, &told, max_pause);
+    let (tracer_id, outcome) = hear(proc_fs, &told, longest);
     await_exit(proc_fs, tracer_id);
     drop(deferred);
     outcome.unwrap_or(Err(StopError::NoAnswer(pid)))
@@ -139,14 +174,14 @@ enum Told<T> {
 fn hear<T>(
     proc_fs: &ProcFs,
     told: &Receiver<Told<T>>,
-    max_pause: Duration,
+    longest: Duration,
 ) -> (i32, Option<Result<Stopped<T>, StopError>>) {
     /// Between two glances at a tracer that is late, and so many glances in a row must show it waiting: it naps itself
     /// while it is in time, and on a busy machine it is ready to run.
     const STEP: Duration = Duration::from_millis(20);
     const GLANCES: u32 = 5;
     let begin = Instant::now();
-    let mut longest = max_pause + STEP;
+    let mut longest = longest + STEP;
     let mut id = 0;
     let mut waiting = 0;
     loop {
@@ -193,38 +228,82 @@ enum Progress {
 #[derive(Debug)]
 struct Tracer<'a> {
     proc_fs: &'a ProcFs,
-    which: &'a Which,
+    which: Which,
     threads: Vec<BTreeMap<i32, Progress>>,
-    first_interrupt: Option<Instant>,
+    clock: Clock,
     /// The time that interrupting took.
     interrupting: Duration,
 }
 
+/// How long all may last.
+#[derive(Debug)]
+struct Clock {
+    begin: Instant,
+    allowance: Duration,
+    /// A part of the limit: on a busy machine the last detaches take longer than what went before lets one think.
+    most: Duration,
+    /// Since when a thread may stand still.
+    held: Option<Instant>,
+}
+
+impl Clock {
+    /// When all must be over.
+    fn end(&self) -> Instant {
+        self.held.unwrap_or(self.begin + self.allowance) + self.most
+    }
+
+    /// Until when stops are waited for. A quarter of the time stays for the copying.
+    fn stops_end(&self) -> Instant {
+        self.end() - self.most / 4
+    }
+
+    /// Until when those are waited for that come first. Half of the time stays for the others.
+    fn first_end(&self) -> Instant {
+        self.held.map_or(self.begin + self.allowance, |held| held + self.most / 2)
+    }
+}
+
 impl<'a> Tracer<'a> {
-    fn new(proc_fs: &'a ProcFs, which: &'a Which) -> Self {
+    fn new(proc_fs: &'a ProcFs, which: Which) -> Self {
         let threads = vec![BTreeMap::new(); which.pids.len()];
-        Tracer { proc_fs, which, threads, first_interrupt: None, interrupting: Duration::ZERO }
+        let most = which.max_pause * 9 / 10;
+        let clock = Clock { begin: Instant::now(), allowance: which.allowance, most, held: None };
+        Tracer { proc_fs, which, threads, clock, interrupting: Duration::ZERO }
     }
 
     /// `others_are_free` is called when only threads are awaited that run.
     fn run<T>(
         mut self,
-        work: impl FnOnce(&[ProcessStop], Instant) -> T,
+        mut work: impl FnMut(&mut [ProcessStop], Instant) -> Work<T>,
         others_are_free: impl FnOnce(),
     ) -> Result<Stopped<T>, StopError> {
-        let begin = Instant::now();
-        // On a busy machine the last detaches take longer than what went before lets one think.
-        let max_pause = self.which.max_pause * 9 / 10;
-        // A quarter of the budget stays for the copying.
-        let stopped = self.stop_all(begin + max_pause * 3 / 4, begin + max_pause);
         sys::set_urgent(true);
-        let by = (begin + max_pause).checked_sub(self.release_time()).unwrap_or(begin);
-        let processes = self.outcomes(by);
-        let result = stopped.map(|()| work(&processes, by));
+        let mut stopped = self.stop_first().and_then(|()| self.stop_all());
+        let mut processes = Vec::new();
+        let mut result = None;
+        while result.is_none() && stopped.is_ok() {
+            let by = self.clock.end().checked_sub(self.release_time()).unwrap_or(self.clock.begin);
+            processes = self.outcomes(by);
+            match work(&mut processes, by) {
+                Work::Done(done) => result = Some(done),
+                Work::Again(also) => {
+                    for threads in &mut self.threads {
+                        threads.retain(|tid, _| !also.contains(tid));
+                    }
+                    self.which.left_alone.retain(|tid| !also.contains(tid));
+                    if !also.is_empty() {
+                        stopped = self.stop_all();
+                    }
+                }
+            }
+        }
         let pause = self.release();
+        sys::set_urgent(false);
         others_are_free();
         self.release_late_ones();
-        Ok(Stopped { result: result?, processes, pause })
+        stopped?;
+        let result = result.ok_or_else(|| StopError::Tracer(io::Error::other("the tracer thread failed")))?;
+        Ok(Stopped { result, processes, pause })
     }
 
     /// What it will take to let go all that were interrupted, by what it took to interrupt them: both are a system call or two a
@@ -234,22 +313,35 @@ impl<'a> Tracer<'a> {
         LEAST + self.interrupting
     }
 
-    /// Until `deadline`, or until what is left of the time to `end` is needed for the release.
-    fn stop_all(&mut self, deadline: Instant, end: Instant) -> Result<(), StopError> {
+    /// Stop those that are asked first. Nothing stands still before one of them does.
+    fn stop_first(&mut self) -> Result<(), StopError> {
+        for (index, tid) in std::mem::take(&mut self.which.first) {
+            if index < self.threads.len() && !self.which.left_alone.contains(&tid) {
+                // What the kernel refuses is found out again with all threads of the process.
+                if let (progress, None) = self.seize(index, tid) {
+                    self.threads[index].insert(tid, progress);
+                }
+            }
+        }
+        self.await_stops(Clock::first_end)
+    }
+
+    /// Until the time is over, or until what is left of it is needed for the release.
+    fn stop_all(&mut self) -> Result<(), StopError> {
         for _ in 0..MOST_STOP_ROUNDS {
             let mut found_new = false;
-            sys::set_urgent(true);
             for index in 0..self.which.pids.len() {
-                found_new |= self.seize_new(index, deadline, end)?;
+                found_new |= self.seize_new(index)?;
             }
-            // It polls from here on, and must not keep those from running that it waits for.
-            sys::set_urgent(false);
             if !found_new {
                 break;
             }
-            let by = deadline.min(end.checked_sub(self.release_time() * 2).unwrap_or(deadline));
+            let release = self.release_time() * 2;
+            let by = move |clock: &Clock| {
+                clock.stops_end().min(clock.end().checked_sub(release).unwrap_or(clock.stops_end()))
+            };
             self.await_stops(by)?;
-            if Instant::now() >= by {
+            if Instant::now() >= by(&self.clock) {
                 break;
             }
         }
@@ -257,7 +349,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Seize and interrupt the threads of a process that are not yet known; whether there were any.
-    fn seize_new(&mut self, index: usize, deadline: Instant, end: Instant) -> Result<bool, StopError> {
+    fn seize_new(&mut self, index: usize) -> Result<bool, StopError> {
         let pid = self.which.pids[index];
         let mut found_new = false;
         let mut refused = None;
@@ -265,34 +357,20 @@ impl<'a> Tracer<'a> {
             if self.threads[index].contains_key(&tid) {
                 continue;
             }
-            let now = Instant::now();
-            // As long again to let them go, and as long to come to their stops and to be copied.
-            if now >= deadline || now + self.release_time() * 3 >= end {
-                self.threads[index].insert(tid, Progress::Final(Outcome::NotReached));
-                continue;
-            }
-            if self.which.spared.contains(&tid) {
+            if self.which.left_alone.contains(&tid) {
                 self.threads[index].insert(tid, Progress::Final(Outcome::Spared));
                 continue;
             }
+            let now = Instant::now();
+            // As long again to let them go, and as long to come to their stops and to be copied.
+            if now >= self.clock.stops_end() || now + self.release_time() * 3 >= self.clock.end() {
+                self.threads[index].insert(tid, Progress::Final(Outcome::NotReached));
+                continue;
+            }
             found_new = true;
-            let id = Pid::from_raw(tid);
-            // An exec is reported, since it makes all that was read before worthless.
-            let seized = ptrace::seize(id, ptrace::Options::PTRACE_O_TRACEEXEC).and_then(|()| {
-                self.first_interrupt.get_or_insert_with(Instant::now);
-                ptrace::interrupt(id)
-            });
-            self.interrupting += now.elapsed();
-            let progress = match seized {
-                Ok(()) => Progress::Awaited,
-                Err(Errno::ESRCH) => Progress::Final(Outcome::Ended),
-                // Threads that have exited are refused with EPERM as well.
-                Err(_) if self.state(pid, tid).is_none() => Progress::Final(Outcome::Ended),
-                Err(errno) => {
-                    refused = Some(errno);
-                    Progress::Final(Outcome::Refused(errno))
-                }
-            };
+            self.clock.held.get_or_insert(now);
+            let (progress, errno) = self.seize(index, tid);
+            refused = errno.or(refused);
             self.threads[index].insert(tid, progress);
         }
         let any_seized = self.threads[index]
@@ -304,11 +382,30 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Wait until each thread stands still, has exited, or is not going to stop.
-    fn await_stops(&mut self, deadline: Instant) -> Result<(), StopError> {
-        let mut nap = Duration::from_micros(20);
+    /// Seize and interrupt a thread; and why the kernel refused.
+    fn seize(&mut self, index: usize, tid: i32) -> (Progress, Option<Errno>) {
+        let begin = Instant::now();
+        let id = Pid::from_raw(tid);
+        // An exec is reported, since it makes all that was read before worthless.
+        let seized = ptrace::seize(id, ptrace::Options::PTRACE_O_TRACEEXEC).and_then(|()| ptrace::interrupt(id));
+        self.interrupting += begin.elapsed();
+        match seized {
+            Ok(()) => (Progress::Awaited, None),
+            Err(Errno::ESRCH) => (Progress::Final(Outcome::Ended), None),
+            // Threads that have exited are refused with EPERM as well.
+            Err(_) if self.state(self.which.pids[index], tid).is_none() => (Progress::Final(Outcome::Ended), None),
+            Err(errno) => (Progress::Final(Outcome::Refused(errno)), Some(errno)),
+        }
+    }
+
+    /// Wait until each thread stands still, has exited, or is not going to stop; or until the clock says so.
+    fn await_stops(&mut self, deadline: impl Fn(&Clock) -> Instant) -> Result<(), StopError> {
+        const SHORTEST_NAP: Duration = Duration::from_micros(20);
+        const LONGEST_NAP: Duration = Duration::from_micros(500);
+        let mut nap = SHORTEST_NAP;
         let mut last_arrival = Instant::now();
         loop {
+            let glance = Instant::now();
             let mut awaited = 0;
             for index in 0..self.which.pids.len() {
                 let waiting: Vec<i32> = self.awaited(index).collect();
@@ -316,6 +413,7 @@ impl<'a> Tracer<'a> {
                     match sys::poll_stop(tid) {
                         Ok(None) => awaited += 1,
                         Ok(Some(stop)) => {
+                            self.clock.held.get_or_insert(glance);
                             let arrived = arrive(tid, stop);
                             self.threads[index].insert(tid, arrived);
                             if stop.is_exec() {
@@ -329,14 +427,14 @@ impl<'a> Tracer<'a> {
                     }
                 }
             }
-            if awaited == 0 || Instant::now() >= deadline {
+            if awaited == 0 || Instant::now() >= deadline(&self.clock) {
                 return Ok(());
             }
             if last_arrival.elapsed() >= GRACE && self.only_unstoppable_left() {
                 return Ok(());
             }
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(Duration::from_micros(500));
+            std::thread::sleep(nap.max(glance.elapsed()));
+            nap = (nap * 2).min(LONGEST_NAP);
         }
     }
 
@@ -399,7 +497,7 @@ impl<'a> Tracer<'a> {
                 _ => {}
             }
         }
-        self.first_interrupt.map_or(Duration::ZERO, |begin| begin.elapsed())
+        self.clock.held.map_or(Duration::ZERO, |begin| begin.elapsed())
     }
 
     /// Let the others go as they come to their stop, in which none stands for longer than it takes to repair its call. Those that do

@@ -8,11 +8,13 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::proc_fs::{ProcFs, stat, status, system_call};
+use super::copier::Wanted;
+use super::proc_fs::{ProcFs, parse_maps, stat, status, system_call};
 use super::*;
 use crate::arch::system_calls as calls;
 use crate::image::{Addr, Registers};
 use crate::image::{Fault, MemoryExt};
+use crate::sys::Span;
 
 /// A child that ends with its test.
 struct Target {
@@ -72,15 +74,34 @@ fn proc_fs() -> ProcFs {
     ProcFs::new("/proc")
 }
 
+/// To look at them with a stop, also if they sleep.
 fn open(pids: &[i32]) -> Result<LiveTarget, AttachError> {
     // The machines that run tests may be loaded.
-    LiveTarget::open(Options { pids: pids.to_vec(), max_pause: Some(Duration::from_secs(2)), ..Options::default() })
+    let max_pause = Some(Duration::from_secs(2));
+    LiveTarget::open(Options { pids: pids.to_vec(), max_pause, stopping: Stopping::Always, ..Options::default() })
+}
+
+/// To look at it as by default; `None` where no eBPF program may be loaded.
+fn open_asleep(target: &Target) -> Option<LiveTarget> {
+    let live = LiveTarget::open(Options { pids: vec![target.pid()], ..Options::default() }).expect("open");
+    let why = locked(live.sleepers.as_ref().expect("a reader")).unavailable().cloned();
+    if let Some(why) = why {
+        println!("skip: {why}");
+        return None;
+    }
+    Some(live)
+}
+
+/// How often each thread was switched out.
+fn switches(target: &Target) -> Vec<(i32, Option<(u64, u64)>)> {
+    let of = |tid: i32| (tid, status(&proc_fs().task(target.pid(), tid)).and_then(|status| status.switches));
+    proc_fs().threads(target.pid()).expect("threads").into_iter().map(of).collect()
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -140,6 +161,75 @@ fn a_sleeping_process() {
 }
 
 #[test]
+fn a_process_that_sleeps_is_not_stopped() {
+    let target = Target::start(Command::new("sleep").arg("60"));
+    target.until_in_call(number(&calls::CLOCK_NANOSLEEP));
+    until("its sleep", || target.state() == Some('S'));
+    let Some(mut live) = open_asleep(&target) else { return };
+    let before = switches(&target);
+    let mut looks = Vec::new();
+    for _ in 0..3 {
+        let image = live.look().expect("look");
+        assert_eq!((image.pause_us, image.rounds), (0, 0));
+        looks.push(image.processes[0].threads[0].clone());
+    }
+    assert_eq!(switches(&target), before);
+    for (earlier, later) in looks.iter().zip(&looks[1..]) {
+        assert_eq!(later.source, RegisterSource::TaskIterator);
+        assert_eq!(later.stood_since(earlier), Some(true));
+        let call = later.registers.as_ref().and_then(Registers::asleep).expect("a system call");
+        assert_eq!(call.number, number(&calls::CLOCK_NANOSLEEP));
+    }
+}
+
+#[test]
+fn only_those_that_move_are_stopped() {
+    let target = Target::compile(include_str!("testdata/busy.c"));
+    // One runs, twenty sleep for good, twenty for ten milliseconds each time.
+    until("its threads", || proc_fs().threads(target.pid()).is_ok_and(|tids| tids.len() == 42));
+    let named = |name: &str| {
+        let is_named = |tid: &i32| proc_fs::name(&proc_fs().task(target.pid(), *tid)).as_deref() == Some(name);
+        proc_fs().threads(target.pid()).expect("threads").into_iter().filter(is_named).collect::<Vec<_>>()
+    };
+    let asleep = |tid: &i32| system_call(&proc_fs().task(target.pid(), *tid)).is_some();
+    until("sleep", || named("sleeper").len() == 20 && named("sleeper").iter().all(asleep));
+    let Some(mut live) = open_asleep(&target) else { return };
+    let (busy, sleepers) = (named("busy"), named("sleeper"));
+    let of_sleepers = || switches(&target).into_iter().filter(|(tid, _)| sleepers.contains(tid)).collect::<Vec<_>>();
+    let before = of_sleepers();
+    for _ in 0..20 {
+        let image = live.look().expect("look");
+        for thread in &image.processes[0].threads {
+            assert!(thread.registers.is_some() && !thread.moved, "{thread:?}");
+            let wanted = if busy.contains(&thread.tid) { Some(RegisterSource::Stop) } else { None };
+            let wanted = if sleepers.contains(&thread.tid) { Some(RegisterSource::TaskIterator) } else { wanted };
+            assert!(wanted.is_none_or(|wanted| thread.source == wanted), "{thread:?}");
+        }
+    }
+    assert_eq!(of_sleepers(), before, "a look woke one");
+}
+
+#[test]
+fn without_ebpf_proc_tells_of_sleepers_until_more_is_needed() {
+    let target = Target::start(Command::new("sleep").arg("60"));
+    target.until_in_call(number(&calls::CLOCK_NANOSLEEP));
+    until("its sleep", || target.state() == Some('S'));
+    let mut live = LiveTarget::open(Options { pids: vec![target.pid()], ..Options::default() }).expect("open");
+    live.sleepers = Some(Arc::new(Mutex::new(SleepReader::by_kernel_files(&proc_fs()))));
+    let before = switches(&target);
+    let image = live.look().expect("look");
+    let thread = &image.processes[0].threads[0];
+    assert_eq!((image.pause_us, thread.source), (0, RegisterSource::KernelFiles));
+    assert!(thread.registers.is_none() && thread.syscall.is_some() && image.gaps.is_empty());
+    assert_eq!(switches(&target), before);
+    assert!(live.stop(BTreeSet::from([thread.tid])), "another look tells more");
+    assert!(!live.stop(BTreeSet::from([thread.tid])), "and no further one");
+    let image = live.look().expect("look");
+    let thread = &image.processes[0].threads[0];
+    assert!(image.pause_us > 0 && thread.source == RegisterSource::Stop && thread.registers.is_some());
+}
+
+#[test]
 fn calls_go_on_unbroken() {
     let mut target = Target::compile(include_str!("testdata/harmless.c"));
     until("its threads", || {
@@ -185,9 +275,8 @@ fn a_stopped_process_stays_stopped() {
 fn a_thread_that_cannot_stop() {
     let target = Target::compile(include_str!("testdata/vfork.c"));
     until("vfork", || target.state() == Some('D'));
-    let begin = Instant::now();
     let image = target.open().look().expect("look");
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(image.rounds, 1, "it will not come when it is asked again");
     let thread = &image.processes[0].threads[0];
     assert!(thread.registers.is_none());
     let why = thread.missing.as_deref().unwrap_or_default();
@@ -272,8 +361,7 @@ fn descendants_belong_to_the_tree() {
     until("its sleep", || {
         system_call(&proc_fs().process(grandchild)).is_some_and(|call| call.number == number(&calls::CLOCK_NANOSLEEP))
     });
-    let options =
-        Options { pids: vec![pid], tree: true, max_pause: Some(Duration::from_secs(2)), ..Options::default() };
+    let options = Options { pids: vec![pid], tree: true, ..Options::default() };
     let image = LiveTarget::open(options).expect("open").look().expect("look");
     assert_eq!(image.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid, grandchild]);
     kill(Pid::from_raw(grandchild), Signal::SIGKILL).expect("end the grandchild");

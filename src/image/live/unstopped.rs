@@ -19,6 +19,21 @@ pub(super) fn outcomes(tids: &[i32], reading: &Reading) -> ProcessStop {
     tids.iter().map(|tid| (*tid, outcome(tid))).collect()
 }
 
+/// What `reading` says of all threads that it lists of a process.
+pub(super) fn outcomes_of(pid: i32, reading: &Reading) -> ProcessStop {
+    let tids: Vec<i32> = reading.iter().filter(|(_, sleeper)| sleeper.process == pid).map(|(&tid, _)| tid).collect();
+    outcomes(&tids, reading)
+}
+
+/// Those that were left asleep, and have not slept until `now`.
+pub(super) fn stirred(processes: &[ProcessStop], now: &Reading) -> BTreeSet<i32> {
+    let stirred = |(tid, outcome): (&i32, &Outcome)| match outcome {
+        Outcome::Asleep(sleeper) => !now.get(tid).is_some_and(|now| sleeper.stood_until(now)),
+        _ => false,
+    };
+    processes.iter().flatten().filter(|of| stirred(*of)).map(|(&tid, _)| tid).collect()
+}
+
 /// Those of a process, whose threads are now `tids`, that did not stand still from `before` to `after`.
 pub(super) fn moved(outcomes: &ProcessStop, tids: &[i32], before: &Reading, after: &Reading) -> BTreeSet<i32> {
     let stood = |tid: &i32| {
@@ -44,7 +59,7 @@ mod tests {
 
     fn sleeper(state: char, switches: u64) -> Sleeper {
         let mark = Mark { state, on_cpu: false, switches: (switches, 0), ran: Some(1) };
-        Sleeper { mark, registers: None, call: None }
+        Sleeper { process: 1, mark, registers: None, call: None }
     }
 
     #[test]

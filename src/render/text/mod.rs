@@ -4,6 +4,7 @@
 //! Every line passes through `Page`, the only place that wraps, colours and escapes. It decides nothing: certainty,
 //! findings and sentences come with the report.
 
+mod gpus;
 mod one_thread;
 mod page;
 mod parties;
@@ -74,7 +75,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         page.paragraph("", &report.summary);
     }
     page.blank();
-    advice(report, page);
+    advice(report, style, page);
     more_cycles(view, style, page);
     let victims = view.victims();
     rest(view, &members, &victims, page);
@@ -96,6 +97,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     } else {
         others(view, &parties.told().collect(), &victims, page);
     }
+    gpus::section(view, page);
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
     }
@@ -105,13 +107,16 @@ fn headline(report: &Report, page: &mut Page) {
     let sentence = super::headline(report);
     let code = report.findings.first().map(|finding| finding.code.as_str());
     match report.verdict.exit_code() {
-        0 => page.headline("ok:", Color::Green, &format!("no deadlock found: {sentence}"), code),
-        _ => page.headline("error:", Color::Red, &format!("{}: {sentence}", report.verdict.as_str()), code),
+        0 => {
+            let color = if report.verdict == Verdict::Running { Color::Green } else { Color::Yellow };
+            page.headline(&format!("{}:", report.verdict.words()), color, sentence, code);
+        }
+        _ => page.headline("error:", Color::Red, &format!("{}: {sentence}", report.verdict.words()), code),
     }
 }
 
 /// `help:` and `note:` of the findings; the later ones introduce themselves.
-fn advice(report: &Report, page: &mut Page) {
+fn advice(report: &Report, style: &Style, page: &mut Page) {
     for (position, finding) in report.findings.iter().enumerate() {
         if position > 0 {
             let (word, color) = match finding.severity {
@@ -125,6 +130,9 @@ fn advice(report: &Report, page: &mut Page) {
         let said = position == 0 && report.verdict == Verdict::Deadlock && !report.cycles.is_empty();
         if !said && !finding.message.is_empty() && finding.message != report.summary {
             page.prefixed("note:", Color::Cyan, &finding.message);
+        }
+        for ruled_out in finding.ruled_out.iter().filter(|_| style.detail.steps) {
+            page.prefixed("note:", Color::Cyan, &format!("ruled out: {ruled_out}"));
         }
         let help = if report.advice_was_given(position) { &[][..] } else { &finding.help };
         for (index, help) in help.iter().enumerate() {

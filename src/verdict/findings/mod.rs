@@ -20,8 +20,10 @@ mod gil_held_in_blocking_cuda_call;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
+mod gpu_error_behind_hang;
 mod import_cycle;
 mod join_cycle;
+mod kernel_never_ends;
 mod launch_blocking_with_nccl;
 mod lazy_loading_vs_running_kernel;
 mod loader_lock_cycle;
@@ -97,6 +99,7 @@ const REGISTRY: &[Rule] = &[
     event_loop_blocked::RULE,
     cuda_call_at_exit::RULE,
     failed_launch::RULE,
+    gpu_error_behind_hang::RULE,
     lazy_loading_vs_running_kernel::RULE,
     launch_blocking_with_nccl::RULE,
     gil_held_in_blocking_cuda_call::RULE,
@@ -104,6 +107,7 @@ const REGISTRY: &[Rule] = &[
     driver_library_mismatch::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
+    kernel_never_ends::RULE,
     waiting_for_gpu::RULE,
 ];
 
@@ -175,9 +179,16 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
         certainty,
         threads,
         resources,
+        ruled_out: ruled_out(context, &draft.resources),
         help,
         references: explanation.references.clone(),
     }
+}
+
+/// What could have ended a wait without end for one of these, and why that cannot.
+fn ruled_out(context: &Context<'_>, resources: &[ResourceKey]) -> Vec<String> {
+    let ends = context.dead_ends.iter().map(|end| &context.look.observations.enclosed[end.enclosed]);
+    ends.filter(|one| resources.contains(&one.resource)).flat_map(|one| one.ruled_out.iter().cloned()).collect()
 }
 
 /// What to change: the part for everybody, then those of the toolkits that the parties use.
@@ -196,17 +207,15 @@ fn certainty(context: &Context<'_>, draft: &Draft) -> Certainty {
     let seen = context.look.observations;
     let parties: BTreeSet<&Party> = draft.parties.iter().collect();
     let resources: BTreeSet<&ResourceKey> = draft.resources.iter().collect();
-    let standstills = seen.unsatisfiable.iter().filter(|one| one.whole_process);
-    if standstills.into_iter().any(|one| resources.contains(&one.resource)) {
-        return Certainty::Inferred;
-    }
+    let ends = context.dead_ends.iter().map(|end| &seen.enclosed[end.enclosed]);
+    let ends = ends.filter(|one| resources.contains(&one.resource)).map(|one| one.certainty);
     let takes_part = |party: &Party, resource: &ResourceKey| parties.contains(party) && resources.contains(resource);
     let waits = seen.waits.iter().filter(|wait| takes_part(&wait.waiter, &wait.resource)).map(|wait| wait.certainty);
     let of_holds = |hold: &&Hold| {
         takes_part(&hold.holder, &hold.resource) || hold.gone.is_some() && resources.contains(&hold.resource)
     };
     let holds = seen.holds.iter().filter(of_holds).map(|hold| hold.certainty);
-    waits.chain(holds).min().unwrap_or(Certainty::Inferred)
+    waits.chain(holds).chain(ends).min().unwrap_or(Certainty::Inferred)
 }
 
 /// The Python function that a function of CPython called, by the beginning of that one's name without underscores, and the
@@ -277,11 +286,11 @@ impl Context<'_> {
     /// The waits without end for some resources.
     fn drafts_of_dead_ends(&self, is: impl Fn(&ResourceKey) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
-        let ends = self.dead_ends.iter().filter(|end| is(&seen.unsatisfiable[end.unsatisfiable].resource));
+        let ends = self.dead_ends.iter().filter(|end| is(&seen.enclosed[end.enclosed].resource));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
             parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
-            resources: vec![seen.unsatisfiable[end.unsatisfiable].resource.clone()],
+            resources: vec![seen.enclosed[end.enclosed].resource.clone()],
             ..Draft::default()
         })
         .collect()

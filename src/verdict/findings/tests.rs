@@ -3,7 +3,7 @@
 use super::*;
 
 /// The names of the contract.
-const CODES: [&str; 35] = [
+const CODES: [&str; 37] = [
     "cuda-after-fork",
     "cuda-call-at-exit",
     "cuda-call-in-host-function",
@@ -19,8 +19,10 @@ const CODES: [&str; 35] = [
     "gil-vs-driver-callback",
     "gil-vs-host-function",
     "gil-vs-native-lock",
+    "gpu-error-behind-hang",
     "import-cycle",
     "join-cycle",
+    "kernel-never-ends",
     "launch-blocking-with-nccl",
     "lazy-loading-vs-running-kernel",
     "loader-lock-cycle",

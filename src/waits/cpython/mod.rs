@@ -10,24 +10,29 @@ mod generators;
 pub(crate) mod gil;
 mod greenlets;
 mod holders;
+mod hopes;
 mod lock_object;
 mod multiprocessing;
 mod process_pools;
+mod signals;
 mod stop_the_world;
 mod tasks;
 mod threading_objects;
 mod wakers;
 mod with_blocks;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
 use crate::python::library::is_library;
-use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::python::reach::{self, Reached};
+use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
-use crate::waits::family::{Family, Registered};
+use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::key;
 use crate::waits::kinds;
@@ -75,6 +80,9 @@ pub(crate) struct Facts<'a> {
     tasks: OnceCell<Vec<Task>>,
     shared: OnceCell<Vec<Addr>>,
     work: OnceCell<Work>,
+    handlers: OnceCell<Option<Vec<Addr>>>,
+    reached: RefCell<HashMap<usize, Rc<Reached>>>,
+    reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
 }
 
 impl<'a> Facts<'a> {
@@ -87,6 +95,9 @@ impl<'a> Facts<'a> {
             tasks: OnceCell::new(),
             shared: OnceCell::new(),
             work: OnceCell::new(),
+            handlers: OnceCell::new(),
+            reached: RefCell::default(),
+            reached_by_handlers: RefCell::default(),
         })
     }
 
@@ -95,6 +106,31 @@ impl<'a> Facts<'a> {
     fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
         let state = || self.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
         process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
+    }
+
+    /// What the thread of a state can reach.
+    fn reached_by(&self, state: usize) -> Rc<Reached> {
+        let known = self.reached.borrow().get(&state).cloned();
+        known.unwrap_or_else(|| {
+            let reached = Rc::new(reach::by_thread(&self.inspector, state));
+            self.reached.borrow_mut().insert(state, Rc::clone(&reached));
+            reached
+        })
+    }
+
+    /// What a handler for a signal can reach.
+    fn reached_by_handler(&self, callable: Addr) -> Rc<Reached> {
+        let known = self.reached_by_handlers.borrow().get(&callable).cloned();
+        known.unwrap_or_else(|| {
+            let reached = Rc::new(reach::from(&self.inspector, [callable], false));
+            self.reached_by_handlers.borrow_mut().insert(callable, Rc::clone(&reached));
+            reached
+        })
+    }
+
+    /// The interpreter's table of handlers for signals.
+    fn handlers(&self, process: &Process<'_>) -> Option<&[Addr]> {
+        self.handlers.get_or_init(|| signals::table(process, &self.inspector)).as_deref()
     }
 
     /// Locks that entered `with` blocks have.
@@ -191,6 +227,18 @@ impl Family for Cpython<'_> {
         names_of_holders(self, blocked, out);
         process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
+    }
+
+    fn giver(&self, process: &Process<'_>, thread: usize, found: &ThreadWait) -> Option<Way> {
+        hopes::giver(self.facts(process)?, process, thread, found)
+    }
+
+    fn handler(&self, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Way> {
+        signals::way(self.facts(process)?, process, signal, found)
+    }
+
+    fn hopes(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        hopes::find(self, blocked, out);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `multiprocessing.Pool`: results that nobody is left to give.
 //!
 //! In: waits for results of a pool, and the frames of the pool's own threads and of its workers. Out: the results as
-//! [`Unsatisfiable`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
+//! [`Enclosed`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
 //! answer, and each worker that it has now waits for its next task. A pool replaces a worker that died and does not hand out its
 //! task again. That a worker is younger than the pool proves nothing: it may have had its `maxtasksperchild`.
 
@@ -13,7 +13,7 @@ use crate::python::PythonFrame;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::Blocked;
 use crate::waits::kinds;
-use crate::waits::model::{Role, Unsatisfiable};
+use crate::waits::model::{Certainty, Enclosed, Role};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -27,7 +27,7 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         let process = blocked.process(found);
         let Some(facts) = family.facts(process) else { continue };
         let key = &found.blocked_on.resource.key;
-        let is_known = out.unsatisfiable.iter().any(|one| one.resource == *key);
+        let is_known = out.enclosed.iter().any(|one| one.resource == *key);
         if found.blocked_on.timed || key.kind != kinds::PY_CONDITION || is_known {
             continue;
         }
@@ -35,7 +35,14 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
         if let Some(resource) = out.resources.iter_mut().find(|resource| resource.key == *key) {
             resource.role = Some(Role::LostTask);
         }
-        out.unsatisfiable.push(Unsatisfiable { resource: key.clone(), why, whole_process: false });
+        out.enclosed.push(Enclosed {
+            resource: key.clone(),
+            why,
+            certainty: Certainty::Inferred,
+            ruled_out: Vec::new(),
+            whole_process: false,
+            is_told: true,
+        });
     }
 }
 

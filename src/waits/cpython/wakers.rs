@@ -15,7 +15,7 @@ use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 
 /// Methods that end a wait for an object of `threading`, `queue` or `concurrent.futures`.
-const WAKING: &[&str] = &[
+pub(super) const WAKING: &[&str] = &[
     "set",
     "notify",
     "notify_all",

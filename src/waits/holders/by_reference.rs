@@ -5,14 +5,15 @@
 
 use std::collections::HashMap;
 
-use crate::image::{Addr, Gap};
+use crate::image::{Addr, Gap, TaskState};
+use crate::unwind::StackEnd;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Party};
 use crate::waits::observations::Observations;
 use crate::waits::references::{Objects, Reference};
-use crate::waits::thread::Process;
+use crate::waits::thread::{Process, ThreadView};
 
 /// From a lock, by its address and size, to the threads that refer to it.
 #[derive(Debug, Default)]
@@ -61,6 +62,16 @@ pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &La
     (count > 0).then(|| Gap::new(format!("candidates for {label}"), why))
 }
 
+/// Whether the stack of each thread of a process was unwound and searched to its end.
+fn is_looked_at_whole(blocked: &Blocked<'_>, process: usize) -> bool {
+    let Some(of) = blocked.processes.get(process) else { return false };
+    let is_whole = |thread: &ThreadView<'_>| {
+        let end = thread.thread.map(|thread| &thread.native.end);
+        thread.image.state == TaskState::Zombie || matches!(end, Some(StackEnd::Bottom)) && !thread.is_searched_in_part
+    };
+    of.threads.iter().all(is_whole)
+}
+
 fn index<'b>(blocked: &'b Blocked<'_>, process: usize) -> Option<&'b Index> {
     let (known, of) = (blocked.references.get(process)?, blocked.processes.get(process)?);
     Some(known.get_or_init(|| Index::new(of, blocked.waits_of(process))))
@@ -70,11 +81,11 @@ fn index<'b>(blocked: &'b Blocked<'_>, process: usize) -> Option<&'b Index> {
 pub(crate) fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
     let process = blocked.process(found);
     let key = &found.blocked_on.resource.key;
-    for (position, reference) in referring(blocked, found.process, lock, size) {
+    let waits = |position: usize| blocked.waits_for(key, found.process, position);
+    let others = referring(blocked, found.process, lock, size).iter().filter(|(position, _)| !waits(*position));
+    let is_sole = others.clone().count() == 1 && is_looked_at_whole(blocked, found.process);
+    for (position, reference) in others {
         let Some(thread) = process.threads.get(*position) else { continue };
-        if blocked.waits_for(key, found.process, *position) {
-            continue;
-        }
         let evidence = vec![
             format!("{} has its address: {}", thread.describe(), reference.place),
             "the lock records no owner: a candidate".into(),
@@ -82,7 +93,7 @@ pub(crate) fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, 
         let holder = Party::Thread(process.context.process, thread.image.tid);
         let frame = reference.native.and_then(|native| thread.merged(native));
         let hold = exact_hold(key, holder, None, evidence);
-        out.holds.push(Hold { certainty: Certainty::Candidate, frame, ..hold });
+        out.holds.push(Hold { certainty: Certainty::Candidate, is_sole_candidate: is_sole, frame, ..hold });
     }
     out.gaps.extend(searched_in_part(blocked, found.process, &found.blocked_on.resource.label));
 }

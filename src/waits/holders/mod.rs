@@ -140,6 +140,7 @@ pub(crate) fn exact_hold(
         is_end: false,
         is_sole_holder: false,
         counted_readers: None,
+        is_sole_candidate: false,
         evidence,
     }
 }

@@ -139,7 +139,8 @@ fn sleeps_on(process: &Process<'_>, thread: &ThreadView<'_>, call: Call, futex: 
         mode: None,
         needs: if several { Needs::Any } else { Needs::All },
         timed: futex.timed,
-        certainty: Certainty::Exact,
+        // That it sleeps there is read from its registers; what it waits for, only its word says.
+        certainty: if now.is_ok() { Certainty::Exact } else { Certainty::Inferred },
         evidence,
         gaps: now.err().and_then(|fault| not_captured(process, thread, fault)).into_iter().collect(),
         entry_points: &["syscall", "futex", "lll_", "pthread_", "sem_"],

@@ -2,11 +2,11 @@
 //!
 //! In: a call on descriptors, and what the kernel tells of descriptors and sockets. Out: the resources, and their
 //! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
-//! as a [`Unsatisfiable`] wait. It opens nothing and asks the kernel nothing.
+//! as [`Enclosed`]. It opens nothing and asks the kernel nothing.
 
 use super::HolderRule;
 use crate::image::descriptors::{
-    Detail, FAULT_SIGNALS, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many,
+    Detail, InFlight, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many,
 };
 use crate::image::{Addr, Descriptor, Gap, TaskState};
 use crate::limits::image::MOST_WANTED;
@@ -14,7 +14,7 @@ use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::label::{Label, Wanted};
-use crate::waits::model::{Certainty, Party, Resource, ResourceKey, Scope, Unsatisfiable};
+use crate::waits::model::{Certainty, Enclosed, Hope, Hoped, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -200,14 +200,22 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     }
     let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
+    let unseen = unseen_ends(process, descriptor, holders.is_empty() && outside.is_empty());
+    out.hopes.extend(unseen.into_iter().map(|(by, what)| Hope { resource: key.clone(), waiter: None, by, what }));
     if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, found, &holders) {
         // An eventfd is written to by the kernel too (asynchronous I/O, devices); a queue has a name by which others open it.
-        if !is_event && key.kind != kinds::MESSAGE_QUEUE && nobody_else_wakes(process, found) {
-            out.unsatisfiable.push(Unsatisfiable {
+        if !is_event && key.kind != kinds::MESSAGE_QUEUE {
+            let own = Hoped::Party(Party::Process(found.process));
+            let what = "a thread of the process itself could".to_owned();
+            out.hopes.push(Hope { resource: key.clone(), waiter: None, by: own, what });
+            out.enclosed.push(Enclosed {
                 resource: key.clone(),
                 why: without_end(key.kind, end.needs_writer).into(),
+                certainty: Certainty::Exact,
+                ruled_out: Vec::new(),
                 // Who waits for a set of things waits for whatever the program may start: a cycle says more.
                 whole_process: !is_plain(process, found),
+                is_told: true,
             });
         }
         return;
@@ -287,11 +295,35 @@ fn no_other_end(found: &ThreadWait, descriptor: &Descriptor, process: &Process<'
     out.gaps.push(Gap::new(format!("the other end of {}", found.blocked_on.resource.label), why));
 }
 
-/// A handler may write to the very pipe that a loop watches (the self-pipe trick, asyncio's wake-up socket): of
-/// programs with handlers, only a plain read is taken at its word.
-fn nobody_else_wakes(process: &Process<'_>, found: &ThreadWait) -> bool {
-    let pid = process.context.image.pid;
-    is_plain(process, found) || process.context.all.kernel.handles(pid, !FAULT_SIGNALS) == Some(false)
+/// Ends that nobody is seen to have, but somebody may have or get.
+fn unseen_ends(process: &Process<'_>, descriptor: &Descriptor, nobody_has_it: bool) -> Vec<(Hoped, String)> {
+    let kernel = &process.context.all.kernel;
+    let mut hopes = Vec::new();
+    if nobody_has_it {
+        // Without any other end the kernel would have ended the call.
+        let what = "its other end is somewhere that lockscope does not see, since the kernel still waits for it";
+        hopes.push((Hoped::Coming, what.to_owned()));
+    }
+    if descriptor.is_pipe && descriptor.target.starts_with('/') && !descriptor.target.ends_with(" (deleted)") {
+        let what = format!("it has a name, {}, by which others can open it", descriptor.target);
+        hopes.push((Hoped::Asked, what));
+    }
+    let one = |sent: &InFlight| match sent.count {
+        1 => format!(
+            "a descriptor is on its way through a unix socket of process {}, and may be its other end",
+            sent.pid
+        ),
+        count => format!(
+            "{count} descriptors are on their way through unix sockets of process {}, and may be its other end",
+            sent.pid
+        ),
+    };
+    hopes.extend(kernel.in_flight.iter().map(|sent| (Hoped::Asked, one(sent))));
+    if kernel.sockets_passed_over {
+        let what = "descriptors may be on their way through unix sockets that were not looked at, as there are so many";
+        hopes.push((Hoped::Asked, what.to_owned()));
+    }
+    hopes
 }
 
 /// Whether a thread waits in a call for one thing only.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use crate::image::{MemoryExt, TaskState};
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::model::{Certainty, Hold, Needs, Party, Scope, Unsatisfiable};
+use crate::waits::model::{Certainty, Enclosed, Hold, Needs, Party, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -39,7 +39,14 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, is_glibc: bool,
             several => format!("; the {several} other threads join those that wait here"),
         };
         let why = format!("{arrived} of {count} parties came, and no thread is left that could still come{joining}");
-        out.unsatisfiable.push(Unsatisfiable { resource: key.clone(), why, whole_process: false });
+        out.enclosed.push(Enclosed {
+            resource: key.clone(),
+            why,
+            certainty: Certainty::Exact,
+            ruled_out: Vec::new(),
+            whole_process: false,
+            is_told: true,
+        });
         return;
     }
     // All of those left must come, or as many as are enough.

@@ -32,5 +32,5 @@ fn read_thread(proc_fs: &ProcFs, pid: i32, tid: i32) -> Option<Sleeper> {
     let is_off_cpu = answer.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     let mark = Mark { state, on_cpu: !is_off_cpu || before != after, switches: after.switches, ran: after.ran };
     let call = Some(answer).filter(|_| mark.is_still()).and_then(|answer| proc_fs::parse_syscall(&answer));
-    Some(Sleeper { mark, registers: None, call })
+    Some(Sleeper { process: pid, mark, registers: None, call })
 }

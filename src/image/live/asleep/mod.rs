@@ -49,6 +49,8 @@ impl Mark {
 /// What is known of a thread that was not stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sleeper {
+    /// Its process.
+    pub(super) process: i32,
     /// To compare with a later one.
     pub(super) mark: Mark,
     /// All its registers, where the way gives them.
@@ -61,6 +63,16 @@ impl Sleeper {
     /// Whether the thread has stood still from this reading to `later`.
     pub(super) fn stood_until(&self, later: &Sleeper) -> bool {
         self.mark.stood_until(&later.mark)
+    }
+
+    /// Whether it sleeps and is known well enough to be left asleep.
+    pub(super) fn is_known(&self) -> bool {
+        self.mark.is_still() && (self.registers.is_some() || self.call.is_some())
+    }
+
+    /// The system call that it sleeps in.
+    pub(super) fn call(&self) -> Option<Syscall> {
+        self.registers.map_or(self.call, |registers| registers.asleep())
     }
 }
 
@@ -101,7 +113,7 @@ impl SleepReader {
 
     /// The same without the iterator.
     #[cfg(test)]
-    fn by_kernel_files(proc_fs: &ProcFs) -> SleepReader {
+    pub(super) fn by_kernel_files(proc_fs: &ProcFs) -> SleepReader {
         SleepReader { proc_fs: proc_fs.clone(), way: Way::KernelFiles(Unavailable::NoCapability) }
     }
 
@@ -146,5 +158,10 @@ impl SleepReader {
 }
 
 fn sleeper(record: iterator::Record) -> Sleeper {
-    Sleeper { mark: record.mark, registers: record.registers.filter(|_| record.mark.is_still()), call: None }
+    Sleeper {
+        process: record.process,
+        mark: record.mark,
+        registers: record.registers.filter(|_| record.mark.is_still()),
+        call: None,
+    }
 }

@@ -26,7 +26,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
     let seen = context.look.observations;
     for end in context.dead_ends {
-        let wanted = &seen.unsatisfiable[end.unsatisfiable].resource;
+        let wanted = &seen.enclosed[end.enclosed].resource;
         let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
         // What the thread keeps others from: the GIL, while it waits for a native lock whose holder nothing names; or a
         // native lock, under which Python was called and waits.

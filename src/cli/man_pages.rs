@@ -1,10 +1,13 @@
-//! Manual pages: names, synopses and options come from the definition of the command line, the other sections from here.
+//! Manual pages for man, and what `--help` has behind the options: names, synopses and options come from the definition of the
+//! command line, exit statuses, files, environment and examples from here.
 
 use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::args::Arguments;
+use super::help;
+use crate::render::Style;
 
 /// A term and what is to be said of it.
 type Entry = (&'static str, &'static str);
@@ -40,7 +43,7 @@ const REPORTS: Entry = (
 );
 const COLOURS: &[Entry] = &[
     ("NO_COLOR", "No colour, unless it is empty."),
-    ("CLICOLOR_FORCE", "Colour also where standard output is no terminal, unless it is 0."),
+    ("CLICOLOR_FORCE, FORCE_COLOR", "Colour also where standard output is no terminal, unless it is 0."),
     ("CLICOLOR", "No colour if it is 0."),
     ("TERM", "No colour and no arrows beyond ASCII if it is dumb."),
     ("LC_ALL, LC_CTYPE, LANG", "Arrows beyond ASCII on a terminal if the first of these that is set names UTF-8."),
@@ -71,6 +74,7 @@ const EXTRAS: &[Extra] = &[
             ("", "lockscope core hang.snapshot.zst"),
             ("Let a test suite end itself when it deadlocks:", "lockscope run -- pytest"),
             ("What a finding means and what to change:", "lockscope explain lock-order-cycle"),
+            ("A page of the manual:", "lockscope help containers"),
             ("See it work:", "lockscope demo"),
         ],
         see_also: &["gdb(1)", "ptrace(2)", "proc(5)", "core(5)"],
@@ -82,9 +86,12 @@ const EXTRAS: &[Extra] = &[
         environment: COLOURS,
         examples: &[
             ("The verdict as text:", "lockscope attach 1234"),
+            ("The process of this name, or that runs this script:", "lockscope attach app.py"),
             ("A server and all of its workers in one report:", "lockscope attach 1234 --tree"),
             ("For a browser and for a program:", "lockscope attach 1234 -o hang.html -o hang.json"),
             ("JSON on standard output:", "lockscope attach 1234 --format json"),
+            ("One line for an alert (verdict, code, file:line, file:line):", "lockscope attach 1234 --format short"),
+            ("Nothing but the exit status and a file:", "lockscope attach 1234 --quiet -o hang.html"),
         ],
         see_also: &["lockscope-snapshot(1)", "lockscope-explain(1)", "ptrace(2)"],
     },
@@ -130,6 +137,18 @@ const EXTRAS: &[Extra] = &[
         see_also: &["lockscope-attach(1)"],
     },
     Extra {
+        command: "help",
+        status: OF_A_TASK,
+        files: &[],
+        environment: COLOURS,
+        examples: &[
+            ("What there is:", "lockscope help"),
+            ("A page of the manual:", "lockscope help containers"),
+            ("A command:", "lockscope help run"),
+        ],
+        see_also: &["lockscope-explain(1)"],
+    },
+    Extra {
         command: "schema",
         status: OF_A_TASK,
         files: &[],
@@ -141,7 +160,7 @@ const EXTRAS: &[Extra] = &[
         command: "generate",
         status: OF_A_TASK,
         files: &[(
-            "man/man1, bash-completion/completions, zsh/site-functions, fish/vendor_completions.d",
+            "man/man1, doc/lockscope, bash-completion/completions, zsh/site-functions, fish/vendor_completions.d",
             "Below the folder of --all: where man and the shells look below /usr/local/share and ~/.local/share. zsh looks \
              in the folders of its fpath only.",
         )],
@@ -149,6 +168,7 @@ const EXTRAS: &[Extra] = &[
         examples: &[
             ("Pages and completions for yourself:", "lockscope generate --all ~/.local/share"),
             ("Read the page without installing it:", "lockscope generate man"),
+            ("The manual for a browser:", "lockscope generate html"),
         ],
         see_also: &["man(1)", "bash(1)", "zshcompsys(1)", "fish(1)"],
     },
@@ -157,7 +177,7 @@ const EXTRAS: &[Extra] = &[
         status: &[
             ("N", "The command's own status, also where it is one of those below."),
             ("124", "The command hung, or ran into --timeout or --hang-after, and was ended."),
-            ("125", "lockscope itself failed."),
+            ("125", "lockscope itself failed, or was used wrongly."),
             ("126", "The command could not be executed."),
             ("127", "There is no such command."),
             ("128+N", "Signal N ended the command."),
@@ -210,6 +230,58 @@ const EXTRAS: &[Extra] = &[
     },
 ];
 
+/// The command line as it is parsed, with examples, environment and exit statuses behind the options of `--help`.
+pub(super) fn command() -> clap::Command {
+    let width = Style::for_stdout().width;
+    EXTRAS.iter().fold(Arguments::command(), |whole, extra| {
+        let behind = behind_options(extra, width);
+        if extra.command == whole.get_name() {
+            whole.after_long_help(format!("{behind}\n\n{}", help::pages().trim_end()))
+        } else {
+            whole.mut_subcommand(extra.command, |command| command.after_long_help(behind))
+        }
+    })
+}
+
+/// The names of commands, without those that are hidden.
+pub(super) fn commands() -> impl Iterator<Item = &'static str> {
+    EXTRAS.iter().map(|extra| extra.command).filter(|command| *command != "lockscope")
+}
+
+/// What `--help` shows as clap shows options.
+fn behind_options(extra: &Extra, width: usize) -> String {
+    let mut parts = Vec::new();
+    let examples: Vec<String> = extra
+        .examples
+        .iter()
+        .map(|(what, line)| match *what {
+            "" => format!("  {line}"),
+            what => format!("  {what}\n      {line}"),
+        })
+        .collect();
+    parts.push(format!("Examples:\n{}", examples.join("\n")));
+    for (title, entries) in [("Environment", extra.environment), ("Exit status", extra.status)] {
+        if !entries.is_empty() {
+            let entries: Vec<String> = entries.iter().map(|entry| described(entry, width)).collect();
+            parts.push(format!("{title}:\n{}", entries.join("\n")));
+        }
+    }
+    parts.join("\n\n")
+}
+
+/// A short term beside its text, a long one above it.
+fn described((term, text): &Entry, width: usize) -> String {
+    const COLUMN: usize = 10;
+    let indent = " ".repeat(COLUMN);
+    let (first, above) = if term.len() + 4 > COLUMN {
+        (indent.clone(), format!("  {term}\n"))
+    } else {
+        (format!("  {term:8}"), String::new())
+    };
+    let options = textwrap::Options::new(width).initial_indent(&first).subsequent_indent(&indent);
+    above + &textwrap::fill(text, options)
+}
+
 /// The page of lockscope itself.
 pub(super) fn main_page() -> Vec<u8> {
     page(built())
@@ -223,9 +295,9 @@ pub(super) fn pages() -> Vec<(String, Vec<u8>)> {
     commands.map(|command| (format!("{}.1", name(&command)), page(command))).collect()
 }
 
-/// With the names that subcommands have in usage, and without `help`, which has no page.
+/// With the names that subcommands have in usage.
 fn built() -> clap::Command {
-    let mut command = Arguments::command().disable_help_subcommand(true);
+    let mut command = Arguments::command();
     command.build();
     command
 }
@@ -320,7 +392,21 @@ mod tests {
         }
         let names: Vec<String> = pages().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), EXTRAS.len(), "{names:?}");
-        assert!(!names.iter().any(|name| name.contains("demo-target") || name.contains("help")), "{names:?}");
+        assert!(!names.iter().any(|name| name.contains("demo-target")), "{names:?}");
+    }
+
+    #[test]
+    fn help_has_examples_and_exit_statuses_of_each_command() {
+        let mut whole = command();
+        whole.build();
+        for name in commands() {
+            let help = whole.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(help.contains("\nExamples:\n  ") && help.contains("\nExit status:\n  "), "{name}: {help}");
+        }
+        let help = whole.render_long_help().to_string();
+        assert!(help.contains("NO_COLOR") && help.contains("\n  containers "), "{help}");
+        let short = whole.find_subcommand_mut("attach").unwrap().render_help().to_string();
+        assert!(!short.contains("Examples:"), "-h is short");
     }
 
     #[test]

@@ -1,0 +1,51 @@
+//! What it takes to see that a suspicion still stands, without looking at everything again.
+//!
+//! In: what one look suspects. Out: [`Members`]: the threads and words on which all of it rests, where these are enough. Threads
+//! that hold and want locks of their own process by what memory records: as long as they all sleep on, and the words of the locks are
+//! the same, nothing of it can have changed, whatever others do. For anything else the next look is one at everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::image::{Addr, Image};
+use crate::verdict::Judgement;
+use crate::waits::kinds::Topic;
+use crate::waits::{Certainty, Observations, Party, Scope};
+
+/// Threads, and words of memory, by process.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Members {
+    /// By thread id.
+    pub(super) threads: BTreeSet<i32>,
+    /// By process id.
+    pub(super) words: BTreeMap<i32, BTreeSet<Addr>>,
+}
+
+/// The members of all that is suspected; `None` where more than they must be asked.
+pub(super) fn members(image: &Image, observations: &Observations, judged: &Judgement) -> Option<Members> {
+    let mut members = Members::default();
+    let mut edges = BTreeSet::new();
+    for cycle in &judged.cycles {
+        if !cycle.proven || cycle.certainty != Certainty::Exact || cycle.crosses_processes() {
+            return None;
+        }
+        for edge in &cycle.edges {
+            let (Party::Thread(process, waiter), Party::Thread(_, holder)) = (&edge.waiter, &edge.holder) else {
+                return None;
+            };
+            let is_word = matches!(edge.resource.kind.topic, Topic::Lock | Topic::ReadWriteLock | Topic::Thread);
+            // A ring with a time limit in it has to outlast that.
+            let is_timed = edge.wait.is_none_or(|wait| observations.waits[wait].timed);
+            let is_of_process = edge.resource.scope == Scope::Process(*process) && !edge.resource.address.is_null();
+            if !is_word || is_timed || !is_of_process {
+                return None;
+            }
+            members.threads.extend([*waiter, *holder]);
+            members.words.entry(image.processes.get(*process)?.pid).or_default().insert(edge.resource.address);
+            edges.insert((&edge.waiter, &edge.resource, Some(&edge.holder)));
+        }
+    }
+    // A lost owner and a wait without end rest on what others can still do.
+    let links = judged.suspicions.iter().flat_map(|suspicion| &suspicion.0);
+    let mut known = links.map(|link| edges.contains(&(&link.waiter, &link.resource, link.holder.as_ref())));
+    (!edges.is_empty() && known.all(|known| known)).then_some(members)
+}

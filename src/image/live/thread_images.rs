@@ -1,0 +1,186 @@
+//! Threads as the image has them: registers where they were had, and else why not.
+//!
+//! In: facts from before the look, what was taken, how each thread fared. Out: [`ThreadImage`]s and their gaps. The processes
+//! run again; what a thread came into being with after the facts were read can be asked for still.
+
+use std::collections::HashMap;
+
+use super::asleep::Sleeper;
+use super::facts::{ProcessFacts, ThreadFacts};
+use super::proc_fs::{self, ProcFs};
+use super::spared::Early;
+use super::stop::Outcome;
+use super::taking::Taken;
+use crate::arch::Architecture;
+use crate::arch::system_calls::POLL;
+use crate::image::{Gap, Image, Mapping, Memory, RegisterSource, Syscall, TaskState, ThreadImage, share_fork_ancestor};
+use crate::limits::Bounded;
+use crate::limits::live::PARENT_THREADS;
+
+/// Threads without registers: each one, or by their reason how many.
+pub(super) fn missing_registers(pid: i32, threads: &[ThreadImage]) -> Vec<Gap> {
+    /// So many are named.
+    const FEW: usize = 8;
+    let mut by_reason: Vec<(&str, Vec<i32>)> = Vec::new();
+    for thread in threads.iter().filter(|thread| thread.state != TaskState::Zombie) {
+        let Some(why) = &thread.missing else { continue };
+        match by_reason.iter_mut().find(|(known, _)| known == why) {
+            Some((_, tids)) => tids.push(thread.tid),
+            None => by_reason.push((why, vec![thread.tid])),
+        }
+    }
+    let gap = |what: String, why: &str| Gap::new(format!("registers of {what} of process {pid}"), why);
+    let gaps = by_reason.into_iter().map(|(why, tids)| match tids.len() {
+        0..=FEW => tids.iter().map(|tid| gap(format!("thread {tid}"), why)).collect(),
+        many => vec![gap(format!("{many} threads"), why)],
+    });
+    gaps.flat_map(|gaps: Vec<Gap>| gaps).collect()
+}
+
+/// The number of the restarted `call` where its code says that it is poll: of the calls that wait for descriptors the one
+/// that is restarted under another number.
+fn poll_by_code(architecture: Architecture, call: &Syscall, memory: &dyn Memory) -> Option<i64> {
+    let number = architecture.number_by_code(call, memory)?;
+    (architecture.system_call(number) == Some(&POLL)).then_some(number)
+}
+
+/// Calls with a time-out, and poll, are restarted under another number after a stop. Which it is tells the code, or the
+/// look before, if that saw the same arguments at the same place.
+pub(super) fn remember_calls(image: &mut Image, before: &mut HashMap<i32, Syscall>) {
+    let same =
+        |one: &Syscall, other: &Syscall| (one.arguments, one.pc, one.sp) == (other.arguments, other.pc, other.sp);
+    for process in &mut image.processes {
+        let architecture = process.architecture;
+        let memory = &*process.memory;
+        for thread in &mut process.threads {
+            let call = thread.registers.and_then(|registers| registers.asleep()).or(thread.syscall);
+            let Some(call) = call else { continue };
+            if !architecture.is_restart(call.number) {
+                before.insert(thread.tid, call);
+                continue;
+            }
+            let earlier = before.get(&thread.tid).filter(|earlier| same(earlier, &call)).map(|earlier| earlier.number);
+            // Whether it is being restarted is asked of calls whose time-out is not among their arguments.
+            let Some(number) = earlier.or_else(|| poll_by_code(architecture, &call, memory)) else { continue };
+            if let Some(registers) = &mut thread.registers {
+                registers.system_call = number;
+            }
+            if let Some(call) = &mut thread.syscall {
+                call.number = number;
+            }
+        }
+    }
+}
+
+/// The image of one thread; `None` for one that had exited.
+pub(super) fn thread_image(
+    proc_fs: &ProcFs,
+    process: &ProcessFacts,
+    taken: &Taken,
+    tid: i32,
+    outcome: &Outcome,
+) -> Option<ThreadImage> {
+    let known = process.threads.get(&tid).cloned();
+    // A thread that came into being after the facts were read can be asked for its name still.
+    let facts = known.unwrap_or_else(|| ThreadFacts::read(proc_fs, process.pid, tid));
+    let asleep = match outcome {
+        Outcome::Asleep(sleeper) => Some(sleeper),
+        _ => None,
+    };
+    let state = asleep.map(|sleeper| TaskState::from_letter(sleeper.mark.state));
+    let state = state.or_else(|| facts.stat.map(|stat| stat.task_state())).unwrap_or(TaskState::Other);
+    let (registers, missing) = match outcome {
+        Outcome::Stopped(registers) => match Architecture::NATIVE.registers(registers.as_slice()) {
+            Some(registers) => (Some(registers), None),
+            None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
+        },
+        Outcome::Asleep(Sleeper { registers: Some(registers), .. }) => (Some(*registers), None),
+        // Its call and stack pointer are known; what that lacks is said once for the process.
+        Outcome::Asleep(Sleeper { call: Some(_), .. }) => (None, None),
+        Outcome::Asleep(_) => (None, Some("it was not stopped, and the kernel tells no system call of it".to_owned())),
+        Outcome::Awake { state } => {
+            (None, Some(format!("it moved while it was looked at (state {state}), and --no-stop forbids to stop it")))
+        }
+        Outcome::Woke => (
+            None,
+            Some("it slept, woke, and the pause limit was over before it was stopped; raise --max-pause".to_owned()),
+        ),
+        Outcome::NotStopped { state: Some('D') } => {
+            let place = facts.wait_channel.clone().or_else(|| proc_fs::wait_channel(&proc_fs.task(process.pid, tid)));
+            let place = place.map(|function| format!(" in {function}")).unwrap_or_default();
+            (None, Some(format!("did not come to its stop (state D{place})")))
+        }
+        Outcome::NotStopped { state } => {
+            let state = state.map(|state| format!(" (state {state})")).unwrap_or_default();
+            (None, Some(format!("did not come to its stop within the pause limit{state}; raise --max-pause")))
+        }
+        Outcome::Refused(errno) => (None, Some(format!("the kernel refused to stop it ({errno})"))),
+        Outcome::Spared => {
+            let place = facts.wait_channel.as_deref().unwrap_or("a call");
+            let why = match facts.spared() {
+                Some(Early::PartOfAWrite) => "cut that write short",
+                Some(Early::Part) => "make that call return a part of what it waits for",
+                _ => "make that call return early",
+            };
+            let rest = "Its call and stack pointer are the kernel's";
+            (None, Some(format!("it sleeps in {place}; it was not stopped: any stop would {why}. {rest}")))
+        }
+        Outcome::NotReached => {
+            (None, Some("the pause limit was over before it was asked to stop; raise --max-pause".to_owned()))
+        }
+        // A main thread that has exited stands for its process as long as others live.
+        Outcome::Ended if tid == process.pid && facts.is_dead() => (None, Some("has exited".to_owned())),
+        Outcome::Ended => return None,
+    };
+    Some(ThreadImage {
+        tid,
+        ns_tid: facts.status.innermost_id.unwrap_or(tid),
+        name: facts.name,
+        state,
+        registers,
+        syscall: taken.calls.get(&tid).copied().or_else(|| match outcome {
+            // To ask for thousands of them would have taken its part of the pause.
+            Outcome::NotReached | Outcome::NotStopped { .. } => proc_fs::system_call(&proc_fs.task(process.pid, tid)),
+            _ => None,
+        }),
+        wchan: facts.wait_channel,
+        cpu_used: facts.cpu_used,
+        asleep_ms: facts.asleep_ms,
+        start_ticks: facts.stat.map(|stat| stat.start_ticks),
+        age_ms: facts.stat.zip(taken.uptime_ms).map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
+        switches: asleep.map_or(facts.status.switches, |sleeper| Some(sleeper.mark.switches)),
+        last_ran: asleep.and_then(|sleeper| sleeper.mark.ran),
+        stops: if asleep.is_some() { 0 } else { taken.rounds },
+        moved: matches!(outcome, Outcome::Awake { .. } | Outcome::Woke | Outcome::NotReached)
+            || matches!(outcome, Outcome::NotStopped { state } if *state != Some('D')),
+        missing,
+        source: match outcome {
+            Outcome::Stopped(_) => RegisterSource::Stop,
+            Outcome::Asleep(Sleeper { registers: Some(_), .. }) => RegisterSource::TaskIterator,
+            Outcome::Asleep(Sleeper { call: Some(_), .. }) => RegisterSource::KernelFiles,
+            _ => RegisterSource::Unsaid,
+        },
+    })
+}
+
+fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)
+}
+
+/// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. None where
+/// the process has run another program since the fork.
+pub(super) fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
+    let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
+    if !mappings.is_empty() && !share_fork_ancestor(&mappings, own) {
+        return Vec::new();
+    }
+    let threads = proc_fs.threads(parent).unwrap_or_default();
+    threads
+        .into_iter()
+        .bounded(PARENT_THREADS, || format!("threads of process {parent}"), "threads of a parent that is not captured")
+        .map(|tid| {
+            let facts = ThreadFacts::read(proc_fs, parent, tid);
+            (facts.status.innermost_id.unwrap_or(tid), facts.name)
+        })
+        .collect()
+}

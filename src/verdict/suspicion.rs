@@ -1,0 +1,87 @@
+//! What seems wrong, by the waits and holds of its own members: what two looks must show alike.
+//!
+//! In: cycles, lost owners and waits without end of one look. Out: a [`Suspicion`] each. Whatever other threads do in the
+//! meantime is no part of it. Whether two looks show the same is for whoever takes the looks.
+
+use std::collections::BTreeSet;
+
+use super::{DeadEnd, JudgeInput, Orphan};
+use crate::graph::Cycle;
+use crate::waits::{Hoped, Party, ResourceKey};
+
+/// One member: who waits for what, who has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Link {
+    /// Who waits.
+    pub waiter: Party,
+    /// For what.
+    pub resource: ResourceKey,
+    /// "read", "write".
+    pub mode: Option<&'static str>,
+    /// Who has it.
+    pub holder: Option<Party>,
+    /// What shows this very wait, where the waiter is no thread, whose waits the kernel counts.
+    pub said: Vec<String>,
+}
+
+/// All members of one thing that seems wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Suspicion(pub BTreeSet<Link>);
+
+/// What the looks so far say of suspicions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Confirmed {
+    /// Each member's wait never ended in between.
+    pub confirmed: BTreeSet<Suspicion>,
+    /// A member's wait ended in between.
+    pub refuted: BTreeSet<Suspicion>,
+}
+
+fn link(look: &JudgeInput<'_>, wait: usize, holder: Option<Party>) -> Link {
+    let wait = &look.observations.waits[wait];
+    let is_thread = matches!(wait.waiter, Party::Thread(..));
+    Link {
+        waiter: wait.waiter.clone(),
+        resource: wait.resource.clone(),
+        mode: wait.mode,
+        holder,
+        said: if is_thread { Vec::new() } else { wait.evidence.clone() },
+    }
+}
+
+/// A cycle: its edges.
+pub(super) fn of_cycle(look: &JudgeInput<'_>, cycle: &Cycle) -> Suspicion {
+    let links = cycle.edges.iter().map(|edge| match edge.wait {
+        Some(wait) => link(look, wait, Some(edge.holder.clone())),
+        None => Link {
+            waiter: edge.waiter.clone(),
+            resource: edge.resource.clone(),
+            mode: None,
+            holder: Some(edge.holder.clone()),
+            said: Vec::new(),
+        },
+    });
+    Suspicion(links.collect())
+}
+
+/// One wait for a lock whose owner is gone.
+pub(super) fn of_orphan(look: &JudgeInput<'_>, orphan: &Orphan, wait: usize) -> Suspicion {
+    let holder = look.observations.holds[orphan.hold].holder.clone();
+    Suspicion(BTreeSet::from([link(look, wait, Some(holder))]))
+}
+
+/// One wait without end, and the waits of all who could have ended it.
+pub(super) fn of_dead_end(look: &JudgeInput<'_>, end: &DeadEnd, wait: usize) -> Suspicion {
+    let seen = look.observations;
+    let resource = &seen.enclosed[end.enclosed].resource;
+    let hopes = seen.hopes.iter().filter(|hope| hope.resource == *resource);
+    let parties: BTreeSet<&Party> =
+        hopes.filter_map(|hope| if let Hoped::Party(party) = &hope.by { Some(party) } else { None }).collect();
+    let could = |waiter: &Party| {
+        let process = if let Party::Thread(process, _) = waiter { Some(Party::Process(*process)) } else { None };
+        parties.contains(waiter) || process.is_some_and(|process| parties.contains(&process))
+    };
+    let of = |position: &usize| *position == wait || could(&seen.waits[*position].waiter);
+    let links = (0..seen.waits.len()).filter(of).map(|position| link(look, position, None));
+    Suspicion(links.collect())
+}

@@ -1,0 +1,149 @@
+//! What Python's handlers for signals could do to a wait.
+//!
+//! In: the signals that a process has handlers for. Out: for each, whether its handler could end a wait. The interpreter keeps
+//! its handlers in a table of 65 pairs, a flag and a function, which is found by its shape; a handler that the table does not
+//! have is one of native code. A handler of Python runs in the main thread, when that comes back from its call.
+
+use super::Facts;
+use crate::image::{Addr, MemoryExt};
+use crate::limits::python::SEARCHED_VARIABLES;
+use crate::python::inspect::Inspector;
+use crate::python::library::is_library;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::family::Way;
+use crate::waits::kinds::Topic;
+use crate::waits::thread::Process;
+
+/// Pairs of the table: NSIG of Linux.
+const PAIRS: usize = 65;
+/// SIGINT, SIGKILL, SIGSTOP, SIGWINCH.
+const INTERRUPT: u32 = 2;
+const KILL: usize = 9;
+const STOP: usize = 19;
+const WINDOW: u32 = 28;
+
+/// A handler of Python.
+#[derive(Debug, Clone)]
+pub(super) struct Handler {
+    /// The function or other callable.
+    pub(super) callable: Addr,
+    /// "`handle_term` at main.py:12".
+    pub(super) label: String,
+    /// It is of the standard library.
+    of_library: bool,
+}
+
+/// The callables in the interpreter's table, by number.
+pub(super) fn table(process: &Process<'_>, inspector: &Inspector<'_>) -> Option<Vec<Addr>> {
+    let image = process.context.image;
+    let runtime = inspector.python.runtime;
+    let at = image.mappings.iter().position(|mapping| mapping.contains(runtime))?;
+    // The variables of the program or library that has the runtime: its data and what follows it without a gap.
+    let is_variables = |position: &usize| {
+        let mapping = &image.mappings[*position];
+        mapping.write && !mapping.shared && mapping.path.as_deref() != Some("[heap]")
+    };
+    let adjoins = |position: usize| image.mappings[position].end == image.mappings[position + 1].start;
+    let first = (0..at).rev().take_while(|position| is_variables(position) && adjoins(*position)).last().unwrap_or(at);
+    let after = (at + 1..image.mappings.len()).take_while(|position| is_variables(position) && adjoins(position - 1));
+    let (start, end) = (image.mappings[first].start, image.mappings[after.last().unwrap_or(at)].end);
+    let mut words: Vec<u64> = Vec::new();
+    let size = (end - start).min(SEARCHED_VARIABLES);
+    let mut offset = 0;
+    while offset < size {
+        let length = (size - offset).min(1 << 16);
+        let Ok(bytes) = process.memory().bytes(start + offset, length as usize) else {
+            words.resize(words.len() + (length / 8) as usize, u64::MAX);
+            offset += length;
+            continue;
+        };
+        words.extend(bytes.chunks_exact(8).map(|chunk| chunk.try_into().map_or(u64::MAX, u64::from_le_bytes)));
+        offset += length;
+        if let Some(found) = in_words(&words, inspector) {
+            return Some(found);
+        }
+        // What may be the beginning of it is looked at again.
+        let keep = words.len().min(PAIRS * 2);
+        words.drain(..words.len() - keep);
+    }
+    None
+}
+
+fn in_words(words: &[u64], inspector: &Inspector<'_>) -> Option<Vec<Addr>> {
+    words.windows(PAIRS * 2).find_map(|window| {
+        // The first pair is of no signal.
+        let pairs = window.as_chunks::<2>().0;
+        let fits = window[0] == 0
+            && window[1] == 0
+            && pairs.iter().skip(1).all(|[tripped, callable]| *tripped <= 1 && *callable != 0 && callable % 8 == 0)
+            && pairs[KILL][1] == pairs[STOP][1];
+        let is_default = || inspector.objects().class_name(Addr(pairs[KILL][1])).as_deref() == Some("int");
+        (fits && is_default()).then(|| pairs.iter().map(|[_, callable]| Addr(*callable)).collect())
+    })
+}
+
+/// The handler of Python for a signal; `None` where native code handles it, or nobody.
+pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> Option<Handler> {
+    let callable = *facts.handlers(process)?.get(signal as usize)?;
+    let inspector = &facts.inspector;
+    let objects = inspector.objects();
+    let class = objects.class_name(callable)?;
+    if class == "int" || class == "NoneType" {
+        return None;
+    }
+    // A bound method, or what functools.partial has.
+    let parts = std::iter::once(callable).chain(objects.words_of(callable));
+    let functions = parts.flat_map(|part| std::iter::once(part).chain(objects.words_of(part)));
+    let function = functions.into_iter().find(|one| objects.class_name(*one).as_deref() == Some("function"));
+    let Some((function, code)) = function.and_then(|one| Some((one, objects.function(one)?.code))) else {
+        let name = objects.bound(callable).map_or(class, |bound| bound.name);
+        return Some(Handler { callable, of_library: name == "default_int_handler", label: format!("`{name}`") });
+    };
+    let name = objects.function_name(function).unwrap_or_default();
+    let path = inspector.frames().code_file(code).unwrap_or_default();
+    let file = path.rsplit('/').next().unwrap_or(&path);
+    let line = inspector.frames().code_line(code).map(|line| format!(":{line}")).unwrap_or_default();
+    Some(Handler { callable, of_library: is_library(&path), label: format!("`{name}` at {file}{line}") })
+}
+
+/// Whether the process's handler for a signal could end a wait.
+pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Way> {
+    let named = crate::waits::family::signal_name(signal);
+    let Some(handler) = handler(facts, process, signal) else {
+        return without_python(facts, process, signal);
+    };
+    if signal == INTERRUPT && handler.of_library {
+        return Some(Way::Shut(format!("Python's own handler for {named} only asks for an end")));
+    }
+    let open = Way::Open(format!("the handler {} ({named}) could still end it", handler.label));
+    // Python itself may write to a descriptor whenever a signal comes (set_wakeup_fd).
+    if found.blocked_on.resource.key.kind.topic == Topic::Data {
+        return Some(open);
+    }
+    let reached = facts.reached_by_handler(handler.callable);
+    let is_main = process.threads[found.thread].image.tid == process.context.image.pid;
+    let reaches = facts.targets(found).any(|target| reached.has(target));
+    if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
+        return Some(open);
+    }
+    Some(Way::Shut(format!("the handler {} ({named}) cannot reach it", handler.label)))
+}
+
+/// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
+pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Handler> {
+    let handler = handler(facts, process, signal).filter(|handler| signal != INTERRUPT || !handler.of_library)?;
+    let reached = facts.reached_by_handler(handler.callable);
+    let releases = || facts.targets(found).any(|target| reached.has(target)) && reached.uses("release");
+    (reached.anything.is_some() || reached.may_raise() || releases()).then_some(handler)
+}
+
+/// A signal for which Python has no handler of its own.
+fn without_python(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> Option<Way> {
+    let modules = &process.context.symbols.modules().list;
+    let has = |part: &str| modules.iter().any(|module| module.name.contains(part));
+    if signal == WINDOW && (has("readline") || has("libedit")) {
+        return Some(Way::Shut("readline's handler for SIGWINCH wakes nobody".into()));
+    }
+    (signal == INTERRUPT && facts.handlers(process).is_none())
+        .then(|| Way::Shut("Python's own handler for SIGINT only asks for an end".into()))
+}

@@ -1,0 +1,280 @@
+//! Who could still end a wait that nobody's hold ends.
+//!
+//! In: all waits and holds of a look. Out: for each thing that only threads of a process can give and that nobody is known to
+//! hold: that it is [`Enclosed`], with every [`Hope`] there is: threads, handlers of signals. Whether these can go on
+//! themselves is found by the graph. Where fork left the other threads behind, the thing is held by these. Families say who
+//! cannot reach it ([`Family::giver`](super::family::Family::giver)) and what handlers do; nothing here reads memory.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::family::{Family, Way, signal_name};
+use crate::image::TaskState;
+use crate::image::descriptors::FAULT_SIGNALS;
+use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
+use crate::python::library::is_library;
+use crate::threads::FrameKind;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
+use crate::waits::kinds::{Giver, Kind, Topic};
+use crate::waits::model::{Certainty, Enclosed, Hold, Hope, Hoped, Party, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
+
+/// The families, as they are open for this look.
+type Families<'f> = [Box<dyn Family + 'f>];
+
+/// Add what is enclosed, and what could end waits.
+pub(super) fn find(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Observations) {
+    for (position, process) in blocked.processes().iter().enumerate() {
+        of_threads(blocked, families, position, process, out);
+    }
+    of_ends(blocked, families, out);
+}
+
+/// Whether a thing is given by threads of the process and by nobody else.
+fn is_given_inside(key: &ResourceKey) -> bool {
+    matches!(key.scope, Scope::Process(_)) && key.kind.giver != Giver::Outside
+}
+
+/// Things that threads of a process give.
+fn of_threads(
+    blocked: &Blocked<'_>,
+    families: &Families<'_>,
+    position: usize,
+    process: &Process<'_>,
+    out: &mut Observations,
+) {
+    let own = blocked.waits_of(position);
+    // Whoever is known to hold a thing is looked for in cycles. A generator that has stopped holds it for nobody.
+    let held: HashSet<ResourceKey> = out
+        .holds
+        .iter()
+        .filter(|hold| hold.certainty > Certainty::Candidate && !matches!(hold.holder, Party::Resource(_)))
+        .map(|hold| hold.resource.clone())
+        .collect();
+    let living: Vec<usize> = (0..process.threads.len()).filter(|thread| lives(process, *thread)).collect();
+    // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
+    let runs_python = |found: &ThreadWait| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());
+    let any_python =
+        own.iter().any(|found| is_told(found) && is_given_inside(&found.blocked_on.resource.key) && runs_python(found));
+    // Threads that wait without a time-out for what is given inside of the process: they go on only if another one does.
+    let mut lasting: HashMap<usize, bool> = HashMap::new();
+    for found in own {
+        let on = &found.blocked_on;
+        let is_inside = is_given_inside(&on.resource.key) && !on.timed && !on.spinning;
+        lasting.entry(found.thread).and_modify(|all| *all &= is_inside).or_insert(is_inside);
+    }
+    let unread = living.iter().copied().find(|thread| {
+        process.threads[*thread].image.registers.is_none() && own.iter().any(|found| found.thread == *thread)
+    });
+    let mut known: HashSet<&ResourceKey> = HashSet::new();
+    let before: HashSet<ResourceKey> = out.enclosed.iter().map(|one| one.resource.clone()).collect();
+    for found in own.iter().filter(|found| is_given_inside(&found.blocked_on.resource.key)) {
+        let key = &found.blocked_on.resource.key;
+        if before.contains(key) || held.contains(key) || !known.insert(key) {
+            continue;
+        }
+        if let (Some((holder, gone, why)), 1, true) =
+            (left_by_fork::left_by_fork(blocked, process), living.len(), is_told(found))
+        {
+            let evidence = vec![format!("{why}: whoever would have woken it is not here")];
+            let hold = exact_hold(key, holder, None, evidence);
+            out.holds.push(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold });
+            signals(blocked, families, found, position, out);
+            continue;
+        }
+        let mut enclosed = Enclosed {
+            resource: key.clone(),
+            why: String::new(),
+            certainty: Certainty::Inferred,
+            ruled_out: Vec::new(),
+            whole_process: true,
+            is_told: is_told(found) && (runs_python(found) || !any_python),
+        };
+        let known: HashSet<Party> =
+            out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| hold.holder.clone()).collect();
+        let (ruled_out, is_open) = givers(families, process, found, (&living, &lasting), &known, &mut enclosed, out);
+        enclosed.why = why(living.len(), ruled_out);
+        // A library's thread that is idle beside others that go on tells nothing of the program.
+        enclosed.is_told &= ruled_out == 0 || runs_program(process, found);
+        if let Some(thread) = unread {
+            let what = format!("{} could not be read", process.threads[thread].describe());
+            out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Coming, what });
+        }
+        if key.kind.giver == Giver::AnyThread && !is_open {
+            enclosed.ruled_out.extend(signals(blocked, families, found, position, out));
+        }
+        out.enclosed.push(enclosed);
+    }
+}
+
+fn lives(process: &Process<'_>, thread: usize) -> bool {
+    process.threads[thread].image.state != TaskState::Zombie
+}
+
+/// Whether a wait without end for this would tell of the program: whoever holds a lock is one of those that wait, or gone; the
+/// end of a thread is told by what that thread waits for.
+fn is_told(found: &ThreadWait) -> bool {
+    let of = |kind: &Kind| match kind.giver {
+        Giver::AnyThread => true,
+        Giver::Holder => kind.is_lock(),
+        Giver::Outside => false,
+    };
+    of(found.blocked_on.resource.key.kind)
+}
+
+/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach, and whether one of
+/// those that go on was not.
+fn givers(
+    families: &Families<'_>,
+    process: &Process<'_>,
+    found: &ThreadWait,
+    (living, lasting): (&[usize], &HashMap<usize, bool>),
+    known: &HashSet<Party>,
+    enclosed: &mut Enclosed,
+    out: &mut Observations,
+) -> (usize, bool) {
+    let key = &found.blocked_on.resource.key;
+    let mut hope = |by: Party, what: String| {
+        out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Party(by), what });
+    };
+    let is_lasting = |thread: &usize| lasting.get(thread).copied().unwrap_or_default();
+    let moving: Vec<usize> = living.iter().copied().filter(|thread| !is_lasting(thread)).collect();
+    // What a thread can reach is dear to find out: not where one has the thing at hand anyway.
+    let asks = enclosed.is_told
+        && !found.blocked_on.timed
+        && moving.len() <= MOST_ASKED
+        && living.len() <= MOST_GIVERS
+        && !moving.iter().any(|thread| known.contains(&party_of(process, *thread)))
+        && runs_program(process, found);
+    let asked: Vec<(usize, Option<Way>)> = moving
+        .iter()
+        .map(|thread| {
+            let way = asks.then(|| families.iter().find_map(|family| family.giver(process, *thread, found)));
+            (*thread, way.flatten())
+        })
+        .collect();
+    let name = |thread: usize| process.threads[thread].describe();
+    let party = |thread: usize| party_of(process, thread);
+    if asked.iter().all(|(_, way)| !matches!(way, Some(Way::Shut(_)))) {
+        let what = match asked.as_slice() {
+            [] => "another thread of the process could give it".to_owned(),
+            [(thread, way), rest @ ..] => {
+                let how = if let Some(Way::Open(how)) = way { format!(": {how}") } else { String::new() };
+                let more = if rest.is_empty() { String::new() } else { format!(", and {} more,", rest.len()) };
+                format!("{}{more} goes on and could give it{how}", name(*thread))
+            }
+        };
+        // One edge of the graph for all of them.
+        hope(Party::Process(process.context.process), what);
+        return (0, !asked.is_empty());
+    }
+    let (mut ruled_out, is_open) = (0, asked.iter().any(|(_, way)| !matches!(way, Some(Way::Shut(_)))));
+    for (thread, way) in asked {
+        match way {
+            Some(Way::Shut(why)) => {
+                ruled_out += 1;
+                enclosed.ruled_out.push(format!("{} {why}", name(thread)));
+            }
+            Some(Way::Open(how)) => {
+                hope(party(thread), format!("{} goes on and could give it: {how}", name(thread)));
+            }
+            None => hope(party(thread), format!("{} goes on and could give it", name(thread))),
+        }
+    }
+    for thread in living.iter().copied().filter(|thread| is_lasting(thread) && *thread != found.thread) {
+        hope(party(thread), format!("{} could give it", name(thread)));
+    }
+    (ruled_out, is_open)
+}
+
+fn party_of(process: &Process<'_>, thread: usize) -> Party {
+    Party::Thread(process.context.process, process.threads[thread].image.tid)
+}
+
+/// Whether the code of the program, and not just a library's, is on the stack of a thread of Python.
+fn runs_program(process: &Process<'_>, found: &ThreadWait) -> bool {
+    let frames = process.threads[found.thread].thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
+    python.into_iter().any(|frame| frame.file.as_deref().is_some_and(|file| !is_library(file)))
+}
+
+/// How it is known that nobody gives a thing, if all hopes are in vain.
+fn why(living: usize, ruled_out: usize) -> String {
+    match (living, ruled_out) {
+        (1, _) => "it is the only thread of its process, and nobody else can wake it".to_owned(),
+        (count, 0) => format!(
+            "{} of the process wait for each other or to be woken, and none is left to do it",
+            if count == 2 { "both threads".to_owned() } else { format!("all {count} threads") }
+        ),
+        (count, out) => format!(
+            "of the {count} threads of the process {} cannot reach it, and {}",
+            if out == 1 { "the one that goes on".to_owned() } else { format!("the {out} that go on") },
+            if count - out == 1 {
+                "nobody else is left to do it"
+            } else {
+                "the others wait for each other or to be woken"
+            }
+        ),
+    }
+}
+
+/// Add the handlers of signals of a process that could end the wait `found`. What was ruled out, and why.
+fn signals(
+    blocked: &Blocked<'_>,
+    families: &Families<'_>,
+    found: &ThreadWait,
+    of: usize,
+    out: &mut Observations,
+) -> Vec<String> {
+    let process = &blocked.processes()[of];
+    let key = &found.blocked_on.resource.key;
+    let mut ruled_out = Vec::new();
+    let kernel = &process.context.all.kernel;
+    let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == process.context.image.pid) else {
+        let what = "no thread of the process can, as all wait; whether it has handlers for signals, which could, is not in a \
+                    core";
+        out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Coming, what: what.into() });
+        return ruled_out;
+    };
+    for signal in (1..=64u32).filter(|signal| (handled & !FAULT_SIGNALS) >> (signal - 1) & 1 == 1) {
+        match families.iter().find_map(|family| family.handler(process, signal, found)) {
+            Some(Way::Shut(why)) => ruled_out.push(why),
+            Some(Way::Open(what)) => {
+                out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Asked, what });
+            }
+            None => {
+                let what = format!("the process's handler for {} could still end it", signal_name(signal));
+                out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Asked, what });
+            }
+        }
+    }
+    ruled_out
+}
+
+/// Handlers of processes that have the other end of what somebody waits for.
+fn of_ends(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Observations) {
+    let mut processes: HashMap<ResourceKey, BTreeSet<usize>> = HashMap::new();
+    let mut add = |key: &ResourceKey, party: &Party| {
+        if let (Topic::Data, Party::Process(process)) = (key.kind.topic, party) {
+            processes.entry(key.clone()).or_default().insert(*process);
+        }
+    };
+    out.holds.iter().filter(|hold| hold.is_end).for_each(|hold| add(&hold.resource, &hold.holder));
+    out.hopes.iter().for_each(|hope| {
+        if let Hoped::Party(party) = &hope.by {
+            add(&hope.resource, party);
+        }
+    });
+    let mut seen = HashSet::new();
+    for found in blocked.waits() {
+        let key = &found.blocked_on.resource.key;
+        let Some(of) = processes.get(key).filter(|_| seen.insert(key.clone())) else { continue };
+        for process in of {
+            let ruled_out = signals(blocked, families, found, *process, out);
+            if let Some(enclosed) = out.enclosed.iter_mut().find(|one| one.resource == *key) {
+                enclosed.ruled_out.extend(ruled_out);
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What could still end a wait: hangs, their healthy twins, and the same hangs beside others that do not matter. The truth of
+//! each case stands in the program.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{Look, Target, attach, core, lockscope, testdata};
+use crate::python::{Python, pythons};
+
+/// The names of the cases: the functions that say a truth, and those that call one of them.
+fn cases() -> Vec<String> {
+    let source = std::fs::read_to_string(testdata("python/ways_out.py")).expect("readable");
+    let functions = source.split("\ndef ").skip(1).filter_map(|text| text.split_once('('));
+    let said: Vec<&str> =
+        functions.clone().filter(|(_, body)| body.contains("    truth(")).map(|(name, _)| name).collect();
+    let is_case = |(name, body): &(&str, &str)| {
+        said.contains(name) || said.iter().any(|other| body.contains(&format!("\n    {other}(")))
+    };
+    functions.filter(is_case).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// A case that has come to its waits, and what is true of it.
+fn start(python: &Python, case: &str) -> (Target, Value) {
+    let program = python.sees(&testdata("python/ways_out.py"));
+    let target = Target::start(python.command().arg(program).arg(case));
+    let said = target.said.iter().find_map(|line| line.strip_prefix("TRUTH ")).expect("a truth");
+    let truth: Value = serde_json::from_str(said).expect("valid JSON");
+    let asleep = truth["asleep"].as_u64().expect("a number") as usize;
+    let target = match asleep {
+        0 => target.settle_asleep(),
+        asleep => target.settle(asleep),
+    };
+    (target, truth)
+}
+
+fn check(look: &Look, truth: &Value, place: &str) {
+    let place = format!("{place}:\n{}\n{}", look.text, look.json["gaps"]);
+    let right = truth["verdicts"].as_array().expect("a list");
+    assert!(right.iter().any(|verdict| verdict == look.verdict()), "{} in {place}", look.verdict());
+    assert_eq!(look.code, i32::from(!["blocked", "running"].contains(&look.verdict())), "{place}");
+    if let (Some(finding), true) = (truth["finding"].as_str(), look.code == 1) {
+        assert!(look.findings().contains(&finding), "{finding} is not in {place}");
+    }
+    for word in truth["words"].as_array().expect("a list").iter().filter_map(Value::as_str) {
+        let said = look.json.to_string();
+        assert!(look.text.contains(word) || said.contains(word), "{word} is not in {place}");
+    }
+}
+
+fn of(version: &str) -> Option<Python> {
+    pythons().into_iter().find(|(known, _)| known.starts_with(version)).map(|(_, python)| python)
+}
+
+fn all_cases_are_judged_rightly(version: &str) {
+    let Some(python) = of(version) else { return crate::harness::skipped!("no Python {version}") };
+    let cases = cases();
+    assert!(cases.len() > 30, "{cases:?}");
+    for case in cases {
+        let (target, truth) = start(&python, &case);
+        let place = format!("{case} of Python {version}");
+        check(&attach(&target.pids, &[]), &truth, &place);
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("s.snapshot");
+        let mut snapshot = lockscope();
+        snapshot.arg("snapshot").args(target.pids.iter().map(i32::to_string)).arg("-o").arg(&file);
+        assert!(snapshot.output().expect("runs").status.success(), "{place}");
+        drop(target);
+        check(&core(&[Path::new(&file).to_path_buf()], &[]), &truth, &format!("snapshot of {place}"));
+    }
+}
+
+#[test]
+fn ways_out_are_judged_rightly_on_3_8() {
+    all_cases_are_judged_rightly("3.8.");
+}
+
+#[test]
+fn ways_out_are_judged_rightly_on_3_11() {
+    all_cases_are_judged_rightly("3.11.");
+}
+
+#[test]
+fn ways_out_are_judged_rightly_on_3_13() {
+    all_cases_are_judged_rightly("3.13.");
+}
