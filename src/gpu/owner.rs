@@ -18,10 +18,15 @@ impl GpuCores {
         let mut gaps = Vec::new();
         for core in cores {
             gaps.extend(core.gaps.iter().cloned());
+            let processes = image.processes.iter().enumerate();
             let fitting: Vec<usize> =
-                (0..image.processes.len()).filter(|at| fits(core, &image.processes[*at])).collect();
+                processes.filter(|(_, process)| fits(core, process)).map(|(position, _)| position).collect();
             match fitting.as_slice() {
-                [one] => of_process[*one].push(core.clone()),
+                [one] => {
+                    if let Some(own) = of_process.get_mut(*one) {
+                        own.push(core.clone());
+                    }
+                }
                 _ => {
                     let why = match fitting.len() {
                         0 => "its contexts are in the memory of none of these processes",

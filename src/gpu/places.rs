@@ -25,6 +25,12 @@ type Owner = (u32, u32);
 /// A kernel: the position of its device, its number.
 type Key = (u32, u64);
 
+/// What makes a place one: the function, its lines, and of code without lines the address.
+type LineKey = (Option<String>, Vec<(String, u64)>, u64);
+
+/// Blocks and warps that have threads there.
+type Members = (HashSet<[u32; 3]>, HashSet<Owner>);
+
 /// Threads at one address.
 #[derive(Debug, Default)]
 struct At {
@@ -220,8 +226,7 @@ fn one_kernel(
         None => format!("the kernel at {entry:#x}"),
     };
     let (mut blocks, mut warps): (HashSet<[u32; 3]>, HashSet<Owner>) = Default::default();
-    let mut by_line: BTreeMap<(Option<String>, Vec<(String, u64)>, u64), (Place, (HashSet<[u32; 3]>, HashSet<Owner>))> =
-        BTreeMap::new();
+    let mut by_line: BTreeMap<LineKey, (Place, Members)> = BTreeMap::new();
     let mut seen = Seen::default();
     for (address, here) in at.into_iter().flatten() {
         let own = image.as_ref().and_then(|image| image.function(*address));
@@ -243,7 +248,7 @@ fn one_kernel(
         blocks.extend(&here.blocks);
         warps.extend(&here.warps);
     }
-    let counted = |(mut place, (blocks, warps)): (Place, (HashSet<[u32; 3]>, HashSet<Owner>))| {
+    let counted = |(mut place, (blocks, warps)): (Place, Members)| {
         (place.seen.blocks, place.seen.warps) = (blocks.len(), warps.len());
         place
     };
