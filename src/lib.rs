@@ -59,6 +59,7 @@
 //! unwind               -> arch limits image modules
 //! symbols              -> limits image modules unwind
 //! code                 -> arch limits image unwind symbols
+//! gpu                  -> limits image symbols
 //! python               -> limits image symbols
 //! threads              -> limits image unwind symbols code python
 //! waits::label         ->
@@ -68,28 +69,28 @@
 //! waits::observations  -> image waits::model waits::circumstances
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
-//! waits::thread        -> arch limits image symbols code python threads waits::blocked_call waits::c_library
+//! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
 //! waits::holders       -> limits image unwind symbols code waits::label waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> arch limits image symbols waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch limits image unwind symbols code waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python waits::label waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::ways_out      -> image limits waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::ways_out
 //! graph                -> limits waits
 //! report               -> image threads waits
-//! verdict              -> limits image unwind symbols python threads graph waits report
+//! verdict              -> limits image unwind symbols gpu python threads graph waits report
 //! render               -> waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
-//! analysis             -> arch limits image modules unwind symbols python threads report verdict snapshot waits
-//! run                  -> sys limits image report render analysis
+//! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
+//! run                  -> sys limits image gpu report render analysis
 //! cli                  -> sys manual image report verdict render snapshot analysis run
-//! internals            -> arch image modules unwind symbols code python threads verdict render snapshot analysis cli waits
+//! internals            -> arch image modules unwind symbols code gpu python threads verdict render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree
@@ -101,6 +102,7 @@
 //! arch/x86_64/         the one that there is
 //! cli/                 commands, their arguments, what is printed where
 //! code/                reading machine code: which calls came before, with which values
+//! gpu/                 what ran on GPUs, by cores of them
 //! graph/               who waits for whom: what is stuck, cycles
 //! image/               what was captured, wherever it came from
 //! image/core/          core files
@@ -172,6 +174,7 @@ mod analysis;
 mod arch;
 mod cli;
 mod code;
+mod gpu;
 mod graph;
 mod image;
 #[doc(hidden)]

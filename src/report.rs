@@ -3,6 +3,7 @@
 //! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
 //! strings; every list may be empty.
 
+mod gpu;
 mod shorten;
 mod working;
 
@@ -18,6 +19,7 @@ use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
 pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, Needs};
+pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
 pub(crate) use shorten::{
     base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
     word as short_word,
@@ -188,6 +190,9 @@ pub struct Process {
     pub python: Option<PythonInfo>,
     /// CUDA, if it is loaded.
     pub cuda: Option<CudaInfo>,
+    /// Its GPUs, where there are cores of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
     /// Threads.
     pub threads: Vec<Thread>,
 }

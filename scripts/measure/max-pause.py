@@ -57,7 +57,7 @@ def built(folder):
 
 def look(lockscope, pid, limit, report, meter):
     meter[:16] = bytes(16)
-    subprocess.run([lockscope, "attach", str(pid), "--max-pause", limit, "-o", report], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([lockscope, "attach", "--stop", str(pid), "--max-pause", limit, "-o", report], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     felt = struct.unpack("Q", meter[:8])[0] / 1e6
     with open(report) as file:
         capture = json.load(file)["capture"]

@@ -13,7 +13,7 @@ use crate::image::ThreadImage;
 use crate::verdict::JudgeInput;
 use crate::verdict::suspicion::{Confirmed, Link, Suspicion};
 use crate::waits::kinds::Topic;
-use crate::waits::{Party, Wait};
+use crate::waits::{Party, ResourceKey, Wait};
 
 /// Two looks that confirm each other are at least this far apart (design, "two looks").
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -54,17 +54,19 @@ impl Confirmation {
         let threads: HashMap<i32, ThreadImage> = threads.map(|thread| (thread.tid, thread.clone())).collect();
         self.seen = Confirmed::default();
         self.waits_for_time = false;
+        let waits = look.observations.waits.iter().rev();
+        let waits: Waits<'_> = waits.map(|wait| ((&wait.waiter, &wait.resource), wait)).collect();
         for suspicion in now {
-            let mut known = Known { places: places(&suspicion, look), since: clock };
+            let mut known = Known { places: places(&suspicion, &waits, look), since: clock };
             if let Some(earlier) = before.get(&suspicion) {
                 let still: Vec<Option<bool>> =
-                    suspicion.0.iter().map(|link| self.stood_still(link, earlier, &known, look, &threads)).collect();
+                    suspicion.0.iter().map(|link| self.stood_still(link, earlier, &known, &waits, &threads)).collect();
                 if still.contains(&Some(false)) {
                     self.seen.refuted.insert(suspicion.clone());
                 } else {
                     known.since = earlier.since;
                     let is_proven = of_one_instant || still.iter().all(|still| *still == Some(true));
-                    let is_timed = suspicion.0.iter().any(|link| wait_of(link, look).is_some_and(|wait| wait.timed));
+                    let is_timed = suspicion.0.iter().any(|link| wait_of(link, &waits).is_some_and(|wait| wait.timed));
                     let lasted = clock.zip(known.since).map(|(now, since)| now.duration_since(since));
                     let is_long = !is_timed || lasted.is_none_or(|lasted| lasted >= BETWEEN_TIMED);
                     self.waits_for_time |= !is_long;
@@ -112,7 +114,7 @@ impl Confirmation {
         link: &Link,
         earlier: &Known,
         known: &Known,
-        look: &JudgeInput<'_>,
+        waits: &Waits<'_>,
         threads: &HashMap<i32, ThreadImage>,
     ) -> Option<bool> {
         let Party::Thread(_, tid) = link.waiter else {
@@ -123,7 +125,7 @@ impl Confirmation {
         if moved == Some(false) {
             return Some(true);
         }
-        let wait = wait_of(link, look)?;
+        let wait = wait_of(link, waits)?;
         // Bytes come and go through a pipe while the same call is made again and again, and so do wake-ups.
         let has_to_rest = wait.timed || wait.resource.kind.topic == Topic::Data || wait.resource.kind.is_wake_up();
         if has_to_rest {
@@ -131,6 +133,10 @@ impl Confirmation {
         }
         let places = earlier.places.get(link).zip(known.places.get(link));
         let is_same = places.map(|(before, now)| before.fits(now));
+        if wait.spinning {
+            // It goes round: only the same place says something.
+            return is_same.filter(|is_same| *is_same);
+        }
         is_same.or(moved.map(|moved| !moved))
     }
 }
@@ -141,13 +147,16 @@ fn ran(before: &ThreadImage, now: &ThreadImage) -> Option<bool> {
     now.stood_since(before).map_or(counted, |stood| Some(!stood))
 }
 
+/// The waits of a look: a ring may have thousands of members.
+type Waits<'l> = HashMap<(&'l Party, &'l ResourceKey), &'l Wait>;
+
 /// The wait of a link.
-fn wait_of<'l>(link: &Link, look: &JudgeInput<'l>) -> Option<&'l Wait> {
-    look.observations.waits.iter().find(|wait| wait.waiter == link.waiter && wait.resource == link.resource)
+fn wait_of<'l>(link: &Link, waits: &Waits<'l>) -> Option<&'l Wait> {
+    waits.get(&(&link.waiter, &link.resource)).copied()
 }
 
 /// Where the threads of a suspicion wait.
-fn places(suspicion: &Suspicion, look: &JudgeInput<'_>) -> BTreeMap<Link, Part> {
-    let place = |link: &Link| Some((link.clone(), steady_part(wait_of(link, look)?, look.threads)?));
+fn places(suspicion: &Suspicion, waits: &Waits<'_>, look: &JudgeInput<'_>) -> BTreeMap<Link, Part> {
+    let place = |link: &Link| Some((link.clone(), steady_part(wait_of(link, waits)?, look.threads)?));
     suspicion.0.iter().collect::<BTreeSet<_>>().into_iter().filter_map(place).collect()
 }

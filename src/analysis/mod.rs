@@ -19,9 +19,11 @@ mod subject;
 mod working;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::gpu::{GpuCore, GpuCores};
+use crate::image::core::elf::Bytes;
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{AttachError, Stopping};
@@ -57,6 +59,8 @@ pub struct AttachOptions {
     pub locals: bool,
     /// Put how each thread was read into the report.
     pub working: bool,
+    /// Cores of the GPUs that the processes use, written by NVIDIA's driver.
+    pub gpu_cores: Vec<PathBuf>,
 }
 
 impl AttachOptions {
@@ -69,6 +73,7 @@ impl AttachOptions {
             stopping: Stopping::AsNeeded,
             locals: false,
             working: false,
+            gpu_cores: Vec::new(),
         }
     }
 }
@@ -77,7 +82,7 @@ impl AttachOptions {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CoreOptions {
-    /// Cores, each of one process, or a snapshot.
+    /// Cores, each of one process, or a snapshot; and cores of the GPUs that the processes use.
     pub files: Vec<PathBuf>,
     /// The files that the processes had mapped.
     pub places: Places,
@@ -142,34 +147,59 @@ struct Analysis {
     python: Vec<Option<Python>>,
     observations: Observations,
     gpu: Option<GpuUse>,
+    gpu_cores: GpuCores,
 }
 
 /// Attach to live processes, look as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     limits::begin();
-    examine(&mut Live::open(options)?, keep, options.working)
+    let gpus = options.gpu_cores.iter().map(|path| gpu_core(path)).collect::<Result<Vec<_>, _>>()?;
+    examine(&mut Live::open(options)?, &gpus, keep, options.working)
+}
+
+/// Read a core of GPUs.
+fn gpu_core(path: &Path) -> Result<GpuCore, CoreError> {
+    let name = path.display().to_string();
+    let bytes = Bytes::open(path)?;
+    if !GpuCore::is_one(&bytes) {
+        return Err(CoreError::NotCore { path: name, what: "no core of a GPU" });
+    }
+    GpuCore::read(&bytes, &name)
 }
 
 /// Look at core files or at a snapshot, report.
 pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, Error> {
     budget::begin();
     limits::begin();
-    let cores = options.files.iter().map(|path| CoreFile::open(path)).collect::<Result<Vec<_>, _>>()?;
-    opened(&options.files, cores, &options.places, keep, options.working)
+    let (mut paths, mut cores, mut gpus) = (Vec::new(), Vec::new(), Vec::new());
+    for path in &options.files {
+        let (name, bytes) = (path.display().to_string(), Bytes::open(path)?);
+        if GpuCore::is_one(&bytes) {
+            gpus.push(GpuCore::read(&bytes, &name)?);
+        } else {
+            cores.push(CoreFile::parse(bytes, &name)?);
+            paths.push(path.clone());
+        }
+    }
+    if cores.is_empty() && !gpus.is_empty() {
+        return examine(&mut Cores::of_gpus(&options.files, &gpus), &gpus, keep, options.working);
+    }
+    opened(&paths, cores, &gpus, &options.places, keep, options.working)
 }
 
 /// The same with files that are open; `paths` names them.
 pub(crate) fn opened(
     paths: &[PathBuf],
     cores: Vec<CoreFile>,
+    gpus: &[GpuCore],
     places: &Places,
     keep: Keep,
     working: bool,
 ) -> Result<Outcome, Error> {
     let snapshot = cores.iter().position(snapshot::is_snapshot);
     let Some(position) = snapshot else {
-        return examine(&mut Cores::open(paths, cores, places)?, keep, working);
+        return examine(&mut Cores::open(paths, cores, places)?, gpus, keep, working);
     };
     let path = &paths[position];
     let name = path.display().to_string();
@@ -179,10 +209,10 @@ pub(crate) fn opened(
     if keep != Keep::Nothing {
         return Err(Error::SnapshotAlready { path: name });
     }
-    examine(&mut Recorded::open(path, &cores[position], places)?, keep, working)
+    examine(&mut Recorded::open(path, &cores[position], places)?, gpus, keep, working)
 }
 
-fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outcome, Error> {
+fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
     let mut recording = match keep {
         Keep::Nothing => None,
@@ -217,8 +247,10 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
         if let Some(recording) = &mut recording {
             recording.listen(&mut image);
         }
+        let (gpu_cores, nobodys) = GpuCores::join(gpus, &image);
+        image.gaps.extend(nobodys);
         let symbols = symbols_of(&image, &modules, subject);
-        let mut analysis = analyse(&image, &symbols, subject);
+        let mut analysis = analyse(&image, &symbols, subject, gpu_cores);
         let of_one_instant = subject.is_of_one_instant();
         let judged = judge(&image, &analysis, None);
         let clock = subject.is_live().then_some(at);
@@ -232,13 +264,12 @@ fn examine(subject: &mut dyn Subject, keep: Keep, working: bool) -> Result<Outco
             && recording.is_none()
             && !spins.are_open(looks)
             && subject.has_more()
+            && let Some(members) = rest::members(&image, &analysis.observations, &judged)
         {
-            if let Some(members) = rest::members(&image, &analysis.observations, &judged) {
-                std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
-                if subject.has_rested(&members) {
-                    confirmation.rested();
-                    looks += 1;
-                }
+            std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
+            if subject.has_rested(&members) {
+                confirmation.rested();
+                looks += 1;
             }
         }
         let confirmed = confirmation.is_complete();
@@ -360,7 +391,7 @@ fn symbols_of<'a>(image: &'a Image, modules: &'a [(Modules, Tables)], subject: &
     symbols
 }
 
-fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Analysis {
+fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject, gpu_cores: GpuCores) -> Analysis {
     let mut all_threads = Vec::new();
     let mut all_python = Vec::new();
     for (position, (process, symbols)) in image.processes.iter().zip(symbols).enumerate() {
@@ -377,8 +408,8 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject) -> Ana
         all_python.push(python);
     }
     log::info!("finding out who waits for what");
-    let observations = observe(image, symbols, &all_threads, &all_python, None);
-    Analysis { threads: all_threads, python: all_python, observations, gpu: None }
+    let observations = observe(image, symbols, &all_threads, &all_python, None, &gpu_cores);
+    Analysis { threads: all_threads, python: all_python, observations, gpu: None, gpu_cores }
 }
 
 fn observe(
@@ -387,6 +418,7 @@ fn observe(
     threads: &[Vec<Thread>],
     python: &[Option<Python>],
     gpu: Option<&GpuUse>,
+    gpu_cores: &GpuCores,
 ) -> Observations {
     let contexts: Vec<waits::CapturedProcess<'_>> = (0..image.processes.len())
         .map(|position| waits::CapturedProcess {
@@ -397,6 +429,7 @@ fn observe(
             threads: &threads[position],
             python: python[position].as_ref(),
             gpu,
+            gpu_cores: gpu_cores.of(position),
         })
         .collect();
     waits::observe(&contexts)
@@ -427,7 +460,8 @@ fn name_frames(
     if analysis.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {
         analysis.gpu = subject.gpu(image);
     }
-    analysis.observations = observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref());
+    analysis.observations =
+        observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref(), &analysis.gpu_cores);
     helped
 }
 
@@ -438,6 +472,7 @@ fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
         python: &analysis.python,
         observations: &analysis.observations,
         gpu: analysis.gpu.as_ref(),
+        gpu_cores: &analysis.gpu_cores,
     }
 }
 

@@ -68,7 +68,9 @@ impl Spins {
 
 pub(super) fn steady_part(wait: &Wait, threads: &[Vec<Thread>]) -> Option<Part> {
     let Party::Thread(process, tid) = wait.waiter else { return None };
-    let thread = threads.get(process)?.iter().find(|thread| thread.tid == tid)?;
+    let threads = threads.get(process)?;
+    let sorted = threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
+    let thread = threads.get(sorted.or_else(|| threads.iter().position(|thread| thread.tid == tid))?)?;
     let call = thread.frames.get(wait.frame?)?.native?;
     let native = |range: std::ops::Range<usize>| thread.native.frames.get(range).unwrap_or_default().iter();
     let python = thread.frames.iter().filter_map(|frame| Some((frame.python?, u64::from(frame.line.unwrap_or(0)))));

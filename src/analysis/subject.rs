@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use super::rest::Members;
 use super::{AttachOptions, Error};
+use crate::gpu::GpuCore;
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
@@ -172,6 +173,19 @@ impl Cores {
         }
         let path = paths.first().map(PathBuf::as_path).unwrap_or(Path::new("")).to_path_buf();
         Ok(Cores { image: Some(image), path })
+    }
+}
+
+impl Cores {
+    /// Cores of GPUs alone: a process stands for each, of which nothing else is known.
+    pub(super) fn of_gpus(paths: &[PathBuf], cores: &[GpuCore]) -> Cores {
+        let processes = cores.iter().take(1).map(|_| ProcessImage::unknown()).collect();
+        let path = paths.first().cloned().unwrap_or_default();
+        let gaps = vec![Gap::new(
+            "the threads of the process",
+            "a core of a GPU has none: give a core or a snapshot of the process beside it, to see who waits for which kernel",
+        )];
+        Cores { image: Some(Image { processes, gaps, ..Image::default() }), path }
     }
 }
 

@@ -101,6 +101,9 @@ pub(crate) struct AttachArguments {
     /// Show local variables of Python frames
     #[arg(long)]
     pub locals: bool,
+    /// A core of the GPUs that the processes use, as NVIDIA's driver writes it; can be repeated
+    #[arg(long = "gpu-core", value_name = "FILE")]
+    pub gpu_cores: Vec<PathBuf>,
     /// Where and how to write.
     #[command(flatten)]
     pub output: OutputArguments,
@@ -109,7 +112,7 @@ pub(crate) struct AttachArguments {
 /// Arguments of `core`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CoreArguments {
-    /// Cores, one of each process, or a snapshot
+    /// Cores, one of each process, or a snapshot; and cores of their GPUs
     #[arg(value_name = "FILE", required = true)]
     pub cores: Vec<PathBuf>,
     /// The program that left the core, where it lies elsewhere now
@@ -228,6 +231,14 @@ pub(crate) struct RunArguments {
     /// What to do about a hang
     #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
     pub on_hang: OnHang,
+    /// Have a core of the GPUs written before it is ended, so that the report says which kernels ran and on which lines
+    ///
+    /// Sets variables of NVIDIA's driver for the command. A core is written only of what waits for a GPU, or has met a limit, and
+    /// ends it. With these variables a kernel that fails ends its process by SIGABRT, and lockscope says which one and on which
+    /// line. The command and what it starts must be able to write to a private folder below the temporary one: CUDA fails
+    /// in a process that cannot.
+    #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
+    pub gpu_core: bool,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

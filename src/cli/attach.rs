@@ -16,6 +16,7 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: arguments.output.wants_working(),
+        gpu_cores: arguments.gpu_cores.clone(),
     };
     let outcome = progress::unless(arguments.output.quiet, || analysis::attach(&options, output::keep(&destinations)))?;
     output::write(&outcome, &destinations, &arguments.output, color)

@@ -16,6 +16,7 @@ use crate::image::live;
 use crate::render;
 use crate::run::children;
 use crate::run::family::Family;
+use crate::run::gpu_dump::GpuDumps;
 use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::{Event, LookError, Next, Purpose, Reason, Wanted, Watch};
 
@@ -55,7 +56,9 @@ fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
     let reporter = HangReporter::prepare(&arguments.reports, std::process::id() as i32, color)?;
     reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
-    let family = match Family::start(&arguments.command, reporter.directory(), before) {
+    let gpu_cores = gpu_cores(arguments);
+    let variables = gpu_cores.as_ref().map(GpuDumps::variables).unwrap_or_default();
+    let family = match Family::start(&arguments.command, reporter.directory(), &variables, before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
     };
@@ -64,9 +67,11 @@ fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
             "lockscope: a hang can be ended by --timeout or --hang-after only, without a report: {error}"
         ));
     }
-    let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits());
+    let folder = gpu_cores.as_ref().map(|cores| cores.folder().to_path_buf());
+    let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits()).with_gpu_cores(folder);
     let watched = Watched::command(named(arguments));
-    let run = Run { arguments, reporter, watched, family, signals, watch, held: None, told: false, kill_at: None };
+    let run =
+        Run { arguments, reporter, watched, family, signals, watch, held: None, told: false, kill_at: None, gpu_cores };
     Ok(run.until_it_ends())
 }
 
@@ -84,6 +89,19 @@ struct Run<'a> {
     told: bool,
     /// When the command is killed.
     kill_at: Option<Instant>,
+    /// Where drivers write cores of GPUs.
+    gpu_cores: Option<GpuDumps>,
+}
+
+/// Where cores of GPUs are to be written, where they are wanted and can be had.
+fn gpu_cores(arguments: &RunArguments) -> Option<GpuDumps> {
+    // What goes on must keep its context.
+    if !arguments.gpu_core || arguments.on_hang == OnHang::Report {
+        return None;
+    }
+    GpuDumps::prepare()
+        .map_err(|why| output::say(&format!("lockscope: no core of the GPU will be written: {why}")))
+        .ok()
 }
 
 impl Run<'_> {
@@ -91,6 +109,7 @@ impl Run<'_> {
     fn until_it_ends(mut self) -> u8 {
         loop {
             if let Some(status) = self.reap() {
+                guarded(|| self.tell_of_kernel_errors());
                 return status;
             }
             if let Some(status) = self.kill_if_due() {
@@ -112,12 +131,27 @@ impl Run<'_> {
         }
     }
 
+    /// Whether drivers were asked for cores of GPUs, which ends the command.
+    fn asked_for_gpu_cores(&self) -> bool {
+        self.gpu_cores.as_ref().is_some_and(GpuDumps::were_asked_for)
+    }
+
+    /// Say which kernels failed, where drivers wrote cores unasked and ended the command for that.
+    fn tell_of_kernel_errors(&self) {
+        let errors = self.gpu_cores.as_ref().map(GpuDumps::errors).unwrap_or_default();
+        for error in errors {
+            output::say(&render::escape(&format!("lockscope: {error}")));
+        }
+    }
+
     /// Look, and do what follows; the status to end with.
     fn follow(&mut self, mut wanted: Wanted) -> Option<u8> {
         loop {
             let (look, cost) = self.look(&wanted);
-            // It may have ended by itself while it was looked at.
-            if let Some(status) = self.reap() {
+            // It may have ended by itself while it was looked at; not so where the driver has ended it for its core.
+            if !self.asked_for_gpu_cores()
+                && let Some(status) = self.reap()
+            {
                 return Some(status);
             }
             if let (Purpose::Routine, Err(error)) = (wanted.purpose, &look)
@@ -140,6 +174,11 @@ impl Run<'_> {
                     if self.arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                         self.told = true;
                         return None;
+                    }
+                    // Its calls of CUDA fail from now on: it must not go on with that.
+                    if self.asked_for_gpu_cores() {
+                        self.family.end(Signal::SIGKILL, Duration::ZERO);
+                        return Some(ENDED);
                     }
                     self.family.end(self.arguments.signal, self.arguments.kill_after.unwrap_or(children::GRACE));
                     return Some(ENDED);
@@ -195,6 +234,10 @@ impl Supervisor for Run<'_> {
     }
 
     fn useless(&mut self) -> Option<LookError> {
+        // The driver has ended it for its core, and the look goes on.
+        if self.asked_for_gpu_cores() {
+            return None;
+        }
         match self.family.reap() {
             Ok(None) => None,
             Ok(Some(_)) => Some(LookError::Told("it has ended".into())),

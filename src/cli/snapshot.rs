@@ -14,6 +14,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: false,
+        gpu_cores: Vec::new(),
     };
     let outcome =
         progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;

@@ -49,7 +49,7 @@ impl<'a> Code<'a> {
     }
 
     /// The calls that the function of `frame` makes before `frame.lookup`, in order of address. Empty when the function
-    /// is unknown, too large or not readable. `thread_pointer` is what `pthread_self` gives in that thread.
+    /// is unknown, too large or not readable, or when the frame's registers show that it came there on another way. `thread_pointer` is what `pthread_self` gives in that thread.
     pub(crate) fn calls_before(&self, frame: &NativeFrame, thread_pointer: Option<Addr>) -> Vec<CallSite> {
         let Some(start) = self.symbols.function_start(frame.lookup) else { return Vec::new() };
         let length = frame.lookup - start;
@@ -108,22 +108,32 @@ impl<'a> Code<'a> {
     /// Whether the code at `from` can come to `to` within the function that covers both, following all branches. Calls
     /// of functions that never return end a way.
     pub(crate) fn reaches(&self, from: Addr, to: Addr) -> bool {
-        let Some(start) = self.symbols.function_start(to).filter(|start| *start <= from && from <= to) else {
-            return false;
-        };
+        self.way(from, to) == Some(true)
+    }
+
+    /// Whether no way leads from the code at `from` to `to`, as between two branches of an `if`: all were followed to their ends.
+    pub(crate) fn is_elsewhere(&self, from: Addr, to: Addr) -> bool {
+        self.way(from, to) == Some(false)
+    }
+
+    /// Whether a way leads from `from` to `to`; `None` where one ends in what can't be followed, a jump through a table.
+    fn way(&self, from: Addr, to: Addr) -> Option<bool> {
+        let start = self.symbols.function_start(to).filter(|start| *start <= from && from <= to)?;
         let mut code = vec![0; LARGEST_FUNCTION as usize];
-        let Ok(read) = self.image.memory.read(start, &mut code) else { return false };
+        let read = self.image.memory.read(start, &mut code).ok()?;
         let mut seen = HashSet::new();
         let mut ahead = vec![from];
+        let mut is_known = true;
         while let Some(mut at) = ahead.pop() {
             while seen.insert(at) {
-                let Some(bytes) = code.get((at - start) as usize..read).filter(|bytes| !bytes.is_empty()) else {
+                let bytes = code.get((at - start) as usize..read).unwrap_or_default();
+                let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else {
+                    is_known = false;
                     break;
                 };
-                let Some(instruction) = self.image.architecture.decoder(bytes, at).next() else { break };
                 let next = instruction.next;
                 if at <= to && to < next {
-                    return true;
+                    return Some(true);
                 }
                 match instruction.flow {
                     Flow::Next => at = next,
@@ -132,12 +142,29 @@ impl<'a> Code<'a> {
                         ahead.push(branch);
                         at = next;
                     }
+                    Flow::Jump(jump) if self.is_last_call(jump, start) => break,
                     Flow::Jump(Target::Code(branch)) => at = branch,
-                    _ => break,
+                    Flow::Call(_) | Flow::Return | Flow::Trap => break,
+                    _ => {
+                        is_known = false;
+                        break;
+                    }
                 }
             }
         }
-        false
+        is_known.then_some(false)
+    }
+
+    /// Whether a jump in the function at `start` goes into another one, which returns to its caller. What compilers move out
+    /// of a function as hardly ever used is a part of it.
+    fn is_last_call(&self, jump: Target, start: Addr) -> bool {
+        let outside = match jump {
+            Target::Code(to) => self.symbols.function_start(to) != Some(start),
+            Target::Slot(_) => true,
+            Target::Unknown => false,
+        };
+        let (_, name) = if outside { self.called(jump) } else { (None, None) };
+        name.is_some_and(|name| !name.contains(".cold"))
     }
 
     /// Whether the function that is called ever returns.
@@ -173,7 +200,7 @@ impl<'a> Code<'a> {
                 values.set(architecture.result(), values.thread_pointer);
             }
         }
-        sites
+        if values.is_refuted() { Vec::new() } else { sites }
     }
 
     /// The function that a direct call, or an indirect one through a fixed word (`-fno-plt`), goes to, and its name.
@@ -214,6 +241,8 @@ struct RegisterState {
     now: RegisterSet,
     /// Values of the callee-saved registers as the frame has them: what the function keeps in them.
     kept: RegisterSet,
+    /// Values that the code itself gives registers, by constants and addresses of its own.
+    given: RegisterSet,
     /// What was written to the imagined stack.
     written: HashMap<u64, Option<u64>>,
     is_imagined: bool,
@@ -229,14 +258,27 @@ impl RegisterState {
             }
         }
         let thread_pointer = thread_pointer.map(|at| at.0);
-        RegisterState { now: kept, kept, written: HashMap::new(), is_imagined: false, thread_pointer }
+        RegisterState {
+            now: kept,
+            kept,
+            given: RegisterSet::new(architecture),
+            written: HashMap::new(),
+            is_imagined: false,
+            thread_pointer,
+        }
     }
 
     fn of_call(architecture: Architecture, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Self {
         let unknown = RegisterSet::new(architecture);
         let thread_pointer = thread_pointer.map(|at| at.0);
-        let mut values =
-            RegisterState { now: unknown, kept: unknown, written: HashMap::new(), is_imagined: true, thread_pointer };
+        let mut values = RegisterState {
+            now: unknown,
+            kept: unknown,
+            given: unknown,
+            written: HashMap::new(),
+            is_imagined: true,
+            thread_pointer,
+        };
         values.set(architecture.stack_pointer(), Some(IMAGINED_STACK));
         for (register, value) in architecture.arguments().iter().zip(arguments) {
             values.set(*register, value);
@@ -319,11 +361,30 @@ impl RegisterState {
                 (to, self.now.get(to).map(|value| value.wrapping_sub(amount)))
             }
             other => {
-                other.writes().iter().for_each(|register| self.set(register, None));
+                for register in other.writes().iter() {
+                    self.set(register, None);
+                    self.given.forget(register);
+                }
                 return;
             }
         };
         self.set(to, value);
+        match effect {
+            Effect::Constant { value, .. } => self.given.set(to, value),
+            Effect::Address { of: Some(Place { base: None, index: None, displacement, .. }), .. } => {
+                self.given.set(to, displacement);
+            }
+            _ => self.given.forget(to),
+        }
+    }
+
+    /// Whether a register that functions keep has another value in the frame than the code gave it last: the frame came to
+    /// where it is on another way than the straight line.
+    fn is_refuted(&self) -> bool {
+        let kept = |register: &Register| self.kept.get(*register);
+        let given = |register: &Register| self.given.get(*register);
+        let mut registers = self.architecture().callee_saved().iter();
+        registers.any(|register| given(register).zip(kept(register)).is_some_and(|(given, kept)| given != kept))
     }
 
     /// The address of a place, if its registers are known.

@@ -151,7 +151,10 @@ impl Stuck {
                         Edge::Hold(position) => {
                             holders += 1;
                             let hold = graph.hold(position);
-                            is_held |= hold.certainty > Certainty::Candidate;
+                            // A generator that has stopped holds it for nobody.
+                            let goes_on = !matches!(hold.holder, Party::Resource(_))
+                                || graph.graph.edges(edge.target()).any(|next| matches!(next.weight(), Edge::Wait(_)));
+                            is_held |= hold.certainty > Certainty::Candidate && goes_on;
                             let counts = graph.usable[position] && (by != Reduction::Proven || proves_hold(hold));
                             let holder = self.some[edge.target().index()];
                             some |= counts && holder;

@@ -115,6 +115,13 @@ pub(crate) struct FileLock {
     pub end: u64,
 }
 
+impl FileLock {
+    /// It belongs to an open file, and who has that is not told.
+    pub(crate) fn is_of_open_file(&self) -> bool {
+        self.pid == -1
+    }
+}
+
 /// An end of a pipe, socket or eventfd in a process that was not captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PipeEnd {

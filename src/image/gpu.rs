@@ -79,6 +79,11 @@ fn device_number(mapping: &Mapping) -> Option<u32> {
     mapping.path.as_deref()?.strip_prefix("/dev/nvidia")?.parse().ok()
 }
 
+/// Whether a mapping is of a file of the GPU's driver, which is never read.
+pub(crate) fn is_device(mapping: &Mapping) -> bool {
+    mapping.path.as_deref().is_some_and(|path| path.starts_with("/dev/nvidia") || path == "/dev/dxg")
+}
+
 /// Whether a process has a GPU's device file mapped; under Windows' subsystem for Linux that is /dev/dxg.
 pub(crate) fn has_device_file(mappings: &[Mapping]) -> bool {
     mappings.iter().any(|mapping| device_number(mapping).is_some() || mapping.path.as_deref() == Some("/dev/dxg"))

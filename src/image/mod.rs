@@ -296,18 +296,45 @@ impl ThreadImage {
             return Some(false);
         }
         let ((voluntary, involuntary), (voluntary_then, involuntary_then)) = self.switches.zip(earlier.switches)?;
-        let more = (voluntary + involuntary).checked_sub(voluntary_then + involuntary_then)?;
+        let went_to_sleep = voluntary.checked_sub(voluntary_then)?;
+        let was_displaced = involuntary.checked_sub(involuntary_then)?;
         // One without registers was not stopped; older snapshots do not say how often one with registers was.
         let stops = if earlier.source.is_asleep() || earlier.registers.is_none() { 0 } else { earlier.stops.max(1) };
         match stops {
-            0 => Some(more == 0 && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then)),
-            stops if more > 2 * u64::from(stops) => Some(false),
+            0 => Some(
+                went_to_sleep + was_displaced == 0
+                    && self.last_ran.zip(earlier.last_ran).is_none_or(|(now, then)| now == then),
+            ),
+            // A stop and the release after it add two (measured). Who is let go runs for a moment and may be displaced in it: that
+            // says nothing.
+            stops if went_to_sleep > 2 * u64::from(stops) => Some(false),
             _ => None,
         }
     }
 }
 
 impl ProcessImage {
+    /// One of which nothing is known but that there was one.
+    pub(crate) fn unknown() -> ProcessImage {
+        ProcessImage {
+            architecture: Architecture::X86_64,
+            pid: 0,
+            ns_pid: 0,
+            parent: None,
+            parent_threads: Vec::new(),
+            exe: None,
+            cmdline: Vec::new(),
+            threads: Vec::new(),
+            mappings: Vec::new(),
+            memory: Arc::new(Nothing),
+            files: Arc::new(Nothing),
+            tracer: None,
+            auxiliary: Vec::new(),
+            descriptors: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
     /// A variable of its environment that concerns CUDA.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -324,6 +351,26 @@ impl ProcessImage {
         let sorted = self.threads.binary_search_by_key(&tid, |thread| thread.tid).ok();
         let position = sorted.or_else(|| self.threads.iter().position(|thread| thread.tid == tid))?;
         self.threads.get(position)
+    }
+}
+
+/// Memory and files of a process of which nothing is known.
+#[derive(Debug)]
+struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, address: Addr, _buffer: &mut [u8]) -> Result<usize, Fault> {
+        Err(Fault::NotCaptured(address))
+    }
+}
+
+impl Files for Nothing {
+    fn mapped(&self, _mapping: &Mapping) -> Option<FileBytes> {
+        None
+    }
+
+    fn debug_file(&self, _build_id: Option<&[u8]>, _link: Option<&str>, _module_path: &str) -> Option<FileBytes> {
+        None
     }
 }
 

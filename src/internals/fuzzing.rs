@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::analysis;
 use crate::arch::Architecture;
 use crate::arch::system_calls::FUTEX;
-use crate::image::core::{CoreFile, Places, notes};
+use crate::gpu::GpuCore;
+use crate::image::core::{CoreFile, Places, elf, notes};
 use crate::image::{
     Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage, budget,
 };
@@ -29,7 +30,7 @@ pub fn core(bytes: &[u8]) -> bool {
     let Ok(core) = CoreFile::from_bytes(bytes.to_vec()) else { return false };
     // No file of this machine: what is found must not depend on it.
     let places = Places { sysroot: Some("/nonexistent".into()), ..Places::default() };
-    let Ok(outcome) = analysis::opened(&[path], vec![core], &places, analysis::Keep::Nothing, true) else {
+    let Ok(outcome) = analysis::opened(&[path], vec![core], &[], &places, analysis::Keep::Nothing, true) else {
         return false;
     };
     let mut out = Vec::new();
@@ -37,6 +38,13 @@ pub fn core(bytes: &[u8]) -> bool {
         let _ = render::render(&outcome.report, format, &Style::plain(), &mut out);
     }
     true
+}
+
+/// A core of GPUs. Whether it is one.
+pub fn gpu_core(bytes: &[u8]) -> bool {
+    budget::begin();
+    let Ok(bytes) = elf::Bytes::of(bytes.to_vec()) else { return false };
+    GpuCore::is_one(&bytes) && GpuCore::read(&bytes, "fuzzed").is_ok()
 }
 
 /// The notes of a core, each parser with all bytes.

@@ -47,6 +47,7 @@ pub fn measure(pid: i32) -> Option<Measured> {
         threads: &merged,
         python: None,
         gpu: None,
+        gpu_cores: &[],
     };
     let at = Instant::now();
     let seen = waits::observe(&[context]);

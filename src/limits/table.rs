@@ -85,7 +85,7 @@ limits! {
         /// Entries of a dictionary that are read at most: 4 MiB of them.
         MOST_DICT_ENTRIES: u64 = 1 << 17, Gap "that the dictionary was not read";
         /// Objects that are followed from the frames of a thread: a helper's loop reaches some hundred.
-        MOST_REACHED: usize = 20_000, Told "the thread counts as one that can reach anything, and the report says so";
+        MOST_REACHED: usize = 4_000, Told "the thread counts as one that can reach anything, and the report says so";
         /// Items of a container that are followed then.
         MOST_CONTAINED: u64 = 4096, Told "as above";
         /// Classes that a class inherits from.
@@ -207,6 +207,8 @@ limits! {
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
         MOST_STOP_ROUNDS: usize = 16, Told "threads that did not come to a stop have no registers, which is a gap";
+        /// How often threads are asked again that did not come to their stop in time, twice as long each time.
+        MOST_ROUNDS: u32 = 6, Told "threads that did not come to a stop have no registers, which is a gap";
         /// How often the copying is repeated in one stop because threads that were left asleep woke.
         MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
@@ -265,6 +267,8 @@ limits! {
         MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
         /// Most processes that are followed: the first of a larger tree.
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
+        /// Cores of GPUs that are read for errors once a command has ended.
+        MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
         LONGEST_LINE: usize = 64 << 10, Told "the line is passed over, as one of another program";
         /// Bytes of a runner's lines that are taken in while a look goes on: those of some 10,000 tests.
@@ -316,6 +320,8 @@ limits! {
         NATIVE_FRAMES: usize = 24, Beyond "between the interpreter and the wait lie fewer";
         /// Objects of one process that are looked at.
         SHARED_OBJECTS: usize = 4096, Gap "that further objects were not searched for locks of multiprocessing";
+        /// Workers of a pool of processes.
+        POOL_WORKERS: u64 = 4096, Told "whether a task of that pool is lost is not said";
         /// Tasks of one process that waits are told of: each is compared with each other.
         TASKS_WAITING: usize = 256, Gap "that further tasks were not looked at";
         /// Futures that one task gathers.
@@ -366,6 +372,9 @@ limits! {
         CLEANUP_RANGE: u64 = 768, Beyond "the buffer lies right above the wait";
         /// Frames searched for a call that has not come back.
         INSIDE_FRAMES: usize = 64, Gap "that threads are too deep to tell whether they are inside the call, where nobody is found there";
+        /// Frames of one call that runs an initialiser: from the function that calls the initialiser to the one that gave the
+        /// control there are four at -O0 (libstdc++ 12).
+        ONCE_FRAMES: usize = 5, Beyond "further out the address would be another call's";
         /// Frames searched: Rust and C++ wrap their waits in several.
         WRAPPER_FRAMES: usize = 10, Beyond "further out the name would be another call's";
         /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
@@ -384,6 +393,39 @@ limits! {
         /// Locks in the list of those that a thread holds: Abseil has room for no more.
         MOST_HELD: u32 = 40, Shape "the list is none";
     }
+    /// Cores of GPUs.
+    gpu {
+        /// Sections of a file: a device that is full of threads has 270,000 of them, and four sections each.
+        MOST_SECTIONS: u64 = 8 << 20, Gap "how many sections of the GPU core there are, and that not all were read";
+        /// Bytes of one table: that of a device's multiprocessors, the largest, has 6 KiB.
+        LARGEST_TABLE: u64 = 16 << 20, Gap "that a table of the GPU core was read in part";
+        /// Bytes of the code of one module: the largest of PyTorch's has 30 MiB.
+        LARGEST_IMAGE: u64 = 512 << 20, Gap "that code in the GPU core was not read, so that kernels in it have no name";
+        /// Bytes of a device's name.
+        LARGEST_NAME: u64 = 256, Beyond "a name of NVIDIA's has a few dozen";
+        /// Modules whose code is read: those with kernels that run.
+        MOST_IMAGES: usize = 4096, Gap "that further modules of the GPU were not read";
+        /// Functions of one module.
+        MOST_FUNCTIONS: usize = 1 << 18, Gap "that further functions of the GPU were not read";
+        /// Lines of one module.
+        MOST_ROWS: usize = 4 << 20, Gap "that further source lines of the GPU were not read";
+        /// Files that the lines of one module are of.
+        MOST_FILES: usize = 1 << 16, Gap "that further source files of the GPU were not read";
+        /// Functions inlined into each other.
+        DEEPEST_INLINING: usize = 64, Gap "that further inlined calls on the GPU were not read";
+        /// Calls of one thread.
+        DEEPEST_CALLS: usize = 64, Gap "that further calls of a thread of the GPU were not read";
+        /// Devices of a process.
+        MOST_DEVICES: usize = 64, Beyond "no driver gives a process more";
+        /// Kernels of one device: hardware runs 128 at a time.
+        MOST_KERNELS: usize = 4096, Gap "that further kernels were not read";
+        /// Addresses at which a kernel has threads.
+        MOST_PLACES: usize = 1 << 16, Gap "that further places of a kernel's threads were not read";
+        /// Words of a kernel's arguments: it has at most 32 KiB.
+        MOST_ARGUMENTS: usize = 4096, Beyond "a kernel has at most 32,764 bytes of arguments (CUDA 12.1)";
+        /// Errors of one device.
+        MOST_ERRORS: usize = 256, Gap "that further errors of kernels were not read";
+    }
     /// The family of CUDA.
     cuda {
         /// Program headers of the driver's library that are searched for its note.
@@ -399,6 +441,12 @@ limits! {
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
         /// Waits that the message tells in full.
         WAITS_TOLD: usize = 4, Told "the message says how many more there are";
+        /// Kernels of a process that get a finding.
+        KERNELS_TOLD: usize = 8, Told "the report lists all kernels with their GPU";
+        /// Errors of kernels that get a finding.
+        ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
+        /// Arguments of a kernel that are looked at as addresses of the host.
+        ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
         OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
         /// Frames around a wait in which the driver's are looked for.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// The rooms that read foreign data. What the others bound is what they show, or how long they wait.
-const READERS: [&str; 15] = [
-    "analysis", "arch", "code", "graph", "image", "memory", "modules", "python", "run", "snapshot", "symbols",
+const READERS: [&str; 16] = [
+    "analysis", "arch", "code", "gpu", "graph", "image", "memory", "modules", "python", "run", "snapshot", "symbols",
     "threads", "unwind", "verdict", "waits",
 ];
 

@@ -252,38 +252,65 @@ impl<'a> Inspector<'a> {
 
     /// How the program calls an object, as seen from these frames: "jobs", "Cache._lock", "src.lock".
     pub(crate) fn name_of<'f>(&self, object: Addr, frames: impl Iterator<Item = &'f PythonFrame>) -> Option<String> {
-        let objects = self.objects();
-        let called = |items: &[(Addr, Addr)]| {
-            let (key, _) = items.iter().find(|(_, value)| *value == object)?;
-            objects.text(*key)
-        };
-        let open: Vec<Frame<'_, '_>> = frames.take(NAMING_FRAMES).filter_map(|frame| self.frame(frame)).collect();
-        for frame in &open {
-            let variables = frame.variables();
-            let is_name = |name: &str| name != "self" && !name.starts_with('.');
-            if let Some((name, _)) = variables.iter().find(|(name, value)| *value == object && is_name(name)) {
-                return Some((*name).to_owned());
-            }
-            for (variable, value) in &variables {
-                let Some(class) = objects.class_name(*value).filter(|class| !PLAIN.contains(&class.as_str())) else {
-                    continue;
-                };
-                if let Some(attribute) = objects.attributes(*value).and_then(|items| called(&items)) {
-                    let owner = if *variable == "self" { class.rsplit('.').next().unwrap_or(&class) } else { variable };
-                    return Some(format!("{owner}.{attribute}"));
-                }
-            }
-            let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
-            if let Some((name, _)) = globals.iter().find(|(_, value)| *value == object) {
-                return Some(name.clone());
-            }
-        }
-        // An attribute of a global that the code names.
-        open.iter().flat_map(|frame| self.named_globals(frame)).find_map(|(name, value)| {
-            let items = if self.is_plain(value) { None } else { objects.attributes(value) };
-            called(&items?).map(|attribute| format!("{name}.{attribute}"))
-        })
+        self.name_and_reach(object, frames).map(|(_, name)| name)
     }
+
+    /// The same with how far the name reaches: a parameter may have the name that another lock has elsewhere.
+    pub(crate) fn name_and_reach<'f>(
+        &self,
+        object: Addr,
+        frames: impl Iterator<Item = &'f PythonFrame>,
+    ) -> Option<(Reach, String)> {
+        let open: Vec<Frame<'_, '_>> = frames.take(NAMING_FRAMES).filter_map(|frame| self.frame(frame)).collect();
+        let names = open.iter().enumerate().flat_map(|(depth, frame)| {
+            let names = self.names_in(object, frame).into_iter();
+            names.map(move |(reach, name)| (reach, depth, name))
+        });
+        names.min_by_key(|(reach, depth, _)| (*reach, *depth)).map(|(reach, _, name)| (reach, name))
+    }
+
+    /// The names that a frame has for an object.
+    fn names_in(&self, object: Addr, frame: &Frame<'_, '_>) -> Vec<(Reach, String)> {
+        let objects = self.objects();
+        let mut names = Vec::new();
+        let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
+        names.extend(globals.iter().find(|(_, value)| *value == object).map(|(name, _)| (Reach::Global, name.clone())));
+        let variables = frame.variables();
+        let is_name = |name: &str| name != "self" && !name.starts_with('.');
+        let variable = variables.iter().find(|(name, value)| *value == object && is_name(name));
+        names.extend(variable.map(|(name, _)| (Reach::Local, (*name).to_owned())));
+        let named = self.named_globals(frame);
+        let owners = variables.iter().map(|(name, value)| (*name, *value));
+        for (owner, value) in owners.chain(named.iter().map(|(name, value)| (name.as_str(), *value))) {
+            let Some(class) = objects.class_name(value).filter(|class| !PLAIN.contains(&class.as_str())) else {
+                continue;
+            };
+            let items = objects.attributes(value).unwrap_or_default();
+            let Some(attribute) =
+                items.iter().find(|(_, value)| *value == object).and_then(|(key, _)| objects.text(*key))
+            else {
+                continue;
+            };
+            let is_own = owner == "self";
+            let reach = if is_own || !attribute.starts_with('_') { Reach::Attribute } else { Reach::PrivateAttribute };
+            let owner = if is_own { class.rsplit('.').next().unwrap_or(&class) } else { owner };
+            names.push((reach, format!("{owner}.{attribute}")));
+        }
+        names
+    }
+}
+
+/// How far a name reaches, the widest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// A global of a module.
+    Global,
+    /// An attribute of what the code is a method of, or one that is for everybody.
+    Attribute,
+    /// A variable of a function.
+    Local,
+    /// An attribute that another class keeps for itself, as a Condition does with its lock.
+    PrivateAttribute,
 }
 
 /// Frames of a thread state, innermost first, a bounded number.

@@ -155,6 +155,7 @@ struct Walk<'w, 'a> {
     /// Values under names that no code was seen to use yet.
     unnamed: HashMap<String, Vec<Addr>>,
     codes: HashSet<Addr>,
+    of_library: HashMap<Addr, bool>,
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
@@ -166,6 +167,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             todo: Vec::new(),
             unnamed: HashMap::new(),
             codes: HashSet::new(),
+            of_library: HashMap::new(),
         }
     }
 
@@ -345,7 +347,16 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.named(dict.and_then(|dict| objects.items(dict)).unwrap_or_default());
     }
 
-    fn is_of_library(&self, class: Addr) -> bool {
+    fn is_of_library(&mut self, class: Addr) -> bool {
+        if let Some(known) = self.of_library.get(&class) {
+            return *known;
+        }
+        let of_library = self.has_library_module(class);
+        self.of_library.insert(class, of_library);
+        of_library
+    }
+
+    fn has_library_module(&self, class: Addr) -> bool {
         let objects = self.inspector.objects();
         let dict = objects.class_parts(class).and_then(|(dict, _)| dict);
         let module = dict.and_then(|dict| objects.item(dict, "__module__")).and_then(|module| objects.text(module));
@@ -353,6 +364,13 @@ impl<'w, 'a> Walk<'w, 'a> {
             let first = module.split('.').next().unwrap_or(&module);
             LIBRARY_MODULES.contains(&first)
         })
+    }
+
+    /// Whether a `threading.Thread` has not run yet: whoever has it may start it.
+    fn may_be_started(&self, thread: Addr) -> bool {
+        let objects = self.inspector.objects();
+        let flag = objects.attribute(thread, "_started").and_then(|event| objects.attribute(event, "_flag"));
+        flag.and_then(|flag| objects.unsigned(flag)) == Some(0)
     }
 
     fn instance(&mut self, object: Addr, name: &str) {
@@ -367,6 +385,12 @@ impl<'w, 'a> Walk<'w, 'a> {
             return;
         }
         let of_library = self.is_of_library(class);
+        if of_library && name.ends_with("Condition") {
+            // It has methods of its lock at hand, which it calls for whoever has taken that.
+            self.todo.extend(["_lock", "_waiters"].into_iter().filter_map(|name| objects.attribute(object, name)));
+            self.todo.push(class);
+            return;
+        }
         if self.library_only && !of_library && objects.is_heap_class(class) {
             return;
         }
@@ -379,6 +403,10 @@ impl<'w, 'a> Walk<'w, 'a> {
             let is_coroutine = |word: &Addr| objects.class_name(*word).is_some_and(|class| class == "coroutine");
             self.todo.extend(objects.words_of(object).into_iter().filter(is_coroutine));
             return;
+        }
+        if name.ends_with("Thread") && self.may_be_started(object) {
+            let own = ["_target", "_args", "_kwargs"].into_iter().filter_map(|name| objects.attribute(object, name));
+            self.todo.extend(own);
         }
         match attributes {
             Some(items) if by_name => self.named(items),

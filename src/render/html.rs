@@ -69,6 +69,7 @@ fn page(report: &Report) -> Markup {
                     @if !parties.is_empty() { (evidence(&parties)) }
                     @if !parties.is_empty() { (stacks(&view, &parties)) }
                     (others(&view, &parties))
+                    @if report.processes.iter().any(|process| !process.gpus.is_empty()) { (gpus(&view)) }
                     @if !report.gaps.is_empty() { (gaps(report)) }
                 }
                 footer { p { (text(&captured(report))) "; lockscope " (report.lockscope) } }
@@ -102,6 +103,39 @@ fn processes(view: &View) -> String {
         format!("{words} ({word} {}{python})", first(pids, ", "))
     });
     first(parts.collect(), "; ")
+}
+
+/// What ran on the GPUs.
+fn gpus(view: &View) -> Markup {
+    html! {
+        section aria-labelledby="gpus" {
+            h2 id="gpus" { "What ran on the GPU" }
+            @for process in &view.report.processes {
+                @for gpu in &process.gpus {
+                    h3 { "GPU " (gpu.device) " of " (name(&view.process_name(&process.id))) ": " (name(&gpu.name)) }
+                    @for error in &gpu.errors {
+                        p {
+                            strong { (text(&error.what)) }
+                            @if let Some(kernel) = &error.kernel { " in " code { (text(kernel)) } }
+                            @if let Some(line) = error.lines.last() { " at " (text(&line.place())) }
+                        }
+                    }
+                    @if gpu.kernels.is_empty() { p { "No kernel runs." } }
+                    @for kernel in gpu.kernels.iter().take(MOST_GROUPS) {
+                        p { code { (text(&kernel.told())) } ", " (kernel.status) }
+                        ul {
+                            @for place in kernel.places.iter().take(MOST_FRAMES) {
+                                li {
+                                    (text(&place.told()))
+                                    span.quiet { ", " (place.blocks) " blocks, " (place.warps) " warps, " (place.threads) " threads" }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn graph(report: &Report) -> Markup {

@@ -52,6 +52,13 @@ struct Start {
     failure: File,
 }
 
+/// What the command gets beside the environment.
+#[derive(Debug, Clone, Copy)]
+struct Surroundings<'a> {
+    report_directory: Option<&'a Path>,
+    variables: &'a [(&'static str, OsString)],
+}
+
 /// Whether there is a terminal that a command could ask: as for a password, even if its standard files are others.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
@@ -62,7 +69,13 @@ impl Family {
     /// Without a terminal it gets a process group of its own: who ends lockscope's group, as test runners and schedulers do, would else
     /// end the command before it can be looked at. With a terminal that would take the terminal away from it. This process must have
     /// one thread.
-    pub(crate) fn start(command: &[OsString], report_directory: Option<&Path>, blocked: SigSet) -> io::Result<Family> {
+    pub(crate) fn start(
+        command: &[OsString],
+        report_directory: Option<&Path>,
+        variables: &[(&'static str, OsString)],
+        blocked: SigSet,
+    ) -> io::Result<Family> {
+        let surroundings = Surroundings { report_directory, variables };
         // Without it orphans go to init, and are not seen any more.
         let _ = nix::sys::prctl::set_child_subreaper(true);
         let own_group = !has_terminal();
@@ -74,7 +87,7 @@ impl Family {
             Forked::Child => {
                 drop((own, go, failure));
                 let start = Start { go: File::from(wait_for_go), failure: File::from(tell_failure) };
-                between(command, report_directory, &blocked, own_group, theirs, start, supervisor);
+                between(command, surroundings, &blocked, own_group, theirs, start, supervisor);
                 // What was copied from the supervisor is not to be dropped here.
                 std::process::exit(0)
             }
@@ -224,7 +237,7 @@ fn has_proc() -> bool {
 /// The process between, in which the command is started: it becomes the looker.
 fn between(
     command: &[OsString],
-    report_directory: Option<&Path>,
+    surroundings: Surroundings<'_>,
     blocked: &SigSet,
     own_group: bool,
     mut socket: UnixStream,
@@ -233,7 +246,7 @@ fn between(
 ) {
     let pid = match sys::fork() {
         Ok(Forked::Child) => {
-            become_command(command, report_directory, blocked, own_group, start);
+            become_command(command, surroundings, blocked, own_group, start);
             #[expect(clippy::exit, reason = "the end of a process that was forked for this alone")]
             std::process::exit(i32::from(super::children::NOT_FOUND))
         }
@@ -256,7 +269,7 @@ fn between(
 /// Become the command, as soon as all is ready for it; returns only if that fails.
 fn become_command(
     command: &[OsString],
-    report_directory: Option<&Path>,
+    surroundings: Surroundings<'_>,
     blocked: &SigSet,
     own_group: bool,
     mut start: Start,
@@ -271,9 +284,10 @@ fn become_command(
     let Some((program, arguments)) = command.split_first() else { return };
     let mut program = Command::new(program);
     program.args(arguments).env(MARK, "1");
-    if let Some(directory) = report_directory {
+    if let Some(directory) = surroundings.report_directory {
         program.env(REPORT_DIRECTORY, directory);
     }
+    program.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
     let _ = blocked.thread_set_mask();
     let error = program.exec();
     let _ = start.failure.write_all(&error.raw_os_error().unwrap_or(nix::libc::ENOENT).to_le_bytes());

@@ -173,7 +173,9 @@ impl Judge {
             self.next = now + WHILE_IT_WORKS;
             return Decision::GoOn;
         }
-        if report.is_some_and(|report| others_work(report) && !main_is_stuck(report)) {
+        // A wait that nobody ends may be that of a thread which nobody misses.
+        let may_go_on = |report: &Report| others_work(report) || !is_proven && report.verdict == Verdict::Stuck;
+        if report.is_some_and(|report| may_go_on(report) && !main_is_stuck(report)) {
             self.next = now + self.pause.max(least);
             self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
@@ -346,6 +348,33 @@ mod tests {
         let all = decisions(&report("suspected-deadlock", "sleeping", 1), &still(), 30);
         let (at, decision) = *all.last().expect("a look");
         assert!(decision == Decision::Over && all.len() == 3 && (4_000..8_000).contains(&at), "{all:?}");
+    }
+
+    #[test]
+    fn what_is_not_proven_has_to_show_the_very_same_waits() {
+        let ends = |change: fn(&mut Wait)| {
+            let mut report = report("suspected-deadlock", "sleeping", 1);
+            report.waits.iter_mut().for_each(change);
+            let all = decisions(&report, &still(), 60);
+            all.last().map(|(_, decision)| *decision) == Some(Decision::Over)
+        };
+        assert!(ends(|wait| wait.since_ms = Some(600_000)));
+        // Each look meets a wait that began a moment ago: the same threads, and other waits.
+        assert!(!ends(|wait| wait.since_ms = Some(100)));
+        // One with a time-out ends by itself.
+        assert!(!ends(|wait| wait.timed = true));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_ever_beside_a_main_thread_that_does_not_is_told_once() {
+        let mut stuck = report("stuck", "sleeping", 3);
+        stuck.cycles.clear();
+        let finding = json!({"code": "nobody-left-to-wake", "severity": "error", "title": "", "message": "", "certainty": "inferred",
+            "threads": [{"process": "p0", "tid": 2}], "resources": ["r1"], "help": [], "references": []});
+        stuck.findings = vec![serde_json::from_value(finding).expect("a finding")];
+        let all = decisions(&stuck, &still(), 60);
+        let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
+        assert!(told == 1 && all.iter().all(|(_, decision)| *decision != Decision::Over), "{all:?}");
     }
 
     #[test]

@@ -155,9 +155,14 @@ impl Requests {
     pub(super) fn answer(&mut self) -> Result<Option<Answer>, LookError> {
         let lost = |why: &str| LookError::Lost(why.to_owned());
         let mut piece = [0; 64 << 10];
+        let mut is_over = false;
         loop {
             match self.socket.read(&mut piece) {
-                Ok(0) => return Err(lost("the process that looks has ended")),
+                // What ended with the command may have answered before.
+                Ok(0) => {
+                    is_over = true;
+                    break;
+                }
                 Ok(read) => self.received.extend_from_slice(&piece[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -167,6 +172,15 @@ impl Requests {
                 return Err(lost("its answer has no end"));
             }
         }
+        match self.whole_answer()? {
+            None if is_over => Err(lost("the process that looks has ended")),
+            answer => Ok(answer),
+        }
+    }
+
+    /// What has been received, if that is all of it.
+    fn whole_answer(&mut self) -> Result<Option<Answer>, LookError> {
+        let lost = |why: &str| LookError::Lost(why.to_owned());
         let Some((length, rest)) = self.received.split_first_chunk::<8>() else { return Ok(None) };
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| lost("its answer is damaged"))?;
         let Some((header, rest)) = rest.split_at_checked(length) else { return Ok(None) };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::gpu_dump::LONGEST_DUMP;
 use super::looker::{self, Answer, Requests};
 use super::{Event, LookError, Next, Purpose, Wanted, Watch};
 use crate::limits::run::MOST_LOOKERS;
@@ -226,6 +227,11 @@ pub(crate) trait Supervisor {
                 Purpose::Routine => TIME_OF_A_LOOK,
                 Purpose::Last(super::Reason::Hang) => TIME_OF_A_PROOF,
                 Purpose::Last(_) | Purpose::FromOutside => TIME_OF_A_LAST_LOOK,
+            };
+            // Cores of GPUs come on top, and are read.
+            let longest = match (&wanted.gpu_cores, wanted.purpose) {
+                (Some(_), Purpose::Last(_)) => longest + LONGEST_DUMP * 2,
+                _ => longest,
             };
             if began.elapsed() >= longest || self.is_over() {
                 self.lookers().drop_looker();

@@ -9,6 +9,7 @@
 
 pub(crate) mod children;
 pub(crate) mod family;
+pub(crate) mod gpu_dump;
 mod guard;
 pub(crate) mod judge;
 mod looker;
@@ -17,6 +18,7 @@ pub(crate) mod own_names;
 pub(crate) mod sample;
 pub(crate) mod suite;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -102,6 +104,9 @@ pub(crate) struct Wanted {
     pub purpose: Purpose,
     /// There are more processes than are followed.
     pub in_part: bool,
+    /// Where the processes' drivers write cores of their GPUs, where they are to: only of what is killed then.
+    #[serde(default)]
+    pub gpu_cores: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -112,6 +117,9 @@ impl Wanted {
             Purpose::Last(Reason::Hang) => proven_look(&self.pids)?,
             Purpose::Last(_) | Purpose::FromOutside => last_look(&self.pids)?,
         };
+        if let (Some(folder), Purpose::Last(reason)) = (&self.gpu_cores, self.purpose) {
+            *look = gpu_dump::add(*look, folder, &self.pids, reason != Reason::Hang);
+        }
         if self.in_part {
             let met = limits::Met::of(MOST_PROCESSES, "the tree of processes", "processes of a command");
             look.report.gaps.push(Gap::new(met.what, met.why));
@@ -151,6 +159,7 @@ pub(crate) struct Watch {
     judge: Judge,
     /// What the last sample cost.
     cost: Duration,
+    gpu_cores: Option<PathBuf>,
 }
 
 impl Watch {
@@ -164,7 +173,13 @@ impl Watch {
             sampler: Sampler::default(),
             judge: Judge::new(Instant::now()),
             cost: Duration::ZERO,
+            gpu_cores: None,
         }
+    }
+
+    /// The last look takes cores of the GPUs as well, which drivers write into this folder.
+    pub(crate) fn with_gpu_cores(self, folder: Option<PathBuf>) -> Watch {
+        Watch { gpu_cores: folder, ..self }
     }
 
     /// How long until the next [`Watch::step`].
@@ -196,17 +211,19 @@ impl Watch {
         } else {
             return None;
         };
-        Some(Wanted { pids, purpose, in_part })
+        Some(Wanted { pids, purpose, in_part, gpu_cores: self.gpu_cores.clone() })
     }
 
     /// Take in a look, which took `cost` of a processor.
     pub(crate) fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
-        let Wanted { pids, purpose, in_part } = wanted;
+        let Wanted { pids, purpose, in_part, gpu_cores } = wanted;
         let reason = match purpose {
             Purpose::Routine => {
                 let report = look.ok().map(|outcome| outcome.report);
                 return match (self.judge.looked(Instant::now(), cost, report.as_ref()), report) {
-                    (Decision::Over, _) => Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part }),
+                    (Decision::Over, _) => {
+                        Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part, gpu_cores })
+                    }
                     (Decision::Beside, Some(report)) => Next::Event(Event::Beside(Box::new(report))),
                     _ => Next::Event(Event::Nothing),
                 };
@@ -220,7 +237,7 @@ impl Watch {
     /// A look at the whole tree as it is now, which somebody else ends.
     pub(crate) fn last_from_outside(&mut self) -> Wanted {
         let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
-        Wanted { pids, purpose: Purpose::FromOutside, in_part }
+        Wanted { pids, purpose: Purpose::FromOutside, in_part, gpu_cores: None }
     }
 }
 

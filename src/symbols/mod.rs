@@ -25,7 +25,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 pub(crate) use cache::SymbolCache;
-pub(crate) use demangle::Mangling;
+pub(crate) use demangle::{Mangling, demangle};
 use lines::Lines;
 pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
 use super::{JudgeInput, Judgement, call_sites};
+use crate::gpu::{GpuCore, Kernel, SourceLine};
 use crate::image::Addr;
 use crate::image::TaskState;
 use crate::report::{self, Report};
@@ -209,8 +210,84 @@ fn process(
             free_threaded: python.free_threaded,
         }),
         cuda: cuda(look, position),
+        gpus: look.gpu_cores.of(position).iter().flat_map(gpus).collect(),
         threads: threads.collect(),
     }
+}
+
+/// The GPUs of a core that the process used.
+fn gpus(core: &GpuCore) -> impl Iterator<Item = report::Gpu> {
+    let used = core.devices.iter().filter(|device| !device.contexts.is_empty() || !device.kernels.is_empty());
+    used.map(|device| report::Gpu {
+        device: device.number,
+        name: device.name.clone(),
+        architecture: device.architecture.clone(),
+        multiprocessors: device.multiprocessors,
+        driver: core.driver.clone(),
+        core: core.path.clone(),
+        kernels: device.kernels.iter().map(gpu_kernel).collect(),
+        errors: device
+            .errors
+            .iter()
+            .map(|error| report::GpuError {
+                what: error.what.clone(),
+                kernel: error.kernel.clone(),
+                address: error.address.map(|address| Addr(address).to_string()),
+                lines: gpu_lines(&error.lines),
+                threads: error.threads,
+            })
+            .collect(),
+    })
+}
+
+/// A kernel, as the report has it.
+pub(super) fn gpu_kernel(kernel: &Kernel) -> report::GpuKernel {
+    report::GpuKernel {
+        name: kernel.name.clone(),
+        symbol: kernel.symbol.clone(),
+        launch: kernel.number,
+        context: Addr(kernel.context).to_string(),
+        status: kernel.status.as_str().into(),
+        from_gpu: kernel.from_gpu,
+        grid: kernel.grid,
+        block: kernel.block,
+        cluster: kernel.cluster,
+        arguments: kernel.arguments.iter().map(|word| Addr(*word).to_string()).collect(),
+        collective: kernel.collective.clone().map(|collective| report::GpuCollective {
+            operation: collective.operation,
+            reduction: collective.reduction,
+            element: collective.element,
+            algorithm: collective.algorithm,
+            protocol: collective.protocol,
+        }),
+        blocks: kernel.seen.blocks,
+        warps: kernel.seen.warps,
+        threads: kernel.seen.threads,
+        places: kernel
+            .places
+            .iter()
+            .map(|place| report::GpuPlace {
+                function: place.function.clone(),
+                lines: gpu_lines(&place.lines),
+                calls: gpu_lines(&place.calls),
+                addresses: place.addresses.iter().map(|address| Addr(*address).to_string()).collect(),
+                blocks: place.seen.blocks,
+                warps: place.seen.warps,
+                threads: place.seen.threads,
+                example_block: place.example.0,
+                example_thread: place.example.1,
+            })
+            .collect(),
+    }
+}
+
+fn gpu_lines(lines: &[SourceLine]) -> Vec<report::GpuLine> {
+    let line = |line: &SourceLine| report::GpuLine {
+        function: line.function.clone(),
+        file: line.file.clone(),
+        line: line.line,
+    };
+    lines.iter().map(line).collect()
 }
 
 /// Driver and runtime by the libraries that are mapped.

@@ -16,6 +16,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::gpu::GpuCores;
 use crate::graph::{Cycle, WaitGraph};
 use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, ProcessImage, TaskState, ThreadImage};
@@ -50,6 +51,8 @@ pub(crate) struct JudgeInput<'a> {
     pub observations: &'a Observations,
     /// How busy the GPUs were, where a thread waits for one.
     pub gpu: Option<&'a GpuUse>,
+    /// What ran on the GPUs, where there are cores of them.
+    pub gpu_cores: &'a GpuCores,
 }
 
 /// What a look means.

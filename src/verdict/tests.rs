@@ -32,6 +32,7 @@ struct Scene {
     image: Image,
     threads: Vec<Vec<Thread>>,
     seen: Observations,
+    gpu_cores: crate::gpu::GpuCores,
 }
 
 fn key(kind: &'static str) -> ResourceKey {
@@ -75,6 +76,7 @@ impl Scene {
                 cuda: vec![CudaLibrary { name: "libcuda.so.1".into(), ..CudaLibrary::default() }],
                 ..Observations::default()
             },
+            gpu_cores: crate::gpu::GpuCores::default(),
         }
     }
 
@@ -112,7 +114,14 @@ impl Scene {
     }
 
     fn look(&self) -> JudgeInput<'_> {
-        JudgeInput { image: &self.image, threads: &self.threads, python: &[], observations: &self.seen, gpu: None }
+        JudgeInput {
+            image: &self.image,
+            threads: &self.threads,
+            python: &[],
+            observations: &self.seen,
+            gpu: None,
+            gpu_cores: &self.gpu_cores,
+        }
     }
 
     fn judge(&self) -> Judgement {

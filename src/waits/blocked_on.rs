@@ -235,6 +235,8 @@ pub(crate) struct LockCalls {
     /// The calls are used for other things as well: only where the same function goes on to give back what it took is
     /// it a lock.
     pub(crate) is_ambiguous: bool,
+    /// There is one such lock in a process, and no argument names it.
+    pub(crate) is_only: bool,
 }
 
 /// Calls of objects that have a lock for as long as they live. Compilers make such calls out of line where they do not

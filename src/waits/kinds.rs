@@ -219,6 +219,7 @@ kinds! {
     STDIO_FILE        = "stdio_file", "stdio file", Native, Lock, Holder, Holds;
     SEMAPHORE         = "semaphore", "semaphore", Native, Units, AnyThread, Holds;
     FUTEX             = "futex", "futex", Native, Lock, AnyThread, Holds;
+    OPENMP_LOCK       = "openmp_lock", "OpenMP lock", Native, Lock, Holder, Holds;
     PTHREAD_ONCE      = "pthread_once", "pthread once", Native, Initialiser, Holder, Holds;
     STATIC_GUARD      = "static_guard", "static guard", Native, Initialiser, Holder, Holds;
     THREAD            = "thread", "thread", Native, Topic::Thread, Holder, Is;
@@ -252,6 +253,7 @@ kinds! {
     CUDA_STREAM       = "cuda_stream", "CUDA stream", Gpu, GpuWork, Outside, RunsFor;
     CUDA_EVENT        = "cuda_event", "CUDA event", Gpu, GpuWork, Outside, RunsFor;
     CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor;
+    CUDA_KERNEL       = "cuda_kernel", "CUDA kernel", Gpu, GpuWork, Outside, Holds;
     CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds;
     OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }

@@ -79,6 +79,8 @@ pub(crate) enum Role {
     },
     /// A future whose work stands in the queue of a pool.
     QueuedFuture,
+    /// A result of a pool of processes whose task is lost.
+    LostTask,
     /// A lock that is an extension's own.
     ExtensionLock,
     /// The place of readers behind a writer that waits for the same lock and goes first.

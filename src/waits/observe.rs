@@ -3,13 +3,13 @@
 //! In: one [`CapturedProcess`] a captured process. Out: [`Observations`] of all of them. Each family sees what the one below decoded
 //! and may say it better. Nothing here knows a lock's layout.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::blocked_on::{BlockedOn, ThreadWait};
 use super::family::{Family, Registered};
 use super::holders::{self, Blocked};
 use super::kinds::Kind;
-use super::model::{Party, Wait};
+use super::model::{Party, Resource, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
 use super::{absl, cpython, cuda, kernel, libc, ways_out};
@@ -54,10 +54,24 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
         family.hopes(&blocked, &mut out);
     }
     ways_out::find(&blocked, &families, &mut out);
+    tell_apart(&mut out.resources);
     out.resources.iter().for_each(|resource| check_listed(resource.key.kind));
     let mut seen = BTreeSet::new();
     out.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
     out
+}
+
+/// Of locks that would be called the same, each is told by its address.
+fn tell_apart(resources: &mut [Resource]) {
+    let mut count: HashMap<String, usize> = HashMap::new();
+    for resource in resources.iter() {
+        *count.entry(resource.label.to_string()).or_default() += 1;
+    }
+    for resource in resources.iter_mut().filter(|one| one.key.kind.is_lock() && !one.key.address.is_null()) {
+        if count.get(&resource.label.to_string()).is_some_and(|count| *count > 1) {
+            resource.label = resource.label.clone().at(resource.key.address);
+        }
+    }
 }
 
 /// A kind that no family lists is a mistake of its family.

@@ -232,6 +232,7 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
             threads,
             python: python.as_ref(),
             gpu: None,
+            gpu_cores: &[],
         })
         .collect();
     observe(&contexts)

@@ -9,6 +9,7 @@ use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
 use crate::arch::Architecture;
 use crate::code::Code;
+use crate::gpu::GpuCore;
 use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
@@ -33,6 +34,8 @@ pub(crate) struct CapturedProcess<'a> {
     pub python: Option<&'a Python>,
     /// How busy the GPUs are, where that was asked.
     pub gpu: Option<&'a GpuUse>,
+    /// What ran on its GPUs, where there is a core of them.
+    pub gpu_cores: &'a [GpuCore],
 }
 
 /// One process, prepared.

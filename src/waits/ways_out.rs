@@ -11,6 +11,8 @@ use super::family::{Family, Way, signal_name};
 use crate::image::TaskState;
 use crate::image::descriptors::FAULT_SIGNALS;
 use crate::limits::waits::{MOST_ASKED, MOST_GIVERS};
+use crate::python::library::is_library;
+use crate::threads::FrameKind;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
 use crate::waits::kinds::{Giver, Kind, Topic};
@@ -89,13 +91,17 @@ fn of_threads(
             whole_process: true,
             is_told: is_told(found) && (runs_python(found) || !any_python),
         };
-        let ruled_out = givers(families, process, found, (&living, &lasting), &mut enclosed, out);
+        let known: HashSet<Party> =
+            out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| hold.holder.clone()).collect();
+        let (ruled_out, is_open) = givers(families, process, found, (&living, &lasting), &known, &mut enclosed, out);
         enclosed.why = why(living.len(), ruled_out);
+        // A library's thread that is idle beside others that go on tells nothing of the program.
+        enclosed.is_told &= ruled_out == 0 || runs_program(process, found);
         if let Some(thread) = unread {
             let what = format!("{} could not be read", process.threads[thread].describe());
             out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Coming, what });
         }
-        if key.kind.giver == Giver::AnyThread {
+        if key.kind.giver == Giver::AnyThread && !is_open {
             enclosed.ruled_out.extend(signals(blocked, families, found, position, out));
         }
         out.enclosed.push(enclosed);
@@ -117,22 +123,30 @@ fn is_told(found: &ThreadWait) -> bool {
     of(found.blocked_on.resource.key.kind)
 }
 
-/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach.
+/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach, and whether one of
+/// those that go on was not.
 fn givers(
     families: &Families<'_>,
     process: &Process<'_>,
     found: &ThreadWait,
     (living, lasting): (&[usize], &HashMap<usize, bool>),
+    known: &HashSet<Party>,
     enclosed: &mut Enclosed,
     out: &mut Observations,
-) -> usize {
+) -> (usize, bool) {
     let key = &found.blocked_on.resource.key;
     let mut hope = |by: Party, what: String| {
         out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Party(by), what });
     };
     let is_lasting = |thread: &usize| lasting.get(thread).copied().unwrap_or_default();
     let moving: Vec<usize> = living.iter().copied().filter(|thread| !is_lasting(thread)).collect();
-    let asks = key.kind.giver == Giver::AnyThread && moving.len() <= MOST_ASKED && living.len() <= MOST_GIVERS;
+    // What a thread can reach is dear to find out: not where one has the thing at hand anyway.
+    let asks = enclosed.is_told
+        && !found.blocked_on.timed
+        && moving.len() <= MOST_ASKED
+        && living.len() <= MOST_GIVERS
+        && !moving.iter().any(|thread| known.contains(&party_of(process, *thread)))
+        && runs_program(process, found);
     let asked: Vec<(usize, Option<Way>)> = moving
         .iter()
         .map(|thread| {
@@ -141,7 +155,7 @@ fn givers(
         })
         .collect();
     let name = |thread: usize| process.threads[thread].describe();
-    let party = |thread: usize| Party::Thread(process.context.process, process.threads[thread].image.tid);
+    let party = |thread: usize| party_of(process, thread);
     if asked.iter().all(|(_, way)| !matches!(way, Some(Way::Shut(_)))) {
         let what = match asked.as_slice() {
             [] => "another thread of the process could give it".to_owned(),
@@ -153,9 +167,9 @@ fn givers(
         };
         // One edge of the graph for all of them.
         hope(Party::Process(process.context.process), what);
-        return 0;
+        return (0, !asked.is_empty());
     }
-    let mut ruled_out = 0;
+    let (mut ruled_out, is_open) = (0, asked.iter().any(|(_, way)| !matches!(way, Some(Way::Shut(_)))));
     for (thread, way) in asked {
         match way {
             Some(Way::Shut(why)) => {
@@ -171,7 +185,18 @@ fn givers(
     for thread in living.iter().copied().filter(|thread| is_lasting(thread) && *thread != found.thread) {
         hope(party(thread), format!("{} could give it", name(thread)));
     }
-    ruled_out
+    (ruled_out, is_open)
+}
+
+fn party_of(process: &Process<'_>, thread: usize) -> Party {
+    Party::Thread(process.context.process, process.threads[thread].image.tid)
+}
+
+/// Whether the code of the program, and not just a library's, is on the stack of a thread of Python.
+fn runs_program(process: &Process<'_>, found: &ThreadWait) -> bool {
+    let frames = process.threads[found.thread].thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
+    python.into_iter().any(|frame| frame.file.as_deref().is_some_and(|file| !is_library(file)))
 }
 
 /// How it is known that nobody gives a thing, if all hopes are in vain.

@@ -96,6 +96,36 @@ static void two_files(const char *folder) {
     flock(second, LOCK_EX);
 }
 
+static struct flock whole(short type) {
+    struct flock lock = { 0 };
+    lock.l_type = type, lock.l_whence = SEEK_SET;
+    return lock;
+}
+
+/* The same with locks of open files (F_OFD_SETLK), for which /proc/locks names no process; and if `shares`, with a third
+ * process that has inherited the first lock and could give it back. */
+static void two_open_files(const char *folder, int shares) {
+    int first = opened(folder, "jobs.lock"), told[2], tell[2];
+    struct flock lock = whole(F_WRLCK);
+    if (fcntl(first, F_OFD_SETLK, &lock) || pipe(told) || pipe(tell)) abort();
+    pid_t other = child();
+    char byte = 'x';
+    if (other == 0) {
+        close(first);
+        int second = opened(folder, "status.lock"), again = opened(folder, "jobs.lock");
+        fcntl(second, F_OFD_SETLK, &lock);
+        if (write(told[1], &byte, 1) != 1 || read(tell[0], &byte, 1) != 1) _exit(1);
+        fcntl(again, F_OFD_SETLKW, &lock);
+        _exit(0);
+    }
+    int second = opened(folder, "status.lock");
+    if (shares && child() == 0)
+        for (;;) pause();
+    if (read(told[0], &byte, 1) != 1 || write(tell[1], &byte, 1) != 1) abort();
+    ready(other);
+    fcntl(second, F_OFD_SETLKW, &lock);
+}
+
 static void *churn(void *unused) {
     for (char *volatile sink;;) {
         sink = malloc(60000);
@@ -147,6 +177,8 @@ int main(int count, char **arguments) {
     alarm(120);
     const char *which = count > 1 ? arguments[1] : "";
     if (!strcmp(which, "both-write")) both_write();
+    else if (!strcmp(which, "two-open-files")) two_open_files(arguments[2], 0);
+    else if (!strcmp(which, "shared-open-file")) two_open_files(arguments[2], 1);
     else if (!strcmp(which, "waits-for-writer")) waits_for_writer();
     else if (!strcmp(which, "own-pipe")) own_pipe();
     else if (!strcmp(which, "two-files") && count > 2) two_files(arguments[2]);

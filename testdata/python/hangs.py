@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 signal.alarm(120)
 
@@ -53,6 +54,42 @@ def lock_order():
                 pass
 
     start_and_join(orders, users)
+
+
+def both_in_order(one, other, both):
+    with one:
+        both.wait()
+        with other:
+            pass
+
+
+def names_of_parameters():
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `one` 0x", "waits for Lock `one` 0x")
+    locks, both = [threading.Lock(), threading.Lock()], threading.Barrier(2)
+
+    def there():
+        both_in_order(*locks, both)
+
+    def back():
+        both_in_order(*reversed(locks), both)
+
+    start_and_join(there, back)
+
+
+LEDGER, JOURNAL = threading.Lock(), threading.Lock()
+
+
+def names_of_globals():
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `LEDGER`", "waits for Lock `JOURNAL`")
+    both = threading.Barrier(2)
+
+    def there():
+        both_in_order(LEDGER, JOURNAL, both)
+
+    def back():
+        both_in_order(JOURNAL, LEDGER, both)
+
+    start_and_join(there, back)
 
 
 def recursive_order():
@@ -435,6 +472,54 @@ class AtTheEnd:
         self.write(1, self.line)
         with self.lock:
             pass
+
+
+def lost_task():
+    truth("stuck", "pool-worker-died", ["MainThread"], 2, "MapResult", "1 part of the work", "hands out no task twice")
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    pool = context.Pool(2)
+    result = pool.map_async(end_at_five, range(20), chunksize=1)
+    # All answers but the one are there, and the dead worker's place is taken.
+    while result._number_left > 1 or len(multiprocessing.active_children()) < 2 or not all_read(pool._pool):
+        time.sleep(0.01)
+    ready(os.getpid(), *(worker.pid for worker in pool._pool))
+    result.get()
+
+
+def busy_pool():
+    """The healthy twin: workers with one task each are replaced, and one has a long task."""
+    truth("blocked", "", ["MainThread"], 1)
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    pool = context.Pool(2, maxtasksperchild=3)
+    result = pool.map_async(sleep_at_five, range(20), chunksize=1)
+    while result._number_left > 1 or len(multiprocessing.active_children()) < 2:
+        time.sleep(0.01)
+    ready(os.getpid(), *(worker.pid for worker in pool._pool))
+    result.get()
+
+
+def sleep_at_five(number):
+    if number == 5:
+        time.sleep(100)
+
+
+def end_at_five(number):
+    if number == 5:
+        os._exit(1)
+    return number
+
+
+def all_read(workers):
+    """Whether each worker sleeps: reading a pipe, or behind the one that does."""
+    calls = []
+    for worker in list(workers):
+        try:
+            calls.append(open("/proc/%d/syscall" % worker.pid).read().split()[0])
+        except (OSError, IndexError):
+            return False
+    return len(calls) == 2 and all(call in ("0", "202") for call in calls)
 
 
 def end_of_the_program():

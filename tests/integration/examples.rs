@@ -141,7 +141,7 @@ fn examples_for_a_gpu_are_named_on_the_stand_in() {
 fn examples_that_nothing_can_run_here_are_programs() {
     let (_, python) = pythons(true).pop().expect("a Python");
     let folder = tempfile::tempdir().expect("a folder");
-    for requirement in [Requirement::GpuAndCompatibilityPackage, Requirement::TwoGpusAndPyTorch] {
+    for requirement in [Requirement::GpuCore, Requirement::GpuAndCompatibilityPackage, Requirement::TwoGpusAndPyTorch] {
         for finding in examples(requirement) {
             assert!(is_python(finding), "{}: what compiles is compiled where it runs", finding.code);
             let check = "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')";

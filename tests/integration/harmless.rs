@@ -162,7 +162,7 @@ fn end_a_look(pid: i32, signal: &str, moments: &mut Moments, usual: Duration) ->
 fn end_looks_at_the_zoo(signal: &str) -> (String, u32) {
     let target = start_zoo();
     let began = Instant::now();
-    attach(&target.pids, &[]);
+    attach(&target.pids, &AMPLE);
     let usual = began.elapsed();
     let (mut moments, mut longest, mut ended) = (Moments(0x2545_f491_4f6c_dd1d), Duration::ZERO, 0);
     let mut looks = 0;
@@ -218,7 +218,8 @@ fn interrupted_looks(how: &str, rounds: u32) -> (Vec<String>, String) {
     let mut terminal = Command::new("python3");
     terminal.arg(testdata("hostile/terminal.py"));
     terminal.args([how, &rounds.to_string(), &target.pid().to_string()]).arg(env!("CARGO_BIN_EXE_lockscope"));
-    let output = terminal.args(["attach", &target.pid().to_string()]).stdin(Stdio::null()).output().expect("it runs");
+    let output =
+        terminal.args(["attach", "--stop", &target.pid().to_string()]).stdin(Stdio::null()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     println!("{how}: {said}");
     assert!(output.status.success(), "{said}");
@@ -258,7 +259,7 @@ fn threads_that_come_late_have_their_calls_repaired() {
     let target = start_zoo();
     for microseconds in (1..=100).map(|look| 20 * look) {
         let pause = format!("{}ms", f64::from(microseconds) / 1000.0);
-        let look = attach(&target.pids, &["--max-pause", &pause]);
+        let look = attach(&target.pids, &["--stop", "--max-pause", &pause]);
         assert!(matches!(look.code, 0 | 1), "{}", look.text);
     }
     let said = target.finish("TERM");

@@ -23,7 +23,7 @@ fn start(command: &mut Command) -> Option<Target> {
 
 fn begin_look(pid: i32, json: &Path) -> Child {
     lockscope()
-        .args(["attach", &pid.to_string(), "-o"])
+        .args(["attach", "--stop", &pid.to_string(), "-o"])
         .arg(json)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -39,6 +39,7 @@ fn pipes_and_file_locks_between_processes() {
         ("both-write", &["1"][..], "pipe-cycle", &["send_all", "is to read from pipe:["][..]),
         ("waits-for-writer", &["1", "61"], "pipe-cycle", &["send_all", "waits_for_writer", "child process"]),
         ("two-files", &["73"], "file-lock-cycle", &["jobs.lock", "status.lock", "/proc/locks"]),
+        ("two-open-files", &["72"], "file-lock-cycle", &["jobs.lock", "status.lock", "OFDLCK"]),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let target = start(case, folder.path());
@@ -51,6 +52,17 @@ fn pipes_and_file_locks_between_processes() {
                 assert!(look.text.contains(word), "{case}: no {word} in\n{}", look.text);
             }
         }
+    }
+}
+
+#[test]
+fn a_lock_of_an_open_file_that_a_third_process_could_give_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = start("shared-open-file", folder.path());
+    asleep_in(&target, &["72"]);
+    for look in looks(&target) {
+        assert_eq!((look.verdict(), look.code), ("blocked", 0), "{}", look.text);
+        assert!(look.text.contains("jobs.lock"), "{}", look.text);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::python::{Python, all_pythons};
 /// The cases of testdata/python/hangs.py.
 const CASES: &[&str] = &[
     "lock_order",
+    "names_of_parameters",
+    "names_of_globals",
     "recursive_order",
     "bare_order",
     "own_lock",
@@ -32,6 +34,7 @@ const CASES: &[&str] = &[
     "order_of_tasks",
     "left_by_fork",
     "process_lock",
+    "lost_task",
     "end_of_the_program",
 ];
 
@@ -105,6 +108,18 @@ fn every_hang_is_named_on_every_python() {
             let file = folder.path().join("hang.snapshot");
             snapshot(&target.pids, &file, &[]);
             assert_eq!(essence(&core(&[file], &[])), essence(&live), "{place} as a snapshot");
+        }
+    }
+}
+
+/// Workers that are younger than their pool have lost nothing while another is at work.
+#[test]
+fn a_pool_whose_worker_is_at_work_is_left_in_peace() {
+    for (version, python) in pythons() {
+        let (_folder, target, _) = start(&python, "busy_pool");
+        for _ in 0..5 {
+            let look = attach(&target.pids, &[]);
+            assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version}: {}", look.text);
         }
     }
 }

@@ -27,7 +27,7 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The bytes of the file, wherever they are.
 #[derive(Debug)]
-enum Bytes {
+pub(crate) enum Bytes {
     Disk(File, u64),
     Unpacked(Vec<u8>),
 }
@@ -97,7 +97,7 @@ fn cut_in_notes(segments: &[Segment], present: u64) -> Option<Cut> {
 }
 
 impl Bytes {
-    fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         match self {
             Bytes::Disk(_, length) => *length,
             Bytes::Unpacked(bytes) => bytes.len() as u64,
@@ -116,7 +116,7 @@ impl Bytes {
     }
 
     /// Exactly these bytes.
-    fn slice(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+    pub(crate) fn slice(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
         let end = offset.checked_add(length).filter(|end| *end <= self.length())?;
         let mut buffer = vec![0; usize::try_from(end - offset).ok()?];
         let mut done = 0;
@@ -130,9 +130,9 @@ impl Bytes {
     }
 }
 
-impl CoreFile {
-    /// Open a core; a compressed one is unpacked.
-    pub(crate) fn open(path: &Path) -> Result<CoreFile, CoreError> {
+impl Bytes {
+    /// Open a file; a compressed one is unpacked.
+    pub(crate) fn open(path: &Path) -> Result<Bytes, CoreError> {
         let name = || path.display().to_string();
         let unreadable = |source| CoreError::Unreadable { path: name(), source };
         // Looked at before it is opened: to open a FIFO would wait for its writer.
@@ -153,26 +153,33 @@ impl CoreFile {
         let file = File::open(path).map_err(unreadable)?;
         let bytes = Bytes::Disk(file, metadata.len());
         let mut magic = [0; 4];
-        let bytes = match bytes.read_at(0, &mut magic) {
+        match bytes.read_at(0, &mut magic) {
             4 if magic == ZSTD_MAGIC => {
                 let file = File::open(path).map_err(unreadable)?;
-                Bytes::Unpacked(unpack(std::io::BufReader::new(file), &name)?)
+                Ok(Bytes::Unpacked(unpack(std::io::BufReader::new(file), &name)?))
             }
-            _ => bytes,
-        };
-        CoreFile::parse(bytes, &name())
+            _ => Ok(bytes),
+        }
     }
 
-    /// A core that is in memory already, maybe packed.
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+    /// Bytes that are in memory already, maybe packed.
+    pub(crate) fn of(bytes: Vec<u8>) -> Result<Bytes, CoreError> {
         let bytes = match bytes.starts_with(&ZSTD_MAGIC) {
             true => unpack(bytes.as_slice(), &|| "bytes".into())?,
             false => bytes,
         };
-        CoreFile::parse(Bytes::Unpacked(bytes), "bytes")
+        Ok(Bytes::Unpacked(bytes))
+    }
+}
+
+impl CoreFile {
+    /// A core that is in memory already, maybe packed.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<CoreFile, CoreError> {
+        CoreFile::parse(Bytes::of(bytes)?, "bytes")
     }
 
-    fn parse(bytes: Bytes, path: &str) -> Result<CoreFile, CoreError> {
+    /// The process's memory in a file whose bytes are at hand.
+    pub(crate) fn parse(bytes: Bytes, path: &str) -> Result<CoreFile, CoreError> {
         let path = || path.to_owned();
         let damaged = |why: &str| CoreError::Damaged { path: path(), why: why.to_owned() };
         let start = bytes.slice(0, 64.min(bytes.length())).unwrap_or_default();

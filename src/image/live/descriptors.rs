@@ -88,8 +88,13 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
             }
         }
     }
+    let files: BTreeSet<String> =
+        processes.iter().zip(&all_asked).flat_map(|(process, asked)| locked_files(process, asked)).collect();
     if all_asked.iter().flatten().any(|asked| matches!(asked, Asked::Lock(_))) {
         facts.locks = std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse_locks(&bytes)).unwrap_or_default();
+        if facts.locks.iter().any(FileLock::is_of_open_file) {
+            of_open_files(proc_fs, &files, &mut facts.locks);
+        }
     }
     if !ends.is_empty() {
         let captured: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
@@ -114,6 +119,34 @@ const INTERNAL_SIGNALS: u64 = 0b111 << 31;
 fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
     field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
+}
+
+/// The names of the files that threads of a process wait to lock.
+fn locked_files(process: &ProcessImage, asked: &[Asked]) -> Vec<String> {
+    let numbers = asked.iter().filter_map(|asked| if let Asked::Lock(number) = asked { Some(*number) } else { None });
+    let descriptor = |number| process.descriptors.iter().find(|descriptor| descriptor.number == number);
+    numbers.filter_map(|number| Some(descriptor(number)?.target.clone())).collect()
+}
+
+/// Put in the place of locks that belong to open files, for which /proc/locks names nobody, one for each process that has such
+/// an open file: its fdinfo has a line for it.
+fn of_open_files(proc_fs: &ProcFs, files: &BTreeSet<String>, locks: &mut Vec<FileLock>) {
+    let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
+    let mut found: Vec<FileLock> = Vec::new();
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        let directory = proc_fs.process(pid);
+        let list = descriptors(&directory).unwrap_or_default();
+        for descriptor in list.iter().filter(|descriptor| files.contains(&descriptor.target)) {
+            let text = std::fs::read_to_string(directory.join("fdinfo").join(descriptor.number.to_string()));
+            let text = text.unwrap_or_default();
+            let lines = text.lines().filter_map(|line| parse_lock(line.strip_prefix("lock:")?));
+            found.extend(lines.filter(FileLock::is_of_open_file).map(|lock| FileLock { pid, ..lock }));
+        }
+    }
+    found.dedup();
+    let is_known = |lock: &FileLock| found.iter().any(|one| FileLock { pid: lock.pid, ..one.clone() } == *lock);
+    locks.retain(|lock| !is_known(lock));
+    locks.extend(found);
 }
 
 /// The descriptors that a call names itself.

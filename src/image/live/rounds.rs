@@ -26,13 +26,15 @@ use super::spared;
 use super::stop::{self, Outcome, ProcessStop, StopError, Stopped, Stopping, Which, Work};
 use super::taking::{Inputs, TakenOfAll, pages_needed, take_all};
 use super::unstopped;
-use crate::limits::live::MOST_TURNS;
+use crate::limits::live::{MOST_ROUNDS, MOST_TURNS};
 use crate::sys::DeferredSignals;
 
 /// How long copying may take where nothing stands still for it.
 const UNSTOPPED_TIME: Duration = Duration::from_secs(2);
 /// How often a look without a stop is taken again when a thread that slept has moved meanwhile.
 const UNSTOPPED_ATTEMPTS: u32 = 3;
+/// For the first of those that were late, the first time that they are asked again: nobody stands still meanwhile.
+const LEAST_ALLOWANCE: Duration = Duration::from_millis(100);
 /// Nothing of the last round is waited for longer before the next.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(250);
 
@@ -87,20 +89,22 @@ impl Rounds<'_> {
         let mut allowance = Duration::ZERO;
         let mut pause = Duration::ZERO;
         let mut first_round = None;
-        let mut rounds = 0;
+        let (mut rounds, mut asked) = (0, 0);
         loop {
             let round = self.round(inputs, copier, restless, late, allowance)?;
             let spent = begin.elapsed().saturating_sub(*first_round.get_or_insert_with(|| begin.elapsed()));
+            asked += 1;
             rounds += u32::from(round.released.is_some());
             pause = pause.max(round.pause);
             late = self.late(inputs, &round.processes);
-            if late.is_empty() || spent >= self.patience {
+            if late.is_empty() || spent >= self.patience || asked == MOST_ROUNDS {
                 let Round { processes, mut taken, copier, released, .. } = round;
                 taken.processes.iter_mut().for_each(|taken| taken.rounds = rounds);
                 return Ok(Seen { processes, taken, copier, pause, rounds, spent, released });
             }
             log::info!("{} threads did not come to their stop in time and are asked again", late.len());
-            allowance = (allowance * 2).max(self.max_pause * 2).min(self.patience.saturating_sub(spent));
+            allowance =
+                (allowance * 2).max(self.max_pause * 2).max(LEAST_ALLOWANCE).min(self.patience.saturating_sub(spent));
             (restless, copier) = (round.restless, round.copier);
             if !copier.wait(Instant::now() + BETWEEN_ROUNDS) {
                 copier = self.another_copier(inputs)?;
@@ -286,7 +290,7 @@ impl Turns {
         let stirred = now.as_ref().map(|now| unstopped::stirred(processes, now)).unwrap_or_default();
         if !stirred.is_empty() && self.count < MOST_TURNS && Instant::now() < deadline {
             self.copier = Some(copier);
-            return Work::Again(self.to_stop(&stirred, &now.unwrap_or_default()));
+            return Work::Again(self.read_again(&stirred, &now.unwrap_or_default()));
         }
         for (tid, outcome) in processes.iter_mut().flatten().filter(|(tid, _)| stirred.contains(tid)) {
             *outcome = Outcome::Woke;
@@ -295,8 +299,8 @@ impl Turns {
         Work::Done(Ok((taken, copier, std::mem::take(&mut self.restless))))
     }
 
-    /// Of those that woke, who has to be stopped: the others sleep again, and are read again.
-    fn to_stop(&mut self, stirred: &BTreeSet<i32>, now: &Reading) -> BTreeSet<i32> {
+    /// Take in those of them that sleep again as they are `now`; the others, who have to be stopped.
+    fn read_again(&mut self, stirred: &BTreeSet<i32>, now: &Reading) -> BTreeSet<i32> {
         let mut stop = BTreeSet::new();
         for &tid in stirred {
             let again = now.get(&tid).filter(|sleeper| sleeper.is_known());

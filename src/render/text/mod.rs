@@ -4,6 +4,7 @@
 //! Every line passes through `Page`, the only place that wraps, colours and escapes. It decides nothing: certainty,
 //! findings and sentences come with the report.
 
+mod gpus;
 mod one_thread;
 mod page;
 mod parties;
@@ -96,6 +97,7 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
     } else {
         others(view, &parties.told().collect(), &victims, page);
     }
+    gpus::section(view, page);
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
     }

@@ -170,6 +170,7 @@ pub(in crate::render) fn seed() -> Report {
             parent: None,
             python: Some(PythonInfo { version: "3.12.3".into(), free_threaded: false }),
             cuda: None,
+            gpus: Vec::new(),
             threads,
         }],
         resources: vec![

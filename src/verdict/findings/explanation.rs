@@ -56,6 +56,8 @@ pub enum Requirement {
     PythonWithoutGil,
     /// An NVIDIA GPU with its driver.
     Gpu,
+    /// An NVIDIA GPU, and a core of it.
+    GpuCore,
     /// A GPU, and CUDA's forward-compatibility package.
     GpuAndCompatibilityPackage,
     /// Two of them, and PyTorch with NCCL.
@@ -69,6 +71,7 @@ impl Requirement {
             Requirement::Nothing => None,
             Requirement::PythonWithoutGil => Some("a Python that was built without a GIL (python3.13t, python3.14t)"),
             Requirement::Gpu => Some("an NVIDIA GPU"),
+            Requirement::GpuCore => Some("an NVIDIA GPU, and the core of it that the example has written"),
             Requirement::GpuAndCompatibilityPackage => {
                 Some("an NVIDIA GPU, and an image with NVIDIA's package cuda-compat, as those of nvidia/cuda have it")
             }

@@ -20,8 +20,10 @@ mod gil_held_in_blocking_cuda_call;
 mod gil_vs_driver_callback;
 mod gil_vs_host_function;
 mod gil_vs_native_lock;
+mod gpu_error_behind_hang;
 mod import_cycle;
 mod join_cycle;
+mod kernel_never_ends;
 mod launch_blocking_with_nccl;
 mod lazy_loading_vs_running_kernel;
 mod loader_lock_cycle;
@@ -33,6 +35,7 @@ mod nobody_left_to_wake;
 mod owner_exited;
 mod pipe_cycle;
 mod pipe_without_writer;
+mod pool_worker_died;
 mod reader_behind_writer;
 mod self_deadlock;
 mod static_init_cycle;
@@ -55,6 +58,7 @@ use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::{Kind, Topic};
+use crate::waits::model::Role;
 use crate::waits::{Certainty, Gone, Hold, Party, ResourceKey};
 pub(crate) use explanation::{Example, Explanation, Fix, Requirement, Toolkit};
 
@@ -90,10 +94,12 @@ const REGISTRY: &[Rule] = &[
     owner_exited::RULE,
     dead_process_holds_lock::RULE,
     pipe_without_writer::RULE,
+    pool_worker_died::RULE,
     nobody_left_to_wake::RULE,
     event_loop_blocked::RULE,
     cuda_call_at_exit::RULE,
     failed_launch::RULE,
+    gpu_error_behind_hang::RULE,
     lazy_loading_vs_running_kernel::RULE,
     launch_blocking_with_nccl::RULE,
     gil_held_in_blocking_cuda_call::RULE,
@@ -101,6 +107,7 @@ const REGISTRY: &[Rule] = &[
     driver_library_mismatch::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
+    kernel_never_ends::RULE,
     waiting_for_gpu::RULE,
 ];
 
@@ -265,10 +272,21 @@ impl Context<'_> {
             .collect()
     }
 
-    /// The waits without end for resources of some kinds.
+    /// The waits without end for resources of some kinds, but those for results whose tasks are lost.
     fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
+        self.drafts_of_dead_ends(|key| is(key.kind) && !self.is_lost_task(key))
+    }
+
+    /// Whether a resource is a result whose task is lost.
+    fn is_lost_task(&self, key: &ResourceKey) -> bool {
+        let resource = self.look.observations.resource(key);
+        resource.is_some_and(|resource| resource.role == Some(Role::LostTask))
+    }
+
+    /// The waits without end for some resources.
+    fn drafts_of_dead_ends(&self, is: impl Fn(&ResourceKey) -> bool) -> Vec<Draft> {
         let seen = self.look.observations;
-        let ends = self.dead_ends.iter().filter(|end| is(seen.enclosed[end.enclosed].resource.kind));
+        let ends = self.dead_ends.iter().filter(|end| is(&seen.enclosed[end.enclosed].resource));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
             parties: end.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The names of the contract.
-const CODES: [&str; 34] = [
+const CODES: [&str; 37] = [
     "cuda-after-fork",
     "cuda-call-at-exit",
     "cuda-call-in-host-function",
@@ -19,8 +19,10 @@ const CODES: [&str; 34] = [
     "gil-vs-driver-callback",
     "gil-vs-host-function",
     "gil-vs-native-lock",
+    "gpu-error-behind-hang",
     "import-cycle",
     "join-cycle",
+    "kernel-never-ends",
     "launch-blocking-with-nccl",
     "lazy-loading-vs-running-kernel",
     "loader-lock-cycle",
@@ -32,6 +34,7 @@ const CODES: [&str; 34] = [
     "owner-exited",
     "pipe-cycle",
     "pipe-without-writer",
+    "pool-worker-died",
     "reader-behind-writer",
     "self-deadlock",
     "static-init-cycle",

@@ -56,6 +56,7 @@ pub(super) const WRITERS: LockCalls = LockCalls {
         ],
     },
     is_ambiguous: false,
+    is_only: false,
 };
 
 /// For reading.
@@ -79,4 +80,5 @@ pub(super) const READERS: LockCalls = LockCalls {
         end: &["absl::*::ReaderMutexLock::~ReaderMutexLock()"],
     },
     is_ambiguous: false,
+    is_only: false,
 };

@@ -4,7 +4,7 @@
 //! plain lock may be released by another thread than took it, as one does that uses it for an event; a wait of the main
 //! thread ends when a handler raises; a task ends when something that its loop may still run cancels it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::signals;
 use super::tasks::Task;
@@ -22,7 +22,7 @@ use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hope, Hoped, Party};
+use crate::waits::model::{Certainty, Hope, Hoped, Party, ResourceKey};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
@@ -117,14 +117,48 @@ fn foreign(thread: &ThreadView<'_>) -> Option<String> {
 
 /// Add what could end waits whose holders are known.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    let rings = rings(out);
+    if rings.is_empty() {
+        return;
+    }
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let own = blocked.waits_of(process.context.process);
-        for found in own {
+        let party = |found: &ThreadWait| Party::Thread(found.process, process.threads[found.thread].image.tid);
+        for found in own.iter().filter(|found| rings.contains(&party(found))) {
             releasers(facts, process, blocked, found, out);
             interruptions(facts, process, found, out);
         }
-        of_tasks(facts, process, own, out);
+        of_tasks(facts, process, own, &rings, out);
+    }
+}
+
+/// Those who may be in a ring: each waits for what another of them has. Only there does it matter what else could end a wait
+/// whose holder is known; to find that out is dear.
+fn rings(out: &Observations) -> BTreeSet<Party> {
+    let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
+    for hold in out.holds.iter().filter(|hold| hold.certainty > Certainty::Candidate) {
+        holders.entry(&hold.resource).or_default().push(&hold.holder);
+    }
+    let mut left: BTreeSet<Party> = out.waits.iter().map(|wait| wait.waiter.clone()).collect();
+    loop {
+        let waits_for_one = |party: &Party, left: &BTreeSet<Party>| {
+            out.waits.iter().filter(|wait| wait.waiter == *party).any(|wait| {
+                let held = holders.get(&wait.resource).into_iter().flatten();
+                let is_left = |holder: &Party| match holder {
+                    Party::Process(process) => {
+                        left.iter().any(|one| matches!(one, Party::Thread(of, _) if of == process))
+                    }
+                    other => left.contains(other),
+                };
+                left.contains(&Party::Resource(wait.resource.clone())) || held.into_iter().any(|holder| is_left(holder))
+            })
+        };
+        let next: BTreeSet<Party> = left.iter().filter(|party| waits_for_one(party, &left)).cloned().collect();
+        if next.len() == left.len() {
+            return next;
+        }
+        left = next;
     }
 }
 
@@ -154,10 +188,9 @@ fn releasers(
         return;
     }
     let party = |thread: &ThreadView<'_>| Party::Thread(process.context.process, thread.image.tid);
+    let own = blocked.waits_of(found.process);
     let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        thread.image.state != TaskState::Zombie
-            && !holders.contains(&party(thread))
-            && !blocked.waits_for(key, found.process, *position)
+        thread.image.state != TaskState::Zombie && !holders.contains(&party(thread)) && !lasts(own, *position)
     });
     let others: Vec<(usize, &ThreadView<'_>)> = others.take(MOST_ASKED + 1).collect();
     if others.len() > MOST_ASKED {
@@ -188,9 +221,7 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, found: &ThreadWait, o
     let kernel = &process.context.all.kernel;
     let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
     for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
-        if let (Some(handler), Some(Way::Open(_))) =
-            (signals::handler(facts, process, signal), signals::way(facts, process, signal, found))
-        {
+        if let Some(handler) = signals::interrupts(facts, process, signal, found) {
             let by = if TIMERS.contains(&signal) { Hoped::Coming } else { Hoped::Asked };
             let what = format!("the handler {} ({}) may raise or release it", handler.label, signal_name(signal));
             out.hopes.push(hope(found, Some(Party::Thread(process.context.process, tid)), by, what));
@@ -199,14 +230,15 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, found: &ThreadWait, o
 }
 
 /// What the loops of tasks may still run.
-fn of_tasks(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], out: &mut Observations) {
-    let waiting: BTreeSet<Party> = out
-        .waits
-        .iter()
-        .map(|wait| &wait.waiter)
-        .filter(|waiter| matches!(waiter, Party::Resource(_)))
-        .cloned()
-        .collect();
+fn of_tasks(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    own: &[ThreadWait],
+    rings: &BTreeSet<Party>,
+    out: &mut Observations,
+) {
+    let of_tasks = |party: &&Party| matches!(party, Party::Resource(key) if key.kind == kinds::ASYNCIO_TASK);
+    let waiting: BTreeSet<Party> = rings.iter().filter(of_tasks).cloned().collect();
     if waiting.is_empty() {
         return;
     }
@@ -258,6 +290,14 @@ fn of_tasks(facts: &Facts<'_>, process: &Process<'_>, own: &[ThreadWait], out: &
     }
 }
 
+/// Whether a thread waits without a time-out for what is given inside of the process: it goes on only if another one does.
+fn lasts(own: &[ThreadWait], position: usize) -> bool {
+    own.iter().any(|found| {
+        let on = &found.blocked_on;
+        found.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
+    })
+}
+
 /// Another thread than the loop's that goes on and can end a task, or call into its loop.
 fn reached_from_outside(
     facts: &Facts<'_>,
@@ -266,14 +306,8 @@ fn reached_from_outside(
     task: &Task,
     event_loop: Addr,
 ) -> Option<String> {
-    let lasts = |position: usize| {
-        own.iter().any(|found| {
-            let on = &found.blocked_on;
-            found.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
-        })
-    };
     let others = process.threads.iter().enumerate().filter(|(position, thread)| {
-        Some(thread.image.tid) != task.tid && thread.image.state != TaskState::Zombie && !lasts(*position)
+        Some(thread.image.tid) != task.tid && thread.image.state != TaskState::Zombie && !lasts(own, *position)
     });
     others.take(MOST_ASKED).find_map(|(_, thread)| {
         let mut states = facts.inspector.states(thread.image.tid);

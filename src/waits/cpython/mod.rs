@@ -12,6 +12,7 @@ mod holders;
 mod hopes;
 mod lock_object;
 mod multiprocessing;
+mod process_pools;
 mod signals;
 mod stop_the_world;
 mod tasks;
@@ -26,6 +27,7 @@ use std::rc::Rc;
 use crate::image::{Addr, Memory};
 use crate::python::Python;
 use crate::python::inspect::{Inspector, frames_of};
+use crate::python::library::is_library;
 use crate::python::reach::{self, Reached};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
@@ -33,7 +35,7 @@ use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Needs, Party, Resource};
+use crate::waits::model::{Certainty, Needs, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use futures::Work;
@@ -79,6 +81,7 @@ pub(crate) struct Facts<'a> {
     work: OnceCell<Work>,
     handlers: OnceCell<Option<Vec<Addr>>>,
     reached: RefCell<HashMap<usize, Rc<Reached>>>,
+    reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
 }
 
 impl<'a> Facts<'a> {
@@ -93,6 +96,7 @@ impl<'a> Facts<'a> {
             work: OnceCell::new(),
             handlers: OnceCell::new(),
             reached: RefCell::default(),
+            reached_by_handlers: RefCell::default(),
         })
     }
 
@@ -109,6 +113,16 @@ impl<'a> Facts<'a> {
         known.unwrap_or_else(|| {
             let reached = Rc::new(reach::by_thread(&self.inspector, state));
             self.reached.borrow_mut().insert(state, Rc::clone(&reached));
+            reached
+        })
+    }
+
+    /// What a handler for a signal can reach.
+    fn reached_by_handler(&self, callable: Addr) -> Rc<Reached> {
+        let known = self.reached_by_handlers.borrow().get(&callable).cloned();
+        known.unwrap_or_else(|| {
+            let reached = Rc::new(reach::from(&self.inspector, [callable], false));
+            self.reached_by_handlers.borrow_mut().insert(callable, Rc::clone(&reached));
             reached
         })
     }
@@ -208,6 +222,8 @@ impl Family for Cpython<'_> {
         for (found, rule) in blocked.by_rule::<HolderRule>() {
             holders::find(self, blocked, found, *rule, out);
         }
+        names_of_holders(self, blocked, out);
+        process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
     }
 
@@ -221,6 +237,30 @@ impl Family for Cpython<'_> {
 
     fn hopes(&self, blocked: &Blocked<'_>, out: &mut Observations) {
         hopes::find(self, blocked, out);
+    }
+}
+
+/// A lock is called what its holder calls it, where the waiter has a name for it that reaches less far.
+fn names_of_holders(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    for resource in out.resources.iter_mut().filter(|one| [kinds::PY_LOCK, kinds::PY_RLOCK].contains(&one.key.kind)) {
+        let process = blocked.processes().get(resource.process);
+        let Some(facts) = process.and_then(|process| family.facts(process)) else { continue };
+        let name = |party: &Party| match party {
+            Party::Thread(of, tid) if *of == resource.process => {
+                let frames = facts.inspector.stack(*tid).filter(|frame| !is_library(&frame.file));
+                facts.inspector.name_and_reach(resource.key.address, frames)
+            }
+            _ => None,
+        };
+        let holders = out.holds.iter().filter(|hold| hold.resource == resource.key);
+        let by_holder =
+            holders.filter(|hold| hold.certainty > Certainty::Candidate).find_map(|hold| name(&hold.holder));
+        let by_waiter =
+            out.waits.iter().filter(|wait| wait.resource == resource.key).find_map(|wait| name(&wait.waiter));
+        let Some((reach, by_holder)) = by_holder else { continue };
+        if by_waiter.is_none_or(|(of_waiter, _)| reach <= of_waiter) {
+            resource.label.name = Some(by_holder);
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use crate::image::{Addr, MemoryExt};
 use crate::limits::python::SEARCHED_VARIABLES;
 use crate::python::inspect::Inspector;
 use crate::python::library::is_library;
-use crate::python::reach;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::family::Way;
 use crate::waits::kinds::Topic;
@@ -121,13 +120,21 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: 
     if found.blocked_on.resource.key.kind.topic == Topic::Data {
         return Some(open);
     }
-    let reached = reach::from(&facts.inspector, [handler.callable], false);
+    let reached = facts.reached_by_handler(handler.callable);
     let is_main = process.threads[found.thread].image.tid == process.context.image.pid;
     let reaches = facts.targets(found).any(|target| reached.has(target));
     if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
         return Some(open);
     }
     Some(Way::Shut(format!("the handler {} ({named}) cannot reach it", handler.label)))
+}
+
+/// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
+pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Handler> {
+    let handler = handler(facts, process, signal).filter(|handler| signal != INTERRUPT || !handler.of_library)?;
+    let reached = facts.reached_by_handler(handler.callable);
+    let releases = || facts.targets(found).any(|target| reached.has(target)) && reached.uses("release");
+    (reached.anything.is_some() || reached.may_raise() || releases()).then_some(handler)
 }
 
 /// A signal for which Python has no handler of its own.

@@ -2,12 +2,13 @@
 //!
 //! In: the stacks of a process and what the families below saw. Out: waits for streams, events and the device, also by
 //! threads that spin instead of sleeping; and as holders of these the threads that run a host function, which the GPU
-//! waits for. What runs on the GPU itself is not seen from here: where nothing on the CPU stands behind a wait, the
-//! chain ends at the GPU.
+//! waits for. What runs on the GPU itself only a core of it tells (`kernels`): else, where nothing on the CPU stands behind a
+//! wait, the chain ends at the GPU.
 
 pub(crate) mod calls;
 pub(crate) mod driver;
 mod driver_locks;
+pub(crate) mod kernels;
 mod libraries;
 mod stacks;
 
@@ -49,8 +50,10 @@ struct Kept {
 struct Cuda(Vec<Kept>);
 
 /// Its row in the list of families.
-pub(crate) const FAMILY: Registered =
-    Registered { kinds: &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_DRIVER_WORK], open };
+pub(crate) const FAMILY: Registered = Registered {
+    kinds: &[kinds::CUDA_STREAM, kinds::CUDA_EVENT, kinds::CUDA_DEVICE, kinds::CUDA_KERNEL, kinds::CUDA_DRIVER_WORK],
+    open,
+};
 
 /// Open the family.
 fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
@@ -102,6 +105,7 @@ impl Family for Cuda {
         for (found, HostFunctions) in blocked.by_rule() {
             let process = blocked.process(found);
             host_functions(process, self.stacks(process), found, out);
+            kernels::running(process, found, out);
         }
         driver_locks::refine(blocked, |process| self.stacks(process), out);
     }
@@ -185,6 +189,7 @@ fn for_gpu(
         (None, None) => evidence.push(format!("it spins inside {}: on a CPU, in no system call", entry.name)),
     }
     evidence.extend(collective(process, thread, entry));
+    evidence.extend(without_kernels(process));
     let on = call.map_or(On::Device, |call| call.on);
     let resource = resource(process, thread, entry, on, &mut evidence);
     let certainty = match call {
@@ -204,6 +209,17 @@ fn for_gpu(
         at: thread.merged(entry.native),
         ownership: Ownership::private(HostFunctions),
         ..BlockedOn::of(resource, below, evidence)
+    })
+}
+
+/// What a core of the GPU says where no kernel runs: then it is something else that is waited for.
+fn without_kernels(process: &Process<'_>) -> Option<String> {
+    let cores = process.context.gpu_cores;
+    let idle = !cores.is_empty() && cores.iter().all(|core| core.kernels().next().is_none());
+    idle.then(|| {
+        "the GPU core has no kernel of this process: the GPU waits for a value in memory, an event, a host function or another \
+         device, or had ended"
+            .to_owned()
     })
 }
 

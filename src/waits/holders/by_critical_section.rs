@@ -128,9 +128,10 @@ fn index(memo: &Memo, process: &Process<'_>, calls: &LockCalls) -> Index {
     for (position, thread) in process.threads.iter().enumerate() {
         for (lock, taken) in taken(memo, process, thread, calls) {
             let Some((native, site)) = taken.last() else { continue };
+            let argument = if calls.is_only { String::new() } else { lock.to_string() };
             let evidence = format!(
-                "frame {native} of {} called {}({lock}) at {} and no unlock of it since, reading its code in a straight \
-                 line",
+                "frame {native} of {} called {}({argument}) at {} and no unlock of it since, reading its code in a \
+                 straight line",
                 thread.describe(),
                 site.function.as_deref().unwrap_or_default(),
                 site.at
@@ -169,7 +170,12 @@ fn taken(
             continue;
         }
         for site in code.calls_before(frame, thread.pthread) {
-            let (Some(step), [Some(first), second]) = (Step::of(&site, calls), site.arguments) else { continue };
+            let (Some(step), [first, second]) = (Step::of(&site, calls), site.arguments) else { continue };
+            // What another branch did says nothing of this thread.
+            if code.is_elsewhere(site.at, frame.lookup) {
+                continue;
+            }
+            let Some(first) = first.filter(|_| !calls.is_only).or(calls.is_only.then_some(0)) else { continue };
             match step {
                 Step::Locks => taken.entry(Addr(first)).or_default().push((native, site)),
                 Step::Unlocks => drop(taken.entry(Addr(first)).or_default().pop()),

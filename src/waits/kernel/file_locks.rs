@@ -6,12 +6,12 @@
 use super::peers::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
-use crate::image::{Addr, Gap};
+use crate::image::{Addr, Gap, MemoryExt};
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::kinds;
-use crate::waits::model::{Party, Resource, ResourceKey, Scope};
+use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -33,6 +33,36 @@ pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(
     Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }
 
+/// What a waiter asks for.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    write: bool,
+    start: u64,
+    end: u64,
+}
+
+impl From<&FileLock> for Request {
+    fn from(line: &FileLock) -> Request {
+        Request { write: line.write, start: line.start, end: line.end }
+    }
+}
+
+/// `struct flock` {short type, whence; off_t start, len; pid} (fcntl.h), the third argument of fcntl, where it counts from the
+/// start of the file.
+fn requested(process: &Process<'_>, call: Call) -> Option<Request> {
+    const WRITE: u16 = 1;
+    let at = Addr(call.arguments[2]);
+    let memory = process.memory();
+    let kinds = memory.u32(at).ok().filter(|_| !is_flock(process, &call))?;
+    let (kind, whence) = (kinds as u16, kinds >> 16);
+    let start = memory.u64(at + 8).ok().filter(|_| whence == 0)?;
+    let length = memory.u64(at + 16).ok()? as i64;
+    let end = if length > 0 { start.saturating_add(length as u64 - 1) } else { u64::MAX };
+    // Before the start for a negative length.
+    let start = if length < 0 { 0 } else { start };
+    Some(Request { write: kind == WRITE, start, end })
+}
+
 /// Processes that hold the file lock which the waiter asked for.
 pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, out: &mut Observations) {
     let process = blocked.process(found);
@@ -42,17 +72,19 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, ou
     let Some(inode) = descriptor.inode else { return };
     let is_flock = found.blocked_on.call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
-    // The request itself stands there too, and tells its bytes.
+    // The request itself stands there too, and tells its bytes; one for an open file's lock does not tell whose it is.
     let own = process.context.image.pid;
-    let request = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
+    let line = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
+    let request = line.map(Request::from).or_else(|| requested(process, found.blocked_on.call?));
     let in_the_way = |lock: &&FileLock| {
-        let Some(request) = request else { return true };
-        lock.device == request.device
+        let Some(request) = &request else { return true };
+        line.is_none_or(|line| line.device == lock.device)
             && (lock.write || request.write)
             && (is_flock || lock.start <= request.end && request.start <= lock.end)
     };
     let granted = kernel.locks.iter().filter(of_file).filter(|lock| !lock.blocked).filter(in_the_way);
-    for lock in granted {
+    let granted: Vec<&FileLock> = granted.collect();
+    for lock in &granted {
         let text = format!(
             "/proc/locks: {} {} on {} by process {}",
             lock.kind,
@@ -62,7 +94,14 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, ou
         );
         let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
         match taker {
-            Some(position) => out.holds.push(exact_hold(key, Party::Process(position), None, vec![text])),
+            Some(position) => {
+                let hold = exact_hold(key, Party::Process(position), None, vec![text]);
+                // Processes that share an open file since a fork share its lock, and any may give it back.
+                let is_same = |one: &FileLock| FileLock { pid: lock.pid, ..one.clone() } == **lock;
+                let shared = granted.iter().filter(|one| is_same(one)).count() > 1;
+                let certainty = if shared { Certainty::Candidate } else { Certainty::Exact };
+                out.holds.push(Hold { certainty, ..hold });
+            }
             None => {
                 // A lock of flock belongs to the open file: a child may have inherited it from a process that ended.
                 out.holds.push(exact_hold(key, Party::Absent(found.process, lock.pid), None, vec![text.clone()]));

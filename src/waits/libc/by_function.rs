@@ -4,7 +4,8 @@
 //! In: a [`Case`] with named frames. Out: the object, without a holder: none of them records one, and
 //! [`super::once`] and [`super::barrier`] look for it.
 
-use super::lock_calls::GUARD;
+use super::layout::rust_rwlock;
+use super::lock_calls::{GUARD, OPENMP, OPENMP_NAMELESS};
 use super::{Case, HolderRule};
 use crate::image::Addr;
 use crate::limits::libc::WRAPPER_FRAMES;
@@ -32,12 +33,31 @@ enum Holder {
     Nobody,
     /// Who is between the calls for a static variable's guard.
     Guard,
+    /// Who is between the calls for an OpenMP lock or critical section.
+    OpenMp,
+    /// The same of the critical section without a name.
+    OpenMpNameless,
     /// Who runs the initialiser.
     Once,
     /// Who has yet to come.
     Barrier,
     /// Who has its address: a guard is a pointer to its lock, and whoever has it on the stack may hold the lock.
     ByReference,
+    /// The same of Rust's RwLock, which is asked for to read,
+    RustReaders,
+    /// or to write.
+    RustWriters,
+}
+
+impl Holder {
+    /// What a waiter asks for.
+    fn mode(self) -> Option<&'static str> {
+        match self {
+            Holder::RustReaders => Some("read"),
+            Holder::RustWriters => Some("write"),
+            _ => None,
+        }
+    }
 }
 
 const fn row(names: &'static [&'static str], kind: &'static Kind, noun: &'static str, offset: u64) -> Row {
@@ -85,8 +105,9 @@ const TABLE: &[Row] = &[
     // The word may be one that many atomics share.
     row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
     row(&["::Mutex::lock_contended"], kinds::FUTEX, "Rust Mutex", 0).held_by(Holder::ByReference),
-    row(&["::RwLock::read_contended", "::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", 0)
-        .held_by(Holder::ByReference),
+    row(&["::RwLock::read_contended"], kinds::FUTEX, "Rust RwLock", 0).held_by(Holder::RustReaders),
+    row(&["::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", rust_rwlock::WRITER_NOTIFY)
+        .held_by(Holder::RustWriters),
     row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
     row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
     row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0),
@@ -95,7 +116,11 @@ const TABLE: &[Row] = &[
     row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
     row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4)
         .held_by(Holder::Barrier),
-    row(&["gomp_mutex_lock", "GOMP_critical_start", "omp_set_lock"], kinds::FUTEX, "OpenMP lock", 0),
+    row(&["GOMP_critical_name_start"], kinds::OPENMP_LOCK, "critical section", 0).held_by(Holder::OpenMp),
+    row(&["GOMP_critical_start"], kinds::OPENMP_LOCK, "critical section without a name", 0)
+        .held_by(Holder::OpenMpNameless),
+    row(&["omp_set_lock", "omp_set_nest_lock"], kinds::OPENMP_LOCK, "OpenMP lock", 0).held_by(Holder::OpenMp),
+    row(&["gomp_mutex_lock"], kinds::FUTEX, "lock inside OpenMP", 0),
     row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
 ];
 
@@ -114,6 +139,8 @@ const RUST_ENTRY_POINTS: &[&str] = &[
     "lock_api::",
     "<lock_api::",
 ];
+/// What GCC puts before the name of a critical section.
+const CRITICAL: &str = ".gomp_critical_user_";
 const ATOMIC: &str = "word of a std::atomic";
 /// The futex word, and of an RwLock the word for writers.
 const RUST_LOCK_SIZE: u64 = 8;
@@ -133,17 +160,22 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if let Some(words) = barrier {
         state = words;
     }
-    let resource = case.resource(row.kind, row.noun, base, state);
+    let mut resource = case.resource(row.kind, row.noun, base, state);
+    let label = &mut resource.label;
+    label.name = label.name.take().map(|name| name.strip_prefix(CRITICAL).map(str::to_owned).unwrap_or(name));
     let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
     let entry_points = if row.names.iter().any(|name| name.starts_with("::")) { RUST_ENTRY_POINTS } else { row.names };
     let decoded = case.below.refined(resource, entry_points, evidence);
-    Some(decoded.owned(match row.holder {
+    let decoded = decoded.owned(match row.holder {
         Holder::Nobody => Ownership::Unknown,
         Holder::Guard => Ownership::LockedInCode(word, &GUARD),
+        Holder::OpenMp => Ownership::LockedInCode(base, &OPENMP),
+        Holder::OpenMpNameless => Ownership::LockedInCode(Addr(0), &OPENMP_NAMELESS),
         Holder::Once => Ownership::private(HolderRule::Once(word)),
         Holder::Barrier => Ownership::private(HolderRule::Barrier { is_glibc }),
-        Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
-    }))
+        Holder::RustReaders | Holder::RustWriters | Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
+    });
+    Some(BlockedOn { mode: row.holder.mode(), ..decoded })
 }
 
 fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {

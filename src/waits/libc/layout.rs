@@ -70,3 +70,18 @@ pub(super) mod condition {
     /// `__wrefs >> 3` is the number of waiters.
     pub(crate) const WAITERS_SHIFT: u32 = 3;
 }
+
+/// `std::sys::sync::rwlock::futex::RwLock` {state, writer_notify} in `std::sync::RwLock` {inner, poison, data}
+/// (library/std/src/sys/sync/rwlock/futex.rs and library/std/src/sync/poison/rwlock.rs, Rust 1.62 to 1.95).
+pub(super) mod rust_rwlock {
+    /// The word that a writer sleeps on.
+    pub(crate) const WRITER_NOTIFY: u64 = 4;
+    /// The flag behind them, and then, aligned, the data.
+    pub(crate) const POISON: u64 = 8;
+    /// Alignment of what is in common use.
+    pub(crate) const MOST_BEFORE_DATA: u64 = 64;
+    /// The readers in the state.
+    pub(crate) const COUNT: u32 = (1 << 30) - 1;
+    /// That many mean a writer.
+    pub(crate) const WRITE_LOCKED: u32 = COUNT;
+}

@@ -11,6 +11,7 @@ pub(super) const MUTEX: LockCalls = LockCalls {
     unlocks: &["pthread_mutex_unlock"],
     guards: Guards::NONE,
     is_ambiguous: false,
+    is_only: false,
 };
 /// `pthread_rwlock_t`, for reading.
 pub(super) const READERS: LockCalls = LockCalls {
@@ -19,6 +20,7 @@ pub(super) const READERS: LockCalls = LockCalls {
     unlocks: &["pthread_rwlock_unlock"],
     guards: Guards::NONE,
     is_ambiguous: false,
+    is_only: false,
 };
 /// `pthread_rwlock_t`, for writing.
 pub(super) const WRITERS: LockCalls = LockCalls {
@@ -27,6 +29,7 @@ pub(super) const WRITERS: LockCalls = LockCalls {
     unlocks: &["pthread_rwlock_unlock"],
     guards: Guards::NONE,
     is_ambiguous: false,
+    is_only: false,
 };
 /// `pthread_spinlock_t`.
 pub(super) const SPINLOCK: LockCalls = LockCalls {
@@ -35,6 +38,7 @@ pub(super) const SPINLOCK: LockCalls = LockCalls {
     unlocks: &["pthread_spin_unlock"],
     guards: Guards::NONE,
     is_ambiguous: false,
+    is_only: false,
 };
 /// Guards of static variables.
 pub(super) const GUARD: LockCalls = LockCalls {
@@ -43,6 +47,7 @@ pub(super) const GUARD: LockCalls = LockCalls {
     unlocks: &["cxa_guard_release", "cxa_guard_abort"],
     guards: Guards::NONE,
     is_ambiguous: false,
+    is_only: false,
 };
 /// `sem_t`, used as a lock: what one thread takes another may give.
 pub(super) const SEMAPHORE: LockCalls = LockCalls {
@@ -51,4 +56,23 @@ pub(super) const SEMAPHORE: LockCalls = LockCalls {
     unlocks: &["sem_post"],
     guards: Guards::NONE,
     is_ambiguous: true,
+    is_only: false,
+};
+/// OpenMP's locks, and its critical sections with a name: GCC makes a word of each, the address of which it gives.
+pub(super) const OPENMP: LockCalls = LockCalls {
+    mode: None,
+    locks: &["GOMP_critical_name_start", "omp_set_lock", "omp_set_nest_lock"],
+    unlocks: &["GOMP_critical_name_end", "omp_unset_lock", "omp_unset_nest_lock"],
+    guards: Guards::NONE,
+    is_ambiguous: false,
+    is_only: false,
+};
+/// OpenMP's critical sections without a name, which are one (`default_lock` in libgomp/critical.c).
+pub(super) const OPENMP_NAMELESS: LockCalls = LockCalls {
+    mode: None,
+    locks: &["GOMP_critical_start"],
+    unlocks: &["GOMP_critical_end"],
+    guards: Guards::NONE,
+    is_ambiguous: false,
+    is_only: true,
 };

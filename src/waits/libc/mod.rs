@@ -13,6 +13,7 @@ mod lock_calls;
 mod musl;
 mod mutex;
 mod once;
+mod rust_rwlock;
 mod rwlock;
 mod semaphore;
 mod spinlock;
@@ -60,6 +61,7 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::MALLOC_ARENA,
         kinds::STDIO_FILE,
         kinds::SEMAPHORE,
+        kinds::OPENMP_LOCK,
         kinds::PTHREAD_ONCE,
         kinds::STATIC_GUARD,
         kinds::THREAD,
@@ -162,5 +164,6 @@ impl Family for Libc {
                 HolderRule::QueuedWriter(base) => rwlock::queued_writer(blocked, found, base, out),
             }
         }
+        rust_rwlock::holders(blocked, out);
     }
 }

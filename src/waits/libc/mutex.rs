@@ -263,8 +263,11 @@ fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
         case.inside(ALLOCATION) || entry().is_some_and(|(_, name)| ALLOCATION.contains(&base_symbol(&name)));
     let (kind, noun) = if in_allocator {
         (kinds::MALLOC_ARENA, "malloc arena lock")
-    } else {
+    } else if by_libc(case) {
         (kinds::FUTEX, "lock inside the C library")
+    } else {
+        // 2 is by custom "locked, and somebody waits" (U. Drepper, Futexes Are Tricky).
+        (kinds::FUTEX, "lock made of a futex")
     };
     let resource = case.resource(kind, noun, base, vec![("lock", 2)]);
     let evidence = vec![case.word_is(noun, base, "lock = 2")];

@@ -6,7 +6,7 @@
 
 use crate::image::{Addr, Gap};
 use crate::limits;
-use crate::limits::libc::INSIDE_FRAMES;
+use crate::limits::libc::{INSIDE_FRAMES, ONCE_FRAMES};
 use crate::symbols::base_symbol;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
@@ -34,8 +34,10 @@ pub(super) const ALLOCATION: &[&str] = &[
 pub(super) fn initialisers(blocked: &Blocked<'_>, found: &ThreadWait, control: Addr, out: &mut Observations) {
     let process = blocked.process(found);
     let key = &found.blocked_on.resource.key;
-    let others = process.threads.iter().filter(|thread| !blocked.waits_for(key, found.process, thread.position));
-    let inside = others.filter_map(|thread| Some((thread, in_once(process, thread, control)?)));
+    let inside = process.threads.iter().filter_map(|thread| {
+        let waits = blocked.waits_for(key, found.process, thread.position);
+        Some((thread, in_once(process, thread, control, waits)?))
+    });
     let holders = holds(process, key, inside);
     if holders.is_empty() {
         let what = format!("holder of {}", found.blocked_on.resource.label);
@@ -90,16 +92,42 @@ fn holds<'p>(
     holds
 }
 
-/// Inside a `pthread_once` that has this control in its registers or on its stack.
-fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr) -> Option<(usize, String)> {
-    let (native, name) = thread.names(INSIDE_FRAMES).find(|(_, name)| matches!(*name, "pthread_once" | "call_once"))?;
-    let outside = |reference: &Reference| reference.is_live() && reference.is_from(native);
-    let reference = thread.references(process, control, 4).find(outside)?;
-    let who = thread.describe();
-    Some((
-        native,
-        format!("{who} is inside {name} (frame {native}) and has the control's address: {}", reference.place),
-    ))
+/// How far out a function stands in a call that runs an initialiser once: of the C library, of C++ up from the function that
+/// calls the initialiser (libstdc++'s mutex and mutex.cc), of Rust.
+fn depth_in_once(name: &str) -> Option<usize> {
+    const PLAIN: [&str; 5] = ["once_proxy", "pthread_once_slow", "pthread_once", "gthread_once", "call_once"];
+    const RUST: [&str; 2] = ["::once::futex::Once::call", "::futex_once::Once::call"];
+    let plain = name.split('(').next().unwrap_or(name);
+    let in_rust = || name.replace(['<', '>'], "");
+    let outermost = || name.contains("std::call_once<") || RUST.iter().any(|part| in_rust().contains(part));
+    PLAIN.iter().position(|known| *known == plain).or_else(|| outermost().then_some(PLAIN.len()))
+}
+
+/// Inside a call that runs an initialiser, and that has this control in its registers or on its stack. Of a thread that waits
+/// for the control it is one further out: the initialiser wants itself.
+fn in_once(process: &Process<'_>, thread: &ThreadView<'_>, control: Addr, waits: bool) -> Option<(usize, String)> {
+    let named = thread.names(INSIDE_FRAMES).map(|(native, name)| (native, name.to_owned()));
+    let entries = thread.nameless_entries(process).take_while(|(native, _)| *native < INSIDE_FRAMES);
+    let mut calls: Vec<(usize, String)> =
+        named.chain(entries).filter(|(_, name)| depth_in_once(base_symbol(name)).is_some()).collect();
+    calls.sort_by_key(|(native, _)| *native);
+    if waits {
+        // The call that waits: its frames stand one behind the other, each further out in it.
+        let place = |call: &(usize, String)| (call.0, depth_in_once(base_symbol(&call.1)));
+        let next = |pair: &[(usize, String)]| matches!(pair, [one, two] if place(two).0 <= place(one).0 + 1 && place(two).1 > place(one).1);
+        let same = 1 + calls.windows(2).take_while(|pair| next(pair)).count();
+        calls.drain(..same.min(calls.len()));
+    }
+    calls.into_iter().find_map(|(native, name)| {
+        // Further out a leftover of another call may have it.
+        let near = |found: &Reference| found.native.is_some_and(|at| (native..native + ONCE_FRAMES).contains(&at));
+        let reference = thread.references(process, control, 4).find(|found| found.is_live() && near(found))?;
+        let who = thread.describe();
+        Some((
+            native,
+            format!("{who} is inside {name} (frame {native}) and has the control's address: {}", reference.place),
+        ))
+    })
 }
 
 /// Inside the allocator: every holder of an arena's lock is. Of a thread that waits for the lock itself, that is the

@@ -38,7 +38,9 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
         .filter(|wait| wait.resource.kind.is_gpu() && !is_held(wait))
         .filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == position))
         .collect();
-    if waits.is_empty() {
+    // A core of the GPU says which kernels ran: that is a finding of its own.
+    let runs = context.look.gpu_cores.of(position).iter().any(|core| core.kernels().next().is_some());
+    if waits.is_empty() || runs {
         return None;
     }
     let names = context.names;

@@ -1,0 +1,137 @@
+//! `multiprocessing.Pool`: results that nobody is left to give.
+//!
+//! In: waits for results of a pool, and the frames of the pool's own threads and of its workers. Out: the results as
+//! [`Enclosed`], where every task was handed out and no answer is on its way: the pool's threads wait for a task and for an
+//! answer, and each worker that it has now waits for its next task. A pool replaces a worker that died and does not hand out its
+//! task again. That a worker is younger than the pool proves nothing: it may have had its `maxtasksperchild`.
+
+use super::threading_objects::method;
+use super::{Cpython, Facts};
+use crate::image::Addr;
+use crate::limits::cpython::POOL_WORKERS;
+use crate::python::PythonFrame;
+use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::Blocked;
+use crate::waits::kinds;
+use crate::waits::model::{Certainty, Enclosed, Role};
+use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
+
+/// Classes of results.
+const RESULTS: [&str; 4] = ["ApplyResult", "AsyncResult", "MapResult", "IMapIterator"];
+const POOL: &str = "/multiprocessing/pool.py";
+
+/// Add the results that nobody is left to give.
+pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    for found in blocked.waits() {
+        let process = blocked.process(found);
+        let Some(facts) = family.facts(process) else { continue };
+        let key = &found.blocked_on.resource.key;
+        let is_known = out.enclosed.iter().any(|one| one.resource == *key);
+        if found.blocked_on.timed || key.kind != kinds::PY_CONDITION || is_known {
+            continue;
+        }
+        let Some(why) = lost(family, facts, blocked, found) else { continue };
+        if let Some(resource) = out.resources.iter_mut().find(|resource| resource.key == *key) {
+            resource.role = Some(Role::LostTask);
+        }
+        out.enclosed.push(Enclosed {
+            resource: key.clone(),
+            why,
+            certainty: Certainty::Inferred,
+            ruled_out: Vec::new(),
+            whole_process: false,
+            is_told: true,
+        });
+    }
+}
+
+/// How it is known that the result that `found` waits for will not come.
+fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, found: &ThreadWait) -> Option<String> {
+    let process = blocked.process(found);
+    let objects = facts.inspector.objects();
+    let result = result(facts, process.threads.get(found.thread)?.image.tid)?;
+    let cache = objects.attribute(result, "_cache")?;
+    let workers = at_rest(facts, blocked, found.process, cache)?;
+    let children = objects.bounded_sequence(workers, POOL_WORKERS, || format!("workers of the pool at {workers}"))?;
+    let mut readers = 0;
+    for child in &children {
+        let pid =
+            objects.attribute(objects.attribute(*child, "_popen")?, "pid").and_then(|pid| objects.unsigned(pid))?;
+        let is_it = |one: &&Process<'_>| {
+            one.context.image.ns_pid as u64 == pid && one.context.image.parent == Some(process.context.image.pid)
+        };
+        let worker = blocked.processes().iter().find(is_it)?;
+        readers += usize::from(waits_for_task(family.facts(worker)?, blocked, worker)? == kinds::PIPE);
+    }
+    let left = objects.attribute(result, "_number_left").and_then(|left| objects.unsigned(left));
+    let left = left.filter(|left| *left > 0).map_or("the task".to_owned(), |left| match left {
+        1 => "1 part of the work".to_owned(),
+        several => format!("{several} parts of the work"),
+    });
+    let rest = match readers {
+        0 => "wait for the lock of its pipe, which none of them has",
+        _ => "wait for their next task, and no task or answer is on its way",
+    };
+    (!children.is_empty()).then(|| {
+        format!(
+            "{left} went to a worker of the pool that ended before it answered: the {} workers that there are {rest}, and \
+             a pool hands out no task twice",
+            children.len()
+        )
+    })
+}
+
+/// The result of a pool that a thread waits for.
+fn result(facts: &Facts<'_>, tid: i32) -> Option<Addr> {
+    let objects = facts.inspector.objects();
+    let frames = facts.inspector.stack(tid).take_while(|frame| is_of_waiting(frame));
+    let firsts =
+        frames.filter(|frame| frame.file.ends_with(POOL)).filter_map(|frame| facts.inspector.frame(frame)?.first());
+    let is_result = |object: &Addr| {
+        let class = objects.class_name(*object).unwrap_or_default();
+        RESULTS.contains(&class.rsplit('.').next().unwrap_or(&class))
+    };
+    firsts.into_iter().find(is_result)
+}
+
+fn is_of_waiting(frame: &PythonFrame) -> bool {
+    frame.file.ends_with(POOL) || frame.file.ends_with("/threading.py")
+}
+
+/// The list of workers of the pool with this table of results, whose own threads wait for the next task and the next answer.
+fn at_rest(facts: &Facts<'_>, blocked: &Blocked<'_>, process: usize, cache: Addr) -> Option<Addr> {
+    let (mut workers, mut waits_for_answers) = (None, false);
+    for found in blocked.waits_of(process) {
+        let thread = blocked.process(found).threads.get(found.thread)?;
+        let kind = found.blocked_on.resource.key.kind;
+        let stack = || facts.inspector.stack(thread.image.tid);
+        let Some(frame) = stack().find(|frame| frame.file.ends_with(POOL)) else { continue };
+        let variable = |name: &str| facts.inspector.frame(frame)?.variable(name);
+        if variable("cache") != Some(cache) || found.blocked_on.timed {
+            continue;
+        }
+        match method(frame) {
+            // The queue is one of C: no frame of Python stands further in.
+            "_handle_tasks" if kind == kinds::PY_CONDITION && stack().next().map(method) == Some(method(frame)) => {
+                workers = variable("pool")
+            }
+            "_handle_results" => waits_for_answers |= kind == kinds::PIPE,
+            _ => {}
+        }
+    }
+    workers.filter(|_| waits_for_answers)
+}
+
+/// What a worker waits for that wants its next task.
+fn waits_for_task(facts: &Facts<'_>, blocked: &Blocked<'_>, worker: &Process<'_>) -> Option<&'static kinds::Kind> {
+    let main = worker.threads.iter().find(|thread| thread.image.tid == worker.context.image.pid)?;
+    let stack: Vec<&PythonFrame> = facts.inspector.stack(main.image.tid).collect();
+    let at = stack.iter().position(|frame| frame.file.ends_with(POOL) && method(frame) == "worker")?;
+    let get = stack.get(at.checked_sub(1)?)?;
+    let wants_one = get.file.ends_with("/multiprocessing/queues.py") && method(get) == "get";
+    let waits = blocked.waits_of(worker.context.process).iter();
+    let wait =
+        waits.filter(|wait| wait.thread == main.position && wants_one).map(|wait| wait.blocked_on.resource.key.kind);
+    wait.into_iter().find(|kind| **kind == *kinds::PIPE || **kind == *kinds::MP_LOCK)
+}

@@ -1,0 +1,97 @@
+//! Locks that record nobody and whose calls tell who has them: initialisers that run once, OpenMP's sections, Rust's RwLock.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::{Look, Target, attach, compile, core, skipped, testdata};
+use crate::post_mortem::snapshot;
+
+/// The living process, and a snapshot of it, which must say the same.
+fn looks(target: &Target) -> [Look; 2] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hang.snapshot");
+    let live = attach(&target.pids, &[]);
+    snapshot(&target.pids, &file, &[]);
+    [live, core(&[file], &[])]
+}
+
+fn is_suspected(name: &str, look: &Look, finding: &str, words: &[&str]) {
+    assert_eq!(look.verdict(), "suspected-deadlock", "{name}: {}", look.text);
+    assert_eq!(look.findings(), [finding], "{name}");
+    for word in words {
+        assert!(look.text.contains(word), "{name}: no {word} in\n{}", look.text);
+    }
+}
+
+fn is_healthy(name: &str, target: &Target) {
+    for _ in 0..5 {
+        let look = attach(&target.pids, &[]);
+        assert_eq!((look.verdict(), look.code), ("blocked", 0), "{name}: {}", look.text);
+        assert!(look.cycles().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn initialisers_that_run_once() {
+    let library = compile("native/calls_when_loaded.c", "calls_when_loaded.so", &["-shared", "-fPIC"]);
+    for level in ["-O0", "-O2"] {
+        let flags = [level, "-rdynamic", "-lstdc++", "-ldl"];
+        let program = compile("native/initialised_once.cpp", &format!("initialised_once{level}"), &flags);
+        let start = |case: &str, asleep| Target::start(Command::new(&program).arg(case).arg(&library)).settle(asleep);
+        for look in looks(&start("reentered", 1)) {
+            is_suspected(level, &look, "static-init-cycle", &["settings", "took once control"]);
+        }
+        for look in looks(&start("loader", 3)) {
+            is_suspected(level, &look, "loader-lock-cycle", &["settings", "_dl_load_lock"]);
+            assert_eq!(look.cycles(), [["constructor", "initialiser"]], "{level}");
+        }
+        is_healthy(level, &start("nested", 1));
+    }
+}
+
+#[test]
+fn critical_sections_of_openmp() {
+    for level in ["-O0", "-O2"] {
+        let program = compile("native/critical_sections.c", &format!("critical_sections{level}"), &[level, "-fopenmp"]);
+        let start = |case: &str, asleep| Target::start(Command::new(&program).arg(case)).settle(asleep);
+        for look in looks(&start("nameless", 1)) {
+            is_suspected(level, &look, "self-deadlock", &["critical section without a name", "GOMP_critical_start()"]);
+        }
+        is_healthy(level, &start("branches", 1));
+    }
+    // Optimised, both branches of a case go on in the same instructions: there, one of the two holders is not told, and none
+    // is told wrongly.
+    let cases = [
+        ("orders", ["critical section `table`", "GOMP_critical_name_start("]),
+        ("locks", ["OpenMP lock `table`", "omp_set_lock("]),
+    ];
+    for (case, words) in cases {
+        for (level, verdict) in [("-O0", "suspected-deadlock"), ("-O2", "stuck")] {
+            let program =
+                compile("native/critical_sections.c", &format!("critical_sections{level}"), &[level, "-fopenmp"]);
+            for look in looks(&Target::start(Command::new(program).arg(case)).settle(2)) {
+                assert_eq!(look.verdict(), verdict, "{case} {level}: {}", look.text);
+                assert!(level == "-O2" || look.findings() == ["lock-order-cycle"], "{case}: {}", look.text);
+                assert!(words.iter().all(|word| level == "-O2" || look.text.contains(word)), "{case}: {}", look.text);
+            }
+        }
+    }
+}
+
+/// The program, without optimisation; `None` where there is no compiler.
+fn upgrade() -> Option<PathBuf> {
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("upgrade");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["-g", "--edition", "2021", "-o"]).arg(&built).arg(testdata("native/upgrade.rs"));
+    rustc.status().is_ok_and(|status| status.success()).then_some(built)
+}
+
+#[test]
+fn a_reader_of_rust_that_wants_to_write() {
+    let Some(program) = upgrade() else { return skipped!("no rustc") };
+    let start = |case: &str| Target::start(Command::new(&program).arg(case)).settle(1);
+    for look in looks(&start("itself")) {
+        is_suspected("itself", &look, "self-deadlock", &["Rust RwLock `upgrade::TABLE`", "read_then_write"]);
+    }
+    is_healthy("given back", &start("given-back"));
+}
