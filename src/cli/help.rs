@@ -26,14 +26,7 @@ fn overview(style: &Style) -> String {
     let more = "`lockscope help WORD` shows a page, the help of a command, or what a finding means; `lockscope explain` lists the \
                 findings.";
     let more = manual::terminal::Layout::new(style.width).paragraph(more);
-    format!("{help}\n{}\n{more}\n", pages())
-}
-
-/// A line for each page of the manual.
-pub(super) fn pages() -> String {
-    let column = manual::PAGES.iter().map(|page| page.name.len()).max().unwrap_or(0);
-    let lines = manual::PAGES.iter().map(|page| format!("  {:column$}  {}\n", page.name, page.title()));
-    format!("Pages of the manual:\n{}", lines.collect::<String>())
+    format!("{help}\n{}\n{more}\n", manual::list())
 }
 
 fn about(word: &str, style: &Style) -> Result<String, CliError> {

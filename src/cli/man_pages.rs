@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::args::Arguments;
-use super::help;
+use crate::manual;
 use crate::render::Style;
 
 /// A term and what is to be said of it.
@@ -236,7 +236,7 @@ pub(super) fn command() -> clap::Command {
     EXTRAS.iter().fold(Arguments::command(), |whole, extra| {
         let behind = behind_options(extra, width);
         if extra.command == whole.get_name() {
-            whole.after_long_help(format!("{behind}\n\n{}", help::pages().trim_end()))
+            whole.after_long_help(format!("{behind}\n\n{}", manual::list().trim_end()))
         } else {
             whole.mut_subcommand(extra.command, |command| command.after_long_help(behind))
         }

@@ -54,6 +54,13 @@ pub(crate) fn page(name: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.name == name)
 }
 
+/// A line for each page.
+pub(crate) fn list() -> String {
+    let column = PAGES.iter().map(|page| page.name.len()).max().unwrap_or(0);
+    let lines = PAGES.iter().map(|page| format!("  {:column$}  {}\n", page.name, page.title()));
+    format!("Pages of the manual:\n{}", lines.collect::<String>())
+}
+
 /// The page that a link leads to.
 fn linked(target: &str) -> Option<&'static Page> {
     page(target.split('#').next()?.strip_suffix(".md")?)

@@ -1,9 +1,10 @@
 """A shop in which orders and refunds take two locks in different orders: the example of README.md. It says READY before it hangs."""
+import os
 import signal
 import threading
 import types
 
-signal.alarm(600)
+signal.alarm(120)
 inventory, billing = (types.SimpleNamespace(lock=threading.Lock()) for _ in range(2))
 both_have_one = threading.Barrier(3)
 
@@ -26,6 +27,6 @@ threads = [threading.Thread(target=one, name=name) for one, name in ((place_orde
 for thread in threads:
     thread.start()
 both_have_one.wait()
-print("READY", flush=True)
+print(f"READY pids={os.getpid()}", flush=True)
 for thread in threads:
     thread.join()
