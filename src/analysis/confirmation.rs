@@ -45,19 +45,19 @@ impl Confirmation {
     pub(super) fn look(
         &mut self,
         now: Vec<Suspicion>,
-        look: &JudgeInput<'_>,
+        input: &JudgeInput<'_>,
         of_one_instant: bool,
         clock: Option<Instant>,
     ) {
         let before = std::mem::take(&mut self.known);
-        let threads = look.image.processes.iter().flat_map(|process| &process.threads);
+        let threads = input.image.processes.iter().flat_map(|process| &process.threads);
         let threads: HashMap<i32, ThreadImage> = threads.map(|thread| (thread.tid, thread.clone())).collect();
         self.seen = Confirmed::default();
         self.waits_for_time = false;
-        let waits = look.observations.waits.iter().rev();
+        let waits = input.observations.waits.iter().rev();
         let waits: Waits<'_> = waits.map(|wait| ((&wait.waiter, &wait.resource), wait)).collect();
         for suspicion in now {
-            let mut known = Known { places: places(&suspicion, &waits, look), since: clock };
+            let mut known = Known { places: places(&suspicion, &waits, input), since: clock };
             if let Some(earlier) = before.get(&suspicion) {
                 let still: Vec<Option<bool>> =
                     suspicion.0.iter().map(|link| self.stood_still(link, earlier, &known, &waits, &threads)).collect();
@@ -156,7 +156,7 @@ fn wait_of<'l>(link: &Link, waits: &Waits<'l>) -> Option<&'l Wait> {
 }
 
 /// Where the threads of a suspicion wait.
-fn places(suspicion: &Suspicion, waits: &Waits<'_>, look: &JudgeInput<'_>) -> BTreeMap<Link, Part> {
-    let place = |link: &Link| Some((link.clone(), steady_part(wait_of(link, waits)?, look.threads)?));
+fn places(suspicion: &Suspicion, waits: &Waits<'_>, input: &JudgeInput<'_>) -> BTreeMap<Link, Part> {
+    let place = |link: &Link| Some((link.clone(), steady_part(wait_of(link, waits)?, input.threads)?));
     suspicion.0.iter().collect::<BTreeSet<_>>().into_iter().filter_map(place).collect()
 }

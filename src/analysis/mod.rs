@@ -254,7 +254,7 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
         let of_one_instant = subject.is_of_one_instant();
         let judged = judge(&image, &analysis, None);
         let clock = subject.is_live().then_some(at);
-        confirmation.look(judged.suspicions.clone(), &look(&image, &analysis), of_one_instant, clock);
+        confirmation.look(judged.suspicions.clone(), &judge_input(&image, &analysis), of_one_instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = confirmation.is_empty() && !spins.are_open(looks);
@@ -300,7 +300,8 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
                 began: began.clone(),
                 ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
-            let assembled = verdict::assemble::report(&look(&image, &analysis), judgement, subject.source(), capture);
+            let assembled =
+                verdict::assemble::report(&judge_input(&image, &analysis), judgement, subject.source(), capture);
             let made = report.insert(assembled);
             if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
                 let incomplete = incomplete::sentence(&image, &analysis.observations);
@@ -465,7 +466,7 @@ fn name_frames(
     helped
 }
 
-fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
+fn judge_input<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
     JudgeInput {
         image,
         threads: &analysis.threads,
@@ -477,5 +478,5 @@ fn look<'a>(image: &'a Image, analysis: &'a Analysis) -> JudgeInput<'a> {
 }
 
 fn judge(image: &Image, analysis: &Analysis, confirmed: Option<&Confirmed>) -> Judgement {
-    verdict::judge(&look(image, analysis), confirmed)
+    verdict::judge(&judge_input(image, analysis), confirmed)
 }

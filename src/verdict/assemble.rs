@@ -17,28 +17,28 @@ use crate::waits::{Party, ResourceKey, Scope, Wait};
 
 /// Make the report.
 pub(crate) fn report(
-    look: &JudgeInput<'_>,
+    input: &JudgeInput<'_>,
     judgement: Judgement,
     source: report::Source,
     capture: report::Capture,
 ) -> Report {
-    let names = Names::new(look);
-    let seen = look.observations;
-    let mut gaps = look.image.gaps.clone();
-    gaps.extend(look.python.iter().flatten().flat_map(|python| python.gaps.iter().cloned()));
+    let names = Names::new(input);
+    let seen = input.observations;
+    let mut gaps = input.image.gaps.clone();
+    gaps.extend(input.python.iter().flatten().flat_map(|python| python.gaps.iter().cloned()));
     gaps.extend(seen.gaps.iter().cloned());
     gaps.extend(judgement.gaps);
-    let callbacks = Callbacks::of(look, &names);
+    let callbacks = Callbacks::of(input, &names);
     let roles = &judgement.roles;
     Report {
         schema: "lockscope.report".into(),
         version: report::VERSION.into(),
         lockscope: env!("CARGO_PKG_VERSION").into(),
         source,
-        host: look.image.taken.as_ref().map(|taken| taken.host.clone()),
+        host: input.image.taken.as_ref().map(|taken| taken.host.clone()),
         verdict: judgement.verdict,
         summary: judgement.summary,
-        processes: (0..look.image.processes.len()).map(|position| process(look, &names, roles, position)).collect(),
+        processes: (0..input.image.processes.len()).map(|position| process(input, &names, roles, position)).collect(),
         resources: names.keys().iter().map(|key| resource(&names, key)).collect(),
         waits: seen
             .waits
@@ -120,10 +120,10 @@ fn call_site(names: &Names<'_>, party: &Party, frame: Option<usize>) -> report::
 struct Callbacks<'a>(HashMap<&'a Party, usize>);
 
 impl<'a> Callbacks<'a> {
-    fn of(look: &JudgeInput<'a>, names: &Names<'_>) -> Callbacks<'a> {
-        let wanted: HashSet<&ResourceKey> = look.observations.waits.iter().map(|wait| &wait.resource).collect();
+    fn of(input: &JudgeInput<'a>, names: &Names<'_>) -> Callbacks<'a> {
+        let wanted: HashSet<&ResourceKey> = input.observations.waits.iter().map(|wait| &wait.resource).collect();
         let holds =
-            look.observations.holds.iter().filter(|hold| hold.gone.is_none() && wanted.contains(&hold.resource));
+            input.observations.holds.iter().filter(|hold| hold.gone.is_none() && wanted.contains(&hold.resource));
         let mut outermost = HashMap::new();
         for hold in holds {
             let native =
@@ -175,13 +175,13 @@ fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
 }
 
 fn process(
-    look: &JudgeInput<'_>,
+    input: &JudgeInput<'_>,
     names: &Names<'_>,
     roles: &[Vec<Option<&'static Role>>],
     position: usize,
 ) -> report::Process {
-    let image = &look.image.processes[position];
-    let merged = look.threads.get(position).map(Vec::as_slice).unwrap_or_default();
+    let image = &input.image.processes[position];
+    let merged = input.threads.get(position).map(Vec::as_slice).unwrap_or_default();
     let roles = roles.get(position).map(Vec::as_slice).unwrap_or_default();
     let roles: HashMap<i32, &Role> =
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
@@ -205,12 +205,12 @@ fn process(
         exe: image.exe.as_ref().map(|path| path.display().to_string()),
         cmdline: image.cmdline.clone(),
         parent: image.parent,
-        python: look.python.get(position).and_then(Option::as_ref).map(|python| report::PythonInfo {
+        python: input.python.get(position).and_then(Option::as_ref).map(|python| report::PythonInfo {
             version: format!("{}.{}.{}", python.version.0, python.version.1, python.version.2),
             free_threaded: python.free_threaded,
         }),
-        cuda: cuda(look, position),
-        gpus: look.gpu_cores.of(position).iter().flat_map(gpus).collect(),
+        cuda: cuda(input, position),
+        gpus: input.gpu_cores.of(position).iter().flat_map(gpus).collect(),
         threads: threads.collect(),
     }
 }
@@ -291,14 +291,14 @@ fn gpu_lines(lines: &[SourceLine]) -> Vec<report::GpuLine> {
 }
 
 /// Driver and runtime by the libraries that are mapped.
-fn cuda(look: &JudgeInput<'_>, position: usize) -> Option<report::CudaInfo> {
-    let mut libraries = look.observations.cuda.iter().filter(|library| library.process == position).peekable();
+fn cuda(input: &JudgeInput<'_>, position: usize) -> Option<report::CudaInfo> {
+    let mut libraries = input.observations.cuda.iter().filter(|library| library.process == position).peekable();
     libraries.peek()?;
     let (mut libcuda, mut libcudart) = (None, None);
     for library in libraries {
         *if library.is_driver() { &mut libcuda } else { &mut libcudart } = library.version.clone();
     }
-    Some(report::CudaInfo { libcuda, libcudart, kernel_driver: look.image.kernel.gpu_driver.clone() })
+    Some(report::CudaInfo { libcuda, libcudart, kernel_driver: input.image.kernel.gpu_driver.clone() })
 }
 
 fn frame(frame: &Frame) -> report::Frame {

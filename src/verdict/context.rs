@@ -10,7 +10,7 @@ use crate::waits::{Party, ResourceKey};
 /// What a rule looks at.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
-    pub(super) look: &'a JudgeInput<'a>,
+    pub(super) input: &'a JudgeInput<'a>,
     pub(super) names: &'a Names<'a>,
     pub(super) cycles: &'a [Cycle],
     pub(super) orphans: &'a [Orphan],

@@ -79,13 +79,13 @@ pub(crate) struct Judgement {
 
 /// Judge one look. `confirmed` is what the looks so far say of each suspicion (`None` without a second one: a core, or the first
 /// of two). What needs a second look and is not confirmed is dropped, and a gap says so; so is whatever a second look refutes.
-pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
+pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
     let living = |process: &ProcessImage| {
         let threads = process.threads.iter().filter(|thread| thread.state != TaskState::Zombie);
         threads.map(|thread| thread.tid).collect()
     };
-    let tids: Vec<Vec<i32>> = look.image.processes.iter().map(living).collect();
-    let graph = WaitGraph::new(look.observations, &tids);
+    let tids: Vec<Vec<i32>> = input.image.processes.iter().map(living).collect();
+    let graph = WaitGraph::new(input.observations, &tids);
     let found = graph.cycles();
     let mut gaps = Vec::new();
     if found.more > 0 || found.exhausted {
@@ -96,20 +96,20 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Jud
         ));
     }
 
-    let mut cycles: Vec<Cycle> = once_for_all_ways(look, found.list).into_iter().map(begin_at_the_gil).collect();
-    let mut orphans = orphans(look, &graph);
-    let mut dead_ends = dead_ends(look, &graph, !cycles.is_empty() || !orphans.is_empty());
-    let suspicions = suspicions(look, &cycles, &orphans, &dead_ends);
+    let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
+    let mut orphans = orphans(input, &graph);
+    let mut dead_ends = dead_ends(input, &graph, !cycles.is_empty() || !orphans.is_empty());
+    let suspicions = suspicions(input, &cycles, &orphans, &dead_ends);
     let mut unsure: Option<String> = None;
     if let Some(confirmed) = confirmed {
-        let names = Names::new(look);
+        let names = Names::new(input);
         let roles = Roles::default();
         let context =
-            Context { look, names: &names, cycles: &cycles, orphans: &orphans, dead_ends: &dead_ends, roles: &roles };
+            Context { input, names: &names, cycles: &cycles, orphans: &orphans, dead_ends: &dead_ends, roles: &roles };
         unsure = unconfirmed(&context, confirmed);
         let before = suspicions.len();
-        keep_confirmed(look, confirmed, &mut cycles, &mut orphans, &mut dead_ends);
-        let is_fewer = self::suspicions(look, &cycles, &orphans, &dead_ends).len() < before;
+        keep_confirmed(input, confirmed, &mut cycles, &mut orphans, &mut dead_ends);
+        let is_fewer = self::suspicions(input, &cycles, &orphans, &dead_ends).len() < before;
         if is_fewer && unsure.is_none() {
             gaps.push(Gap::new(
                 "a cycle, a lost owner or a wait without end that the first look saw",
@@ -118,7 +118,7 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Jud
         }
     }
 
-    let names = Names::new(look);
+    let names = Names::new(input);
     let verdict = if cycles.iter().any(|cycle| cycle.proven) {
         Verdict::Deadlock
     } else if !cycles.is_empty() {
@@ -127,7 +127,7 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Jud
         Verdict::OrphanedLock
     } else if !dead_ends.is_empty() {
         Verdict::Stuck
-    } else if !busy_threads(look, 0).is_empty() {
+    } else if !busy_threads(input, 0).is_empty() {
         Verdict::Running
     } else {
         Verdict::Blocked
@@ -135,10 +135,10 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Jud
     // What is proven comes first, so that the first cycle is the one that the verdict means; then the shortest.
     cycles.sort_by_key(|cycle| !cycle.proven);
     let roots = graph.roots();
-    let roles = roles(look);
+    let roles = roles(input);
     let (cycles_of, roles_of) = (cycles.as_slice(), &roles);
     let context =
-        Context { look, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
+        Context { input, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
     let findings = findings::run(&context);
     let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
     let mut summary = summary::sentence(&context, verdict, &roots, &victims);
@@ -150,13 +150,13 @@ pub(crate) fn judge(look: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Jud
 }
 
 /// Each thing that seems wrong.
-fn suspicions(look: &JudgeInput<'_>, cycles: &[Cycle], orphans: &[Orphan], dead_ends: &[DeadEnd]) -> Vec<Suspicion> {
-    let mut all: Vec<Suspicion> = cycles.iter().map(|cycle| suspicion::of_cycle(look, cycle)).collect();
+fn suspicions(input: &JudgeInput<'_>, cycles: &[Cycle], orphans: &[Orphan], dead_ends: &[DeadEnd]) -> Vec<Suspicion> {
+    let mut all: Vec<Suspicion> = cycles.iter().map(|cycle| suspicion::of_cycle(input, cycle)).collect();
     for orphan in orphans {
-        all.extend(orphan.waits.iter().map(|wait| suspicion::of_orphan(look, orphan, *wait)));
+        all.extend(orphan.waits.iter().map(|wait| suspicion::of_orphan(input, orphan, *wait)));
     }
     for end in dead_ends {
-        all.extend(end.waits.iter().map(|wait| suspicion::of_dead_end(look, end, *wait)));
+        all.extend(end.waits.iter().map(|wait| suspicion::of_dead_end(input, end, *wait)));
     }
     all
 }
@@ -169,19 +169,19 @@ fn is_weak(cycle: &Cycle) -> bool {
 /// Drop what the looks do not confirm. An exact cycle of one process is taken at its word by one look, until a later one shows
 /// that its members moved.
 fn keep_confirmed(
-    look: &JudgeInput<'_>,
+    input: &JudgeInput<'_>,
     confirmed: &Confirmed,
     cycles: &mut Vec<Cycle>,
     orphans: &mut Vec<Orphan>,
     dead_ends: &mut Vec<DeadEnd>,
 ) {
     cycles.retain(|cycle| {
-        let suspicion = suspicion::of_cycle(look, cycle);
+        let suspicion = suspicion::of_cycle(input, cycle);
         confirmed.confirmed.contains(&suspicion) || !is_weak(cycle) && !confirmed.refuted.contains(&suspicion)
     });
     for at in (0..orphans.len()).rev() {
         let waits = orphans[at].waits.clone();
-        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_orphan(look, &orphans[at], *wait));
+        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_orphan(input, &orphans[at], *wait));
         let waits: Vec<usize> = waits.into_iter().filter(stays).collect();
         match waits.is_empty() {
             true => drop(orphans.remove(at)),
@@ -190,7 +190,7 @@ fn keep_confirmed(
     }
     for at in (0..dead_ends.len()).rev() {
         let waits = dead_ends[at].waits.clone();
-        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_dead_end(look, &dead_ends[at], *wait));
+        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_dead_end(input, &dead_ends[at], *wait));
         let waits: Vec<usize> = waits.into_iter().filter(stays).collect();
         match waits.is_empty() {
             true => drop(dead_ends.remove(at)),
@@ -201,13 +201,13 @@ fn keep_confirmed(
 
 /// What is neither confirmed nor refuted, as the looks were incomplete: the first of it in a sentence, and what to do.
 fn unconfirmed(context: &Context<'_>, confirmed: &Confirmed) -> Option<String> {
-    let look = context.look;
+    let input = context.input;
     let is_open =
         |suspicion: &Suspicion| !confirmed.confirmed.contains(suspicion) && !confirmed.refuted.contains(suspicion);
-    let cycle = context.cycles.iter().find(|cycle| is_weak(cycle) && is_open(&suspicion::of_cycle(look, cycle)));
+    let cycle = context.cycles.iter().find(|cycle| is_weak(cycle) && is_open(&suspicion::of_cycle(input, cycle)));
     let orphan = || {
         let open =
-            |orphan: &&Orphan| orphan.waits.iter().all(|wait| is_open(&suspicion::of_orphan(look, orphan, *wait)));
+            |orphan: &&Orphan| orphan.waits.iter().all(|wait| is_open(&suspicion::of_orphan(input, orphan, *wait)));
         context.orphans.iter().find(open).map(|orphan| summary::orphan_sentence(context, orphan))
     };
     let what = cycle.map(|cycle| summary::cycle_sentence(context, cycle)).or_else(orphan)?;
@@ -219,7 +219,7 @@ fn unconfirmed(context: &Context<'_>, confirmed: &Confirmed) -> Option<String> {
 /// Waits that only something unlikely keeps from being called stuck, as a signal that somebody would have to send: what that is,
 /// for the first of them.
 fn kept_by_hope(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<Gap> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     if !context.cycles.is_empty() || !context.orphans.is_empty() || !context.dead_ends.is_empty() {
         return None;
     }
@@ -242,7 +242,7 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
     if !context.cycles.is_empty() {
         return context.cycles.iter().flat_map(Cycle::parties).collect();
     }
-    let waits = &context.look.observations.waits;
+    let waits = &context.input.observations.waits;
     let orphans = context.orphans.iter().filter(|_| verdict.exit_code() != 0);
     let lost: BTreeSet<Party> =
         orphans.flat_map(|orphan| &orphan.waits).map(|wait| waits[*wait].waiter.clone()).collect();
@@ -251,15 +251,15 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
     }
     let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
     let ids: HashMap<String, usize> =
-        (0..context.look.image.processes.len()).map(|process| (context.names.process_id(process), process)).collect();
+        (0..context.input.image.processes.len()).map(|process| (context.names.process_id(process), process)).collect();
     let threads = finding.into_iter().flat_map(|finding| &finding.threads);
     threads.filter_map(|one| Some(Party::Thread(*ids.get(&one.process)?, one.tid))).collect()
 }
 
 /// The role of each thread, looked up once: that goes through all of its frames.
-fn roles(look: &JudgeInput<'_>) -> Roles {
-    let processes = look.threads.iter().enumerate().map(|(position, threads)| {
-        let images = look.image.processes.get(position).map(|process| process.threads.as_slice()).unwrap_or_default();
+fn roles(input: &JudgeInput<'_>) -> Roles {
+    let processes = input.threads.iter().enumerate().map(|(position, threads)| {
+        let images = input.image.processes.get(position).map(|process| process.threads.as_slice()).unwrap_or_default();
         let names: HashMap<i32, &str> = images.iter().map(|thread| (thread.tid, thread.name.as_str())).collect();
         let name = |thread: &Thread| names.get(&thread.tid).copied().unwrap_or_default();
         threads.iter().map(|thread| role(thread, name(thread))).collect()
@@ -291,8 +291,8 @@ pub(crate) struct DeadEnd {
 
 /// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
 /// already explains that.
-fn dead_ends(look: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> Vec<DeadEnd> {
-    let seen = look.observations;
+fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> Vec<DeadEnd> {
+    let seen = input.observations;
     let counts = |enclosed: &&(usize, &Enclosed)| {
         let (_, one) = enclosed;
         one.is_told && !(explained && one.whole_process) && graph.never_comes(&one.resource)
@@ -309,8 +309,8 @@ fn dead_ends(look: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> V
         .collect()
 }
 
-fn orphans(look: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
-    let seen = look.observations;
+fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
+    let seen = input.observations;
     let mut orphans = Vec::new();
     for (position, hold) in seen.holds.iter().enumerate() {
         let Some(gone) = hold.gone else { continue };
@@ -335,10 +335,10 @@ fn orphans(look: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
 
 /// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples.
 /// One that is known to spin on something waits, however busy it is.
-fn busy_threads(look: &JudgeInput<'_>, process: usize) -> Vec<i32> {
-    let Some(image) = look.image.processes.get(process) else { return Vec::new() };
+fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
+    let Some(image) = input.image.processes.get(process) else { return Vec::new() };
     let spinning: BTreeSet<&Party> =
-        look.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
+        input.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
     let share = |thread: &ThreadImage| thread.cpu_used.map_or(0, |(used, elapsed)| used * 1000 / elapsed.max(1));
     let candidates = || image.threads.iter().filter(|t| !spinning.contains(&Party::Thread(process, t.tid)));
     // Threads that take turns at a lock work little each and much together.
@@ -355,10 +355,10 @@ fn busy_threads(look: &JudgeInput<'_>, process: usize) -> Vec<i32> {
 }
 
 /// Of cycles between the same parties that differ only in which of several things is waited for, the first.
-fn once_for_all_ways(look: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
+fn once_for_all_ways(input: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
     let needs_any = |cycle: &Cycle| {
         let waits = cycle.edges.iter().filter_map(|edge| edge.wait);
-        waits.map(|wait| &look.observations.waits[wait]).any(|wait| wait.needs == Needs::Any)
+        waits.map(|wait| &input.observations.waits[wait]).any(|wait| wait.needs == Needs::Any)
     };
     let mut seen = BTreeSet::new();
     let parties = |cycle: &Cycle| -> BTreeSet<(Party, Party)> {

@@ -14,7 +14,7 @@ use crate::waits::{Party, Resource, ResourceKey, Wait};
 /// Names and ids for one judgement.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
-    look: &'a JudgeInput<'a>,
+    input: &'a JudgeInput<'a>,
     ids: HashMap<&'a ResourceKey, usize>,
     keys: Vec<&'a ResourceKey>,
     /// What is known of each resource, so that thousands of waits search nothing.
@@ -52,12 +52,12 @@ impl CallPhrase {
 
 impl<'a> Names<'a> {
     /// Names for one judgement.
-    pub(crate) fn new(look: &'a JudgeInput<'a>) -> Self {
-        let seen = look.observations;
-        let processes = look.threads.iter().enumerate();
+    pub(crate) fn new(input: &'a JudgeInput<'a>) -> Self {
+        let seen = input.observations;
+        let processes = input.threads.iter().enumerate();
         let threads = processes.flat_map(|(process, threads)| threads.iter().map(move |one| ((process, one.tid), one)));
         let mut names = Names {
-            look,
+            input,
             ids: HashMap::new(),
             keys: Vec::new(),
             resources: seen.resources.iter().map(|resource| (&resource.key, resource)).collect(),
@@ -111,16 +111,16 @@ impl<'a> Names<'a> {
     }
 
     fn is_gone(&self, party: &Party) -> bool {
-        self.look.observations.holds.iter().any(|hold| hold.holder == *party && hold.gone.is_some())
+        self.input.observations.holds.iter().any(|hold| hold.holder == *party && hold.gone.is_some())
     }
 
     fn pid(&self, process: usize) -> i32 {
-        self.look.image.processes.get(process).map_or(0, |image| image.pid)
+        self.input.image.processes.get(process).map_or(0, |image| image.pid)
     }
 
     fn thread_name(&self, process: usize, tid: i32) -> Option<&'a str> {
         let merged = self.thread(process, tid).map(|thread| thread.name.as_str());
-        let kernel = || self.look.image.processes.get(process)?.thread(tid).map(|thread| thread.name.as_str());
+        let kernel = || self.input.image.processes.get(process)?.thread(tid).map(|thread| thread.name.as_str());
         merged.or_else(kernel).filter(|name| !name.trim().is_empty())
     }
 
@@ -129,7 +129,7 @@ impl<'a> Names<'a> {
         match party {
             Party::Thread(process, tid) => {
                 let pid = self.pid(*process);
-                let place = match self.look.image.processes.len() > 1 && pid != *tid {
+                let place = match self.input.image.processes.len() > 1 && pid != *tid {
                     true => format!(" of process {pid}"),
                     false => String::new(),
                 };
@@ -224,7 +224,7 @@ impl<'a> Names<'a> {
 
     /// Whether this frame is code of the CUDA driver or runtime: by its function, or by the library that it lies in.
     pub(crate) fn is_driver(&self, frame: &Frame) -> bool {
-        let is_cudas = |module: &str| self.look.observations.cuda.iter().any(|library| library.name == module);
+        let is_cudas = |module: &str| self.input.observations.cuda.iter().any(|library| library.name == module);
         is_driver_function(frame) || frame.kind == FrameKind::Native && frame.module.as_deref().is_some_and(is_cudas)
     }
 

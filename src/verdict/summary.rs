@@ -40,7 +40,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
     let mut parts = Vec::new();
     for (position, edge) in cycle.edges.iter().enumerate() {
         let before = &cycle.edges[(position + cycle.edges.len() - 1) % cycle.edges.len()];
-        let wait = edge.wait.map(|wait| &context.look.observations.waits[wait]);
+        let wait = edge.wait.map(|wait| &context.input.observations.waits[wait]);
         let wanted = wait.map_or_else(|| names.resource(&edge.resource), |wait| names.waited_for(wait));
         let mut call = names.call(&edge.waiter, wait.and_then(|wait| wait.frame));
         if edge.resource.kind.topic == Topic::Gil {
@@ -70,7 +70,7 @@ pub(super) fn cycle_sentence(context: &Context<'_>, cycle: &Cycle) -> String {
 /// Who waits for what can never come.
 pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> String {
     let names = context.names;
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let enclosed = &seen.enclosed[end.enclosed];
     let Some(wait) = end.waits.first().map(|wait| &seen.waits[*wait]) else { return String::new() };
     let others = match end.waits.len() {
@@ -91,7 +91,7 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
 /// " io-service (5) could give it, and waits for the GIL itself."
 fn waits_itself(context: &Context<'_>, hold: &Hold) -> Option<String> {
     let names = context.names;
-    let wait = context.look.observations.waits.iter().find(|wait| wait.waiter == hold.holder)?;
+    let wait = context.input.observations.waits.iter().find(|wait| wait.waiter == hold.holder)?;
     let call = names.call(&hold.holder, hold.frame).phrase();
     Some(format!(
         " {} could give it{call}, and waits for {} itself.",
@@ -106,8 +106,8 @@ const UNNAMED: &str = "its owner";
 /// Who waits for a lock that nobody can release.
 pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> String {
     let names = context.names;
-    let hold = &context.look.observations.holds[orphan.hold];
-    let wait = orphan.waits.first().map(|wait| &context.look.observations.waits[*wait]);
+    let hold = &context.input.observations.holds[orphan.hold];
+    let wait = orphan.waits.first().map(|wait| &context.input.observations.waits[*wait]);
     let (who, place) = match wait {
         Some(wait) => (names.party_in_full(&wait.waiter), names.call(&wait.waiter, wait.frame).phrase()),
         None => ("nobody".into(), String::new()),
@@ -136,11 +136,11 @@ pub(super) fn orphan_sentence(context: &Context<'_>, orphan: &super::Orphan) -> 
 
 /// Without a cycle: how many run, how many wait, and for what.
 fn census(context: &Context<'_>, roots: &[Root]) -> String {
-    let (look, names) = (context.look, context.names);
-    let total: usize = look.image.processes.iter().map(|process| process.threads.len()).sum();
+    let (input, names) = (context.input, context.names);
+    let total: usize = input.image.processes.iter().map(|process| process.threads.len()).sum();
     let mut busy: Vec<Party> = Vec::new();
-    for process in 0..look.image.processes.len() {
-        busy.extend(busy_threads(look, process).into_iter().map(|tid| Party::Thread(process, tid)));
+    for process in 0..input.image.processes.len() {
+        busy.extend(busy_threads(input, process).into_iter().map(|tid| Party::Thread(process, tid)));
     }
     let mut sentences = Vec::new();
     let threads = if total == 1 { "1 thread".to_string() } else { format!("{total} threads") };
@@ -151,10 +151,10 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
     };
     sentences.push(format!("{threads}, {running}, {} waiting", total.saturating_sub(busy.len())));
 
-    let waiting: BTreeSet<&Party> = look.observations.waits.iter().map(|wait| &wait.waiter).collect();
+    let waiting: BTreeSet<&Party> = input.observations.waits.iter().map(|wait| &wait.waiter).collect();
     let mut main_said = busy.iter().any(|party| is_first(context, party));
     let mut things = Things::new();
-    for wait in &look.observations.waits {
+    for wait in &input.observations.waits {
         *things.entry(&wait.waiter).or_default() += 1;
     }
     let library_threads = library_threads(context);
@@ -182,11 +182,11 @@ fn census(context: &Context<'_>, roots: &[Root]) -> String {
         sentences.push(format!("and {rest} other things are waited for"));
     }
     // The main thread is what a person asks about: it is named even where nothing is known of its wait.
-    if let (false, Some(first)) = (main_said, look.image.processes.first()) {
+    if let (false, Some(first)) = (main_said, input.image.processes.first()) {
         let party = Party::Thread(0, first.pid);
         if !waiting.contains(&party) && names.thread(0, first.pid).is_some() {
             sentences.push(place(context, &party));
-        } else if let Some(wait) = look.observations.waits.iter().find(|wait| wait.waiter == party) {
+        } else if let Some(wait) = input.observations.waits.iter().find(|wait| wait.waiter == party) {
             let call = names.call(&party, wait.frame).phrase();
             sentences.push(format!("{} waits for {}{call}", names.party(&party), names.waited_for(wait)));
         }
@@ -217,15 +217,20 @@ fn alike<'r>(context: &Context<'_>, things: &Things<'_>, roots: &[&'r Root]) -> 
 
 /// The threads that libraries made for their own work.
 fn library_threads(context: &Context<'_>) -> BTreeSet<Party> {
-    let look = context.look;
+    let input = context.input;
     let mut found = BTreeSet::new();
-    for (process, (threads, roles)) in look.threads.iter().zip(context.roles).enumerate() {
+    for (process, (threads, roles)) in input.threads.iter().zip(context.roles).enumerate() {
         let own_work = threads.iter().zip(roles).filter(|(_, role)| role.is_some_and(|role| role.own_work));
         found.extend(own_work.map(|(thread, _)| Party::Thread(process, thread.tid)));
     }
-    let idle: BTreeSet<&ResourceKey> =
-        look.observations.resources.iter().filter(|one| one.role == Some(Role::IdleWork)).map(|one| &one.key).collect();
-    let waits = look.observations.waits.iter().filter(|wait| idle.contains(&wait.resource));
+    let idle: BTreeSet<&ResourceKey> = input
+        .observations
+        .resources
+        .iter()
+        .filter(|one| one.role == Some(Role::IdleWork))
+        .map(|one| &one.key)
+        .collect();
+    let waits = input.observations.waits.iter().filter(|wait| idle.contains(&wait.resource));
     found.extend(waits.map(|wait| wait.waiter.clone()));
     found
 }
@@ -245,7 +250,7 @@ fn once_for_each_set<'r>(things: &Things<'_>, roots: &'r [Root]) -> Vec<&'r Root
 
 /// "4 wait for the GIL, held by MainThread (533) in step at train.py:56".
 fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Things<'_>) -> String {
-    let (look, names) = (context.look, context.names);
+    let (input, names) = (context.input, context.names);
     let wait = |waiting: &[&Party]| match waiting {
         [only] => format!("{} waits", names.party(only)),
         several => format!("{} wait", several.len()),
@@ -253,7 +258,7 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Th
     let all: Vec<&Party> = root.waiting.iter().collect();
     match &root.party {
         Party::Resource(key) => {
-            let of_it = look.observations.waits.iter().filter(|wait| wait.resource == *key);
+            let of_it = input.observations.waits.iter().filter(|wait| wait.resource == *key);
             let itself: BTreeSet<&Party> = of_it.map(|wait| &wait.waiter).collect();
             // The others wait for what these hold.
             let direct: Vec<&Party> = all.iter().copied().filter(|waiter| itself.contains(waiter)).collect();
@@ -266,7 +271,7 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Th
             let who = wait(&direct);
             let call = match direct.as_slice() {
                 [only] => {
-                    let wait = look.observations.waits.iter().find(|wait| wait.waiter == **only);
+                    let wait = input.observations.waits.iter().find(|wait| wait.waiter == **only);
                     names.call(only, wait.and_then(|wait| wait.frame)).phrase()
                 }
                 _ => String::new(),
@@ -283,12 +288,12 @@ fn root_sentence(context: &Context<'_>, root: &Root, busy: &[Party], things: &Th
             }
         }
         party => {
-            let held: BTreeMap<String, ()> = look
+            let held: BTreeMap<String, ()> = input
                 .observations
                 .holds
                 .iter()
                 .filter(|hold| hold.holder == *party)
-                .filter(|hold| look.observations.waits.iter().any(|wait| wait.resource == hold.resource))
+                .filter(|hold| input.observations.waits.iter().any(|wait| wait.resource == hold.resource))
                 .map(|hold| (names.resource(&hold.resource), ()))
                 .collect();
             let held: Vec<String> = held.into_keys().collect();
@@ -304,7 +309,7 @@ fn place(context: &Context<'_>, party: &Party) -> String {
 }
 
 fn is_first(context: &Context<'_>, party: &Party) -> bool {
-    context.look.image.processes.first().is_some_and(|first| *party == Party::Thread(0, first.pid))
+    context.input.image.processes.first().is_some_and(|first| *party == Party::Thread(0, first.pid))
 }
 
 fn capitalised(text: &str) -> String {

@@ -37,8 +37,8 @@ pub(crate) struct Confirmed {
     pub refuted: BTreeSet<Suspicion>,
 }
 
-fn link(look: &JudgeInput<'_>, wait: usize, holder: Option<Party>) -> Link {
-    let wait = &look.observations.waits[wait];
+fn link(input: &JudgeInput<'_>, wait: usize, holder: Option<Party>) -> Link {
+    let wait = &input.observations.waits[wait];
     let is_thread = matches!(wait.waiter, Party::Thread(..));
     Link {
         waiter: wait.waiter.clone(),
@@ -50,9 +50,9 @@ fn link(look: &JudgeInput<'_>, wait: usize, holder: Option<Party>) -> Link {
 }
 
 /// A cycle: its edges.
-pub(super) fn of_cycle(look: &JudgeInput<'_>, cycle: &Cycle) -> Suspicion {
+pub(super) fn of_cycle(input: &JudgeInput<'_>, cycle: &Cycle) -> Suspicion {
     let links = cycle.edges.iter().map(|edge| match edge.wait {
-        Some(wait) => link(look, wait, Some(edge.holder.clone())),
+        Some(wait) => link(input, wait, Some(edge.holder.clone())),
         None => Link {
             waiter: edge.waiter.clone(),
             resource: edge.resource.clone(),
@@ -65,14 +65,14 @@ pub(super) fn of_cycle(look: &JudgeInput<'_>, cycle: &Cycle) -> Suspicion {
 }
 
 /// One wait for a lock whose owner is gone.
-pub(super) fn of_orphan(look: &JudgeInput<'_>, orphan: &Orphan, wait: usize) -> Suspicion {
-    let holder = look.observations.holds[orphan.hold].holder.clone();
-    Suspicion(BTreeSet::from([link(look, wait, Some(holder))]))
+pub(super) fn of_orphan(input: &JudgeInput<'_>, orphan: &Orphan, wait: usize) -> Suspicion {
+    let holder = input.observations.holds[orphan.hold].holder.clone();
+    Suspicion(BTreeSet::from([link(input, wait, Some(holder))]))
 }
 
 /// One wait without end, and the waits of all who could have ended it.
-pub(super) fn of_dead_end(look: &JudgeInput<'_>, end: &DeadEnd, wait: usize) -> Suspicion {
-    let seen = look.observations;
+pub(super) fn of_dead_end(input: &JudgeInput<'_>, end: &DeadEnd, wait: usize) -> Suspicion {
+    let seen = input.observations;
     let resource = &seen.enclosed[end.enclosed].resource;
     let hopes = seen.hopes.iter().filter(|hope| hope.resource == *resource);
     let parties: BTreeSet<&Party> =
@@ -82,6 +82,6 @@ pub(super) fn of_dead_end(look: &JudgeInput<'_>, end: &DeadEnd, wait: usize) -> 
         parties.contains(waiter) || process.is_some_and(|process| parties.contains(&process))
     };
     let of = |position: &usize| *position == wait || could(&seen.waits[*position].waiter);
-    let links = (0..seen.waits.len()).filter(of).map(|position| link(look, position, None));
+    let links = (0..seen.waits.len()).filter(of).map(|position| link(input, position, None));
     Suspicion(links.collect())
 }

@@ -113,7 +113,7 @@ impl Scene {
         self.seen.holds.last_mut().unwrap()
     }
 
-    fn look(&self) -> JudgeInput<'_> {
+    fn input(&self) -> JudgeInput<'_> {
         JudgeInput {
             image: &self.image,
             threads: &self.threads,
@@ -125,7 +125,7 @@ impl Scene {
     }
 
     fn judge(&self) -> Judgement {
-        judge(&self.look(), None)
+        judge(&self.input(), None)
     }
 }
 
@@ -184,7 +184,7 @@ fn gil_against_driver_callback() {
     let scene = seed(LAUNCH, CALLBACK, "pthread_rwlock");
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::Deadlock);
-    assert_eq!(judge(&scene.look(), Some(&Confirmed::default())).verdict, Verdict::Deadlock, "proven by one look");
+    assert_eq!(judge(&scene.input(), Some(&Confirmed::default())).verdict, Verdict::Deadlock, "proven by one look");
     assert_eq!(
         judgement.summary,
         "Thread 533 'MainThread' holds the GIL and waits for pthread rwlock 0x1000 (read) in cuLaunchKernel, called by \
@@ -198,7 +198,7 @@ fn gil_against_driver_callback() {
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
     let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
-    let report = assemble::report(&scene.look(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
+    let report = assemble::report(&scene.input(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
     assert_eq!(report.resources[1].kind, "gil");
@@ -222,7 +222,7 @@ fn other_cycles_have_their_names() {
     scene.seen.waits[0].timed = true;
     let judgement = scene.judge();
     assert_eq!(judgement.verdict, Verdict::SuspectedDeadlock);
-    let denied = judge(&scene.look(), Some(&refuted(&judgement)));
+    let denied = judge(&scene.input(), Some(&refuted(&judgement)));
     assert!(denied.cycles.is_empty() && denied.findings.is_empty() && denied.gaps.len() == 1);
     assert_eq!(denied.verdict, Verdict::Blocked);
 
@@ -246,7 +246,7 @@ fn lost_owners() {
         assert_eq!(judgement.verdict, Verdict::OrphanedLock);
         assert_eq!(judgement.findings[0].code, code);
         assert!(judgement.summary.contains("99"), "{}", judgement.summary);
-        assert_eq!(judge(&scene.look(), Some(&refuted(&judgement))).verdict, Verdict::Blocked);
+        assert_eq!(judge(&scene.input(), Some(&refuted(&judgement))).verdict, Verdict::Blocked);
     }
 }
 
@@ -461,7 +461,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
     let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let source = Source { kind: SourceKind::Core, path: None };
-    let report = assemble::report(&scene.look(), judgement, source, capture);
+    let report = assemble::report(&scene.input(), judgement, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
     assert_eq!(
         (report.findings[0].code.as_str(), report.findings[0].certainty),

@@ -187,7 +187,7 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
 
 /// What could have ended a wait without end for one of these, and why that cannot.
 fn ruled_out(context: &Context<'_>, resources: &[ResourceKey]) -> Vec<String> {
-    let ends = context.dead_ends.iter().map(|end| &context.look.observations.enclosed[end.enclosed]);
+    let ends = context.dead_ends.iter().map(|end| &context.input.observations.enclosed[end.enclosed]);
     ends.filter(|one| resources.contains(&one.resource)).flat_map(|one| one.ruled_out.iter().cloned()).collect()
 }
 
@@ -204,7 +204,7 @@ fn certainty(context: &Context<'_>, draft: &Draft) -> Certainty {
     if let Some(cycle) = draft.cycle.and_then(|cycle| context.cycles.get(cycle)) {
         return cycle.certainty;
     }
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let parties: BTreeSet<&Party> = draft.parties.iter().collect();
     let resources: BTreeSet<&ResourceKey> = draft.resources.iter().collect();
     let ends = context.dead_ends.iter().map(|end| &seen.enclosed[end.enclosed]);
@@ -261,7 +261,7 @@ impl Context<'_> {
     }
 
     fn orphan_drafts_of<'o>(&self, orphans: impl Iterator<Item = &'o Orphan>) -> Vec<Draft> {
-        let seen = self.look.observations;
+        let seen = self.input.observations;
         orphans
             .map(|orphan| Draft {
                 message: summary::orphan_sentence(self, orphan),
@@ -279,13 +279,13 @@ impl Context<'_> {
 
     /// Whether a resource is a result whose task is lost.
     fn is_lost_task(&self, key: &ResourceKey) -> bool {
-        let resource = self.look.observations.resource(key);
+        let resource = self.input.observations.resource(key);
         resource.is_some_and(|resource| resource.role == Some(Role::LostTask))
     }
 
     /// The waits without end for some resources.
     fn drafts_of_dead_ends(&self, is: impl Fn(&ResourceKey) -> bool) -> Vec<Draft> {
-        let seen = self.look.observations;
+        let seen = self.input.observations;
         let ends = self.dead_ends.iter().filter(|end| is(&seen.enclosed[end.enclosed].resource));
         ends.map(|end| Draft {
             message: summary::dead_end_sentence(self, end),
@@ -300,12 +300,12 @@ impl Context<'_> {
     fn between(&self, cycle: &Cycle) -> Option<&[Frame]> {
         let [edge] = cycle.edges.as_slice() else { return None };
         let frames = self.names.frames(&edge.waiter);
-        let taken = self.look.observations.holds[edge.hold?].frame?;
+        let taken = self.input.observations.holds[edge.hold?].frame?;
         frames.get(self.frame_of(edge)..taken)
     }
 
     fn frame_of(&self, edge: &CycleEdge) -> usize {
-        edge.wait.and_then(|wait| self.look.observations.waits[wait].frame).unwrap_or(0)
+        edge.wait.and_then(|wait| self.input.observations.waits[wait].frame).unwrap_or(0)
     }
 
     /// The edge that waits for a GIL.

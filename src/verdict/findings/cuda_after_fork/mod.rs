@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     // A lock of the driver that stayed behind at the fork.
     let in_driver = |waits: &[usize]| {
         waits.iter().any(|wait| {
@@ -56,7 +56,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 /// The process of a thread that handles an error, if it was forked by one that had initialised CUDA.
 pub(super) fn forked<'a>(context: &Context<'a>, handled: &Handled) -> Option<&'a ProcessImage> {
     let Party::Thread(process, _) = handled.thread else { return None };
-    let image = context.look.image.processes.get(process)?;
+    let image = context.input.image.processes.get(process)?;
     (uses_cuda(&image.mappings) && !has_driver_threads(image) && parent_has_them(context, image)).then_some(image)
 }
 
@@ -65,6 +65,6 @@ fn has_driver_threads(image: &ProcessImage) -> bool {
 }
 
 fn parent_has_them(context: &Context<'_>, image: &ProcessImage) -> bool {
-    let captured = context.look.image.processes.iter().find(|parent| Some(parent.pid) == image.parent);
+    let captured = context.input.image.processes.iter().find(|parent| Some(parent.pid) == image.parent);
     captured.is_some_and(has_driver_threads) || image.parent_threads.iter().any(|(_, name)| name == cuda::EVENT_THREAD)
 }

@@ -28,13 +28,13 @@ const ENDS: [&str; 6] = ["exit", "run_exit_handlers", "cxa_finalize", "dl_fini",
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = Vec::new();
-    for (process, threads) in context.look.threads.iter().enumerate() {
+    for (process, threads) in context.input.threads.iter().enumerate() {
         for thread in threads {
             let Some(end) = thread.frames.iter().position(is_end) else { continue };
             let party = Party::Thread(process, thread.tid);
             let inner = &thread.frames[..end];
             let who = context.names.party_in_full(&party);
-            let wait = context.look.observations.waits.iter().find(|wait| wait.waiter == party);
+            let wait = context.input.observations.waits.iter().find(|wait| wait.waiter == party);
             let call = context.names.call(&party, wait.and_then(|wait| wait.frame)).phrase();
             if inner.iter().any(|frame| context.names.is_driver(frame)) {
                 let by = destructor(inner).map(|by| format!(" It was called by {by}.")).unwrap_or_default();
@@ -77,9 +77,9 @@ fn is_end(frame: &Frame) -> bool {
 
 /// Whether a thread is one of the driver's own that has nothing to do.
 fn is_idle(context: &Context<'_>, party: &Party) -> bool {
-    let waits = &context.look.observations.waits;
+    let waits = &context.input.observations.waits;
     let is_idle = |wait: &Wait| {
-        let resource = context.look.observations.resource(&wait.resource);
+        let resource = context.input.observations.resource(&wait.resource);
         resource.is_some_and(|resource| resource.role == Some(Role::IdleWork))
     };
     waits.iter().any(|wait| wait.waiter == *party && is_idle(wait))

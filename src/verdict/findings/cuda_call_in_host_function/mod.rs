@@ -31,7 +31,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let Some(cycle) = draft.cycle.and_then(|position| context.cycles.get(position)) else { continue };
         let Some(edge) = cycle.edges.iter().find(|edge| waits_in_driver(context, edge)) else { continue };
         let who = context.names.party_in_full(&edge.waiter);
-        let wait = edge.wait.map(|wait| &context.look.observations.waits[wait]);
+        let wait = edge.wait.map(|wait| &context.input.observations.waits[wait]);
         let call = context.names.call(&edge.waiter, wait.and_then(|wait| wait.frame)).phrase();
         if let ([_], Party::Thread(..)) = (cycle.edges.as_slice(), &edge.waiter) {
             draft.message = format!(

@@ -22,17 +22,17 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let Some(kernel) = context.look.image.kernel.gpu_driver.as_deref() else { return Vec::new() };
-    let drivers = context.look.observations.cuda.iter().filter(|library| library.is_driver());
+    let Some(kernel) = context.input.image.kernel.gpu_driver.as_deref() else { return Vec::new() };
+    let drivers = context.input.observations.cuda.iter().filter(|library| library.is_driver());
     drivers.filter_map(|library| draft(context, library, kernel)).collect()
 }
 
 fn draft(context: &Context<'_>, library: &CudaLibrary, kernel: &str) -> Option<Draft> {
     let version = library.version.as_deref().filter(|version| *version != kernel)?;
-    let image = context.look.image.processes.get(library.process)?;
+    let image = context.input.image.processes.get(library.process)?;
     let (own, of_kernel) = (library.branch()?, branch(kernel)?);
     let runtimes =
-        context.look.observations.cuda.iter().filter(|one| !one.is_driver() && one.process == library.process);
+        context.input.observations.cuda.iter().filter(|one| !one.is_driver() && one.process == library.process);
     let runtime = runtimes.filter_map(|one| one.version.as_deref()).next();
     let covered = library.fits.as_ref().is_some_and(|fits| fits.branches.contains(&of_kernel));
     // Forward compatibility as it is meant: CUDA runs.

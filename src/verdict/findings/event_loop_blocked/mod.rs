@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let loops = seen.resources.iter().filter_map(|resource| {
         let Some(Role::EventLoop { tasks }) = resource.role else { return None };
         let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;

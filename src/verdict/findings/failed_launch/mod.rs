@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let mut drafts = Vec::new();
     for handled in seen.handled.iter().filter(|handled| handled.is_of_cuda()) {
         // There the error says that CUDA can not be used at all.
@@ -53,7 +53,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// How many threads wait for what the handling thread has or is.
 fn waiting(context: &Context<'_>, handled: &Handled) -> usize {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let has = |key| seen.holds.iter().any(|hold| hold.holder == handled.thread && hold.resource == key);
     seen.waits.iter().filter(|wait| wait.waiter != handled.thread && has(wait.resource.clone())).count()
 }

@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let mut drafts = Vec::new();
     for wait in seen.waits.iter().filter(|wait| wait.resource.kind.is_gpu()) {
         let in_cycle = context.cycles.iter().any(|cycle| cycle.parties().any(|party| party == wait.waiter));

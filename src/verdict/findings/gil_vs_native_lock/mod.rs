@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     for end in context.dead_ends {
         let wanted = &seen.enclosed[end.enclosed].resource;
         let mut waiters = end.waits.iter().map(|wait| &seen.waits[*wait].waiter);
@@ -59,7 +59,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Whether a lock is one of native code: of libc, or an extension's own.
 fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
-    let resource = || context.look.observations.resource(key);
+    let resource = || context.input.observations.resource(key);
     key.kind.world == World::Native && key.kind.is_lock() && key.kind.giver == Giver::Holder
         || resource().is_some_and(|resource| resource.role == Some(Role::ExtensionLock))
 }

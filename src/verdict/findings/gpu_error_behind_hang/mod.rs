@@ -21,8 +21,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let processes = 0..context.look.image.processes.len();
-    let cores = processes.flat_map(|position| context.look.gpu_cores.of(position));
+    let processes = 0..context.input.image.processes.len();
+    let cores = processes.flat_map(|position| context.input.gpu_cores.of(position));
     let errors =
         cores.flat_map(|core| &core.devices).flat_map(|device| device.errors.iter().map(move |error| (device, error)));
     errors

@@ -31,15 +31,15 @@ pub(super) const RULE: Rule = Rule {
 const PLACES: usize = 3;
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let processes = context.look.image.processes.iter().enumerate();
+    let processes = context.input.image.processes.iter().enumerate();
     processes.flat_map(|(position, process)| of_process(context, position, process)).collect()
 }
 
 fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let own = |wait: &&Wait| matches!(wait.waiter, Party::Thread(of, _) if of == position);
     let waits: Vec<&Wait> = seen.waits.iter().filter(own).filter(|wait| wait.resource.kind.is_gpu()).collect();
-    let cores = context.look.gpu_cores.of(position);
+    let cores = context.input.gpu_cores.of(position);
     // A core of the GPU alone is all there is to tell.
     if waits.is_empty() && !process.threads.is_empty() {
         return Vec::new();

@@ -22,11 +22,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let mut drafts = Vec::new();
     for wait in seen.waits.iter().filter(|wait| wait.resource.kind.is_gpu()) {
         let Party::Thread(process, _) = wait.waiter else { continue };
-        let Some(image) = context.look.image.processes.get(process) else { continue };
+        let Some(image) = context.input.image.processes.get(process) else { continue };
         let blocking = image.variable("CUDA_LAUNCH_BLOCKING").is_some_and(|value| !matches!(value, "" | "0"));
         if !blocking || !context.names.frames(&wait.waiter).iter().any(is_nccl) {
             continue;

@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let mut drafts = Vec::new();
     for wait in seen.waits.iter().filter(|wait| wait.resource.kind.topic == Topic::Gpu) {
         let Party::Thread(process, _) = wait.waiter else { continue };
@@ -30,7 +30,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         if !call.api.as_deref().is_some_and(cuda::calls::loads_code) {
             continue;
         }
-        let image = context.look.image.processes.get(process);
+        let image = context.input.image.processes.get(process);
         let eager = image.and_then(|image| image.variable("CUDA_MODULE_LOADING")) == Some("EAGER");
         let note = if eager { " It was started with CUDA_MODULE_LOADING=EAGER: this code came later." } else { "" };
         drafts.push(Draft {

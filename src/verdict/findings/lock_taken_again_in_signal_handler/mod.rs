@@ -52,9 +52,9 @@ fn handler_of_python(context: &Context<'_>, cycle: &Cycle) -> Option<(String, St
 fn native_handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, String)> {
     let [edge] = cycle.edges.as_slice() else { return None };
     let Party::Thread(process, tid) = &edge.waiter else { return None };
-    let thread = context.look.threads.get(*process)?.iter().find(|thread| thread.tid == *tid)?;
+    let thread = context.input.threads.get(*process)?.iter().find(|thread| thread.tid == *tid)?;
     let native = |index: usize| thread.frames.get(index)?.native;
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let waits = native(edge.wait.and_then(|wait| seen.waits[wait].frame).unwrap_or(0)).unwrap_or(0);
     let frames = &thread.native.frames;
     let signal = waits + frames.get(waits..)?.iter().position(|frame| frame.signal)?;

@@ -22,8 +22,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
-    let processes = &context.look.image.processes;
+    let seen = context.input.observations;
+    let processes = &context.input.image.processes;
     let mut ranks: Vec<usize> = (0..processes.len()).filter(|position| has_nccl(&processes[*position])).collect();
     // torchrun has loaded NCCL too, and is no rank.
     let has_rank = |position: &usize| processes[*position].variable("RANK").is_some();

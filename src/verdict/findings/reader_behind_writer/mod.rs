@@ -23,7 +23,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let rwlock = |wait: &&Wait, mode| wait.resource.kind.topic == Topic::ReadWriteLock && wait.mode == Some(mode);
     let mut drafts: Vec<Draft> = Vec::new();
     for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {

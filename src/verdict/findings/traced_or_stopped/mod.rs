@@ -23,13 +23,13 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = Vec::new();
-    for (position, process) in context.look.image.processes.iter().enumerate() {
+    for (position, process) in context.input.image.processes.iter().enumerate() {
         let pid = process.pid;
         let in_state = |state| -> Vec<Party> {
             let threads = process.threads.iter().filter(|thread| thread.state == state);
             threads.map(|thread| Party::Thread(position, thread.tid)).collect()
         };
-        let frozen = context.look.image.kernel.frozen.iter().find(|(frozen, _)| *frozen == pid);
+        let frozen = context.input.image.kernel.frozen.iter().find(|(frozen, _)| *frozen == pid);
         if let Some((_, group)) = frozen {
             let threads = process.threads.iter().map(|thread| Party::Thread(position, thread.tid));
             drafts.push(Draft {
@@ -52,7 +52,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let traced = in_state(TaskState::Traced);
         if !stopped.is_empty() {
             let by =
-                context.look.image.kernel.stopped.iter().find(|(known, _)| *known == pid).map(|(_, signal)| *signal);
+                context.input.image.kernel.stopped.iter().find(|(known, _)| *known == pid).map(|(_, signal)| *signal);
             let (message, help) = stopped_by(pid, by);
             drafts.push(Draft { message, help, parties: stopped, ..Draft::default() });
         } else if !traced.is_empty() || process.tracer.is_some() {

@@ -23,12 +23,12 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let processes = context.look.image.processes.iter().enumerate();
+    let processes = context.input.image.processes.iter().enumerate();
     processes.filter_map(|(position, process)| of_process(context, position, process)).collect()
 }
 
 fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) -> Option<Draft> {
-    let seen = context.look.observations;
+    let seen = context.input.observations;
     let is_held = |wait: &Wait| {
         seen.holds.iter().any(|hold| hold.resource == wait.resource && hold.certainty > Certainty::Candidate)
     };
@@ -39,7 +39,7 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
         .filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == position))
         .collect();
     // A core of the GPU says which kernels ran: that is a finding of its own.
-    let runs = context.look.gpu_cores.of(position).iter().any(|core| core.kernels().next().is_some());
+    let runs = context.input.gpu_cores.of(position).iter().any(|core| core.kernels().next().is_some());
     if waits.is_empty() || runs {
         return None;
     }
@@ -71,7 +71,7 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
 
 /// " MainThread (5) waits for rwlock 0x.., which launcher (6) may have."
 fn held_up(context: &Context<'_>, waits: &[&Wait]) -> String {
-    let (seen, names) = (context.look.observations, context.names);
+    let (seen, names) = (context.input.observations, context.names);
     let by_them = seen.holds.iter().filter(|hold| waits.iter().any(|wait| wait.waiter == hold.holder));
     let told = by_them.filter_map(|hold| {
         let mut others = seen.waits.iter().filter(|wait| wait.resource == hold.resource);
@@ -88,7 +88,7 @@ fn held_up(context: &Context<'_>, waits: &[&Wait]) -> String {
 
 /// " GPU 0 is busy: a kernel ran in 100 % of the last sample."
 fn gpu(context: &Context<'_>, process: &ProcessImage) -> String {
-    let Some(known) = context.look.gpu else { return String::new() };
+    let Some(known) = context.input.gpu else { return String::new() };
     if let Some(why) = &known.missing {
         return format!(" Whether the GPU is busy is not known: {why}.");
     }
