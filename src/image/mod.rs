@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::arch::Architecture;
+use crate::arch::system_calls::Waits;
 pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
 pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt, saturated};
 pub(crate) use descriptors::{Descriptor, KernelFacts};
@@ -286,6 +287,21 @@ impl ThreadImage {
             moved: false,
             missing: None,
             source: RegisterSource::Unsaid,
+        }
+    }
+
+    /// Whether it was on a processor, or ready for one, when it was read: in its own code, or in the call that only lets others go
+    /// first. Its state was read a moment before it was stopped, and may be that of a wait that had just ended.
+    pub(crate) fn was_at_work(&self) -> bool {
+        let Some(registers) = self.registers else { return false };
+        let lets_others_go_first = || {
+            let call = registers.syscall().and_then(|call| registers.general.architecture().system_call(call.number));
+            call.is_some_and(|call| call.waits == Waits::Yield)
+        };
+        match (self.state, self.source) {
+            (TaskState::Running, _) => registers.is_in_user_code(),
+            (TaskState::Sleeping, RegisterSource::Stop) => registers.is_in_user_code() || lets_others_go_first(),
+            _ => false,
         }
     }
 

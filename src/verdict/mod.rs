@@ -339,14 +339,15 @@ fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     let Some(image) = input.image.processes.get(process) else { return Vec::new() };
     let spinning: BTreeSet<&Party> =
         input.observations.waits.iter().filter(|wait| wait.spinning).map(|wait| &wait.waiter).collect();
+    let waiting: BTreeSet<&Party> = input.observations.waits.iter().map(|wait| &wait.waiter).collect();
     let share = |thread: &ThreadImage| thread.cpu_used.map_or(0, |(used, elapsed)| used * 1000 / elapsed.max(1));
     let candidates = || image.threads.iter().filter(|t| !spinning.contains(&Party::Thread(process, t.tid)));
     // Threads that take turns at a lock work little each and much together.
     let together: u64 = candidates().map(share).filter(|share| *share >= AWAKE_PERMILLE).sum();
     candidates()
         .filter(|thread| {
-            let on_cpu = thread.state == TaskState::Running
-                && thread.registers.is_some_and(|registers| registers.is_in_user_code());
+            let waits = || waiting.contains(&Party::Thread(process, thread.tid));
+            let on_cpu = thread.was_at_work() && (thread.state == TaskState::Running || !waits());
             let share = share(thread);
             on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })
