@@ -97,6 +97,7 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     }
 
     let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
+    cycles.retain(|cycle| !is_wait_for_a_release(input, cycle));
     let mut orphans = orphans(input, &graph);
     let mut dead_ends = dead_ends(input, &graph, !cycles.is_empty() || !orphans.is_empty());
     let suspicions = suspicions(input, &cycles, &orphans, &dead_ends);
@@ -366,6 +367,16 @@ fn once_for_all_ways(input: &JudgeInput<'_>, cycles: Vec<Cycle>) -> Vec<Cycle> {
         cycle.edges.iter().map(|edge| (edge.waiter.clone(), edge.holder.clone())).collect()
     };
     cycles.into_iter().filter(|cycle| !needs_any(cycle) || seen.insert(parties(cycle))).collect()
+}
+
+/// Whether a thread alone, with a time limit, asks once more for a lock that the code says it took, and that another thread may
+/// release: so waits whoever is to be woken by that release, as conditions that are made of plain locks do (gevent's for its pool of
+/// threads).
+fn is_wait_for_a_release(input: &JudgeInput<'_>, cycle: &Cycle) -> bool {
+    let [edge] = cycle.edges.as_slice() else { return false };
+    let hold = edge.hold.map(|hold| &input.observations.holds[hold]);
+    let may_be_released = hold.is_some_and(|hold| hold.certainty < Certainty::Exact && !hold.is_sole_holder);
+    cycle.timed && may_be_released
 }
 
 /// A cycle with a GIL is told from the thread that holds it: that is the one whose call can be changed.
