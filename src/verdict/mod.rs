@@ -24,7 +24,6 @@ use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
 use crate::threads::{Thread, role};
 use crate::waits::kinds::Topic;
-use crate::waits::model::Enclosed;
 use crate::waits::{Certainty, Gone, Hope, Hoped, Needs, Observations, Party, ResourceKey};
 use context::{Context, Roles};
 pub(crate) use findings::{Explanation, Fix, explain, explanations};
@@ -291,23 +290,21 @@ pub(crate) struct DeadEnd {
 }
 
 /// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
-/// already explains that.
+/// already explains that; so it is when what somebody waits for is itself known never to come.
 fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> Vec<DeadEnd> {
     let seen = input.observations;
-    let counts = |enclosed: &&(usize, &Enclosed)| {
-        let (_, one) = enclosed;
-        one.is_told && !(explained && one.whole_process) && graph.never_comes(&one.resource)
-    };
     let waits = |resource: &ResourceKey| {
         let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource);
         of_it.map(|(position, _)| position).filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
     };
-    let ends = seen.enclosed.iter().enumerate().collect::<Vec<_>>();
-    ends.iter()
-        .filter(counts)
-        .map(|(enclosed, one)| DeadEnd { enclosed: *enclosed, waits: waits(&one.resource) })
-        .filter(|end| !end.waits.is_empty())
-        .collect()
+    let told = seen.enclosed.iter().enumerate().filter(|(_, one)| one.is_told && graph.never_comes(&one.resource));
+    let ends = told.map(|(enclosed, one)| DeadEnd { enclosed, waits: waits(&one.resource) });
+    let mut ends: Vec<DeadEnd> = ends.filter(|end| !end.waits.is_empty()).collect();
+    let is_of_all = |end: &DeadEnd| seen.enclosed[end.enclosed].whole_process;
+    if explained || ends.iter().any(|end| !is_of_all(end)) {
+        ends.retain(|end| !is_of_all(end));
+    }
+    ends
 }
 
 fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {

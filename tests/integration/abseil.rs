@@ -76,7 +76,7 @@ const HANGS: [(&str, usize, &[&str], &str); 4] = [
 ];
 
 #[test]
-fn every_hang_is_named_by_the_code_and_without_names_is_stuck() {
+fn every_hang_is_named_by_the_code_and_without_names_by_its_only_candidates() {
     for (build, program) in programs() {
         for (case, asleep, cycle, finding) in HANGS {
             let target = start(program, &[case], asleep);
@@ -92,7 +92,11 @@ fn every_hang_is_named_by_the_code_and_without_names_is_stuck() {
                 assert!(look.findings().contains(&finding), "{what}");
                 assert_eq!(certainties(&look), ["inferred"], "{what}");
             } else {
-                assert!(look.verdict() == "stuck" && look.cycles().is_empty(), "{what}");
+                // Nobody but these can have the locks; where there is no such candidate, the wait is without end all the same.
+                let is_ring = look.verdict() == "suspected-deadlock"
+                    && look.cycles() == [cycle.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()]
+                    && certainties(&look) == ["candidate"];
+                assert!(is_ring || look.verdict() == "stuck" && look.cycles().is_empty(), "{what}");
                 assert!(look.text.contains("the lock records no owner") || case == "reader", "{what}");
             }
             assert!(look.text.contains("absl::Mutex"), "{what}");

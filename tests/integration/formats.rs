@@ -72,7 +72,7 @@ fn said_in_texts(json: &Value) -> Vec<String> {
     let text = |value: &Value| words(value.as_str().expect("a text"));
     let mut said = Vec::new();
     if json["verdict"] != "running" && json["verdict"] != "blocked" {
-        said.push(text(&json["verdict"]));
+        said.push(text(&json["verdict"]).replace('-', " "));
     }
     for finding in list(json, "findings") {
         said.extend([text(&finding["code"]), text(&finding["title"])]);

@@ -330,7 +330,7 @@ def host_flag():
         driver("cuCtxSynchronize")
 
 
-@case("queue-full", words=["cuLaunchKernel", "a candidate"], **WAITS_FOR_GPU)
+@case("queue-full", words=["cuLaunchKernel", "launcher"], **WAITS_FOR_GPU)
 def queue_full():
     """A launch into a full queue waits with the lock of its context, which another call needs."""
     driver = Driver()
