@@ -16,7 +16,7 @@ pub(crate) fn annotation(report: &Report, what: &str, checkout: &Path) -> String
     let place = place(report, checkout)
         .map(|(file, line)| format!("file={},line={line},", property(&super::escape(&file))))
         .unwrap_or_default();
-    let title = property(&super::escape(&format!("lockscope: {} in {what}", report.verdict.as_str())));
+    let title = property(&super::escape(&format!("lockscope: {} in {what}", report.verdict.words())));
     let message = format!("{}\n{}", headline(report), report.summary);
     let message = message.lines().map(super::escape).collect::<Vec<_>>().join("\n");
     format!("::error {place}title={title}::{}", data(&cut(&message, MOST_MESSAGE)))

@@ -44,7 +44,7 @@ fn page(report: &Report) -> Markup {
     let view = View::new(report, "←");
     let parties = Parties::of(&view);
     let wrong = report.verdict.exit_code() != 0;
-    let verdict = report.verdict.as_str();
+    let verdict = report.verdict.words();
     html! {
         (DOCTYPE)
         html lang="en" {

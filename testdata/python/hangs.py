@@ -512,7 +512,9 @@ def end_at_five(number):
 
 
 def all_read(workers):
-    """Whether each worker sleeps: reading a pipe, or behind the one that does."""
+    """Whether each worker sleeps: reading a pipe, or behind the one that does. In a root without /proc nobody can tell."""
+    if not os.path.exists("/proc/self"):
+        return True
     calls = []
     for worker in list(workers):
         try:
