@@ -164,8 +164,8 @@ fn every_hang_is_named_from_cores() {
             // process in a root file system of its own.
             let missing = ["handlers for signals", "no captured process has an object of it"];
             // Nor are descriptors: that the workers of a pool wait for their next task is seen by the pipe.
-            let is_less = look.verdict() == "blocked"
-                && (missing.iter().any(|what| gaps.contains(what)) || *case == "lost_task");
+            let is_less =
+                look.verdict() == "blocked" && (missing.iter().any(|what| gaps.contains(what)) || *case == "lost_task");
             if is_less || no_stacks {
                 println!("{place} as a core of {kind}: {}, for what is not in it", look.verdict());
             } else {
