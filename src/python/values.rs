@@ -136,7 +136,7 @@ impl<'a> Frames<'a> {
     }
 
     /// The constants of a code object, of which those of the functions defined in it are some. They stand before the names in
-    /// every version [DWARF].
+    /// every version (DWARF).
     pub(crate) fn constants(&self, code: Addr) -> Vec<Addr> {
         let tuple = self.memory.pointer(code + (self.layout.values.code_names - 8)).ok();
         tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()

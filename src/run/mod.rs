@@ -182,7 +182,7 @@ impl Watch {
         Watch { gpu_cores: folder, ..self }
     }
 
-    /// How long until the next [`Watch::step`].
+    /// How long to rest before [`Watch::wanted`] is asked again.
     pub(crate) fn rest(&self) -> Duration {
         let left = self.limits.timeout.map(|limit| limit.saturating_sub(self.began.elapsed()));
         // A tree of thousands of processes takes long to pass over: that costs a hundredth of a processor too.

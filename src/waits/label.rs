@@ -67,14 +67,14 @@ impl fmt::Display for Place {
 }
 
 /// What a resource is called: "mutex `g_lock` in a.out", "rwlock 0x33b84080 inside libcuda.so.1", "Queue `jobs` (5 in it)",
-/// "room in pipe:[4026]".
+/// "room in `pipe:[4026]`".
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Label {
     /// What of it is waited for, where that is not the whole of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<Wanted>,
-    /// What it is: "mutex", "asyncio.Lock", "pipe:[4026]".
+    /// What it is: "mutex", "asyncio.Lock", `pipe:[4026]`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub noun: String,
     /// What the program calls it.

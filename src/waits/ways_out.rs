@@ -3,7 +3,7 @@
 //! In: all waits and holds of a look. Out: for each thing that only threads of a process can give and that nobody is known to
 //! hold: that it is [`Enclosed`], with every [`Hope`] there is: threads, handlers of signals. Whether these can go on
 //! themselves is found by the graph. Where fork left the other threads behind, the thing is held by these. Families say who
-//! cannot reach it ([`Family::giver`](super::family::Family::giver)) and what handlers do; nothing here reads memory.
+//! cannot reach it ([`Family::giver`]) and what handlers do; nothing here reads memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
