@@ -299,8 +299,9 @@ impl ThreadImage {
             call.is_some_and(|call| call.waits == Waits::Yield)
         };
         match (self.state, self.source) {
-            (TaskState::Running, _) => registers.is_in_user_code(),
-            (TaskState::Sleeping, RegisterSource::Stop) => registers.is_in_user_code() || lets_others_go_first(),
+            (TaskState::Running, _) | (TaskState::Sleeping, RegisterSource::Stop) => {
+                registers.is_in_user_code() || lets_others_go_first()
+            }
             _ => false,
         }
     }

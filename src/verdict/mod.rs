@@ -345,7 +345,8 @@ fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     candidates()
         .filter(|thread| {
             let waits = || waiting.contains(&Party::Thread(process, thread.tid));
-            let on_cpu = thread.was_at_work() && (thread.state == TaskState::Running || !waits());
+            let is_in_user_code = thread.registers.is_some_and(|registers| registers.is_in_user_code());
+            let on_cpu = thread.was_at_work() && (thread.state == TaskState::Running && is_in_user_code || !waits());
             let share = share(thread);
             on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })
