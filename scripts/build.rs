@@ -1,6 +1,7 @@
-//! What `lockscope --version` says of the build. Nothing of it depends on when it was built.
+//! What `lockscope --version` says of the build, and the recorder that the program carries. Nothing of it depends on when it was
+//! built, or where.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
@@ -18,6 +19,64 @@ fn main() {
         ("RUSTC", compiler.split(' ').nth(1).unwrap_or("unknown")),
     ] {
         println!("cargo::rustc-env=LOCKSCOPE_BUILD_{name}={value}");
+    }
+    recorder(package);
+}
+
+/// Compile the library that `lockscope run --record` preloads (src/recorder/preload): a program by itself, with `core` alone. Where
+/// no linker can do it, or on another machine, an empty file stands for it, and the program says so when it is asked to record.
+fn recorder(package: &Path) {
+    let sources = package.join("src/recorder/preload");
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let library = PathBuf::from(variable("OUT_DIR")).join("liblockscope_recorder.so");
+    // That of the toolchain, and those of distributions.
+    let linkers = [("rust-lld", "ld.lld"), ("ld.lld", "ld.lld"), ("ld", "ld")];
+    let is_known = variable("CARGO_CFG_TARGET_ARCH") == "x86_64" && variable("CARGO_CFG_TARGET_OS") == "linux";
+    let mut told = String::new();
+    let is_built = is_known
+        && linkers.into_iter().any(|(linker, flavor)| {
+            let _ = std::fs::remove_file(&library);
+            let mut command = Command::new(variable("RUSTC"));
+            command.args(["--edition", "2024", "--crate-name", "lockscope_recorder", "--crate-type", "cdylib"]);
+            command.args(["--target", &variable("TARGET")]);
+            let options = [
+                "opt-level=3",
+                "debuginfo=0",
+                "strip=symbols",
+                "codegen-units=1",
+                "overflow-checks=off",
+                "panic=abort",
+                // So that lockscope and debuggers find the way through its frames.
+                "force-unwind-tables=yes",
+                "target-feature=-crt-static",
+                "link-self-contained=no",
+                // Code of `core` that was built to unwind names the function for it, and nothing here unwinds: undefined it would
+                // keep every program from starting. It stays the library's own.
+                "link-arg=--defsym=rust_eh_personality=0",
+                &format!("linker={linker}"),
+                &format!("linker-flavor={flavor}"),
+            ];
+            command.args(options.iter().flat_map(|option| ["-C", option]));
+            command.arg("--remap-path-prefix").arg(format!("{}=", package.display()));
+            command.arg("-o").arg(&library).arg(sources.join("preload.rs"));
+            match command.output() {
+                Ok(output) if output.status.success() && library.exists() => true,
+                Ok(output) => {
+                    told = String::from_utf8_lossy(&output.stderr).into_owned();
+                    false
+                }
+                Err(error) => {
+                    told = error.to_string();
+                    false
+                }
+            }
+        });
+    if !is_built {
+        if is_known {
+            let why = told.lines().find(|line| line.contains("error")).unwrap_or_default();
+            println!("cargo::warning=`lockscope run --record` will not work: its library could not be built: {why}");
+        }
+        let _ = std::fs::write(&library, []);
     }
 }
 

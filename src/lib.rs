@@ -54,42 +54,53 @@
 //! manual               ->
 //! limits               ->
 //! arch                 -> memory limits
-//! image                -> sys memory arch limits
+//! launcher             -> limits
+//! image                -> sys memory arch limits launcher
+//! recorder             -> limits image
 //! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
 //! symbols              -> limits image modules unwind
 //! code                 -> arch limits image unwind symbols
 //! gpu                  -> limits image symbols
 //! python               -> limits image symbols
-//! threads              -> limits image unwind symbols code python
+//! threads              -> limits image recorder unwind symbols code python
 //! waits::label         ->
 //! waits::kinds         -> waits::label
 //! waits::model         -> image waits::label waits::kinds
-//! waits::circumstances -> waits::model
-//! waits::observations  -> image waits::model waits::circumstances
+//! waits::circumstances -> image waits::model
+//! waits::cluster       ->
+//! waits::collective    ->
+//! waits::observations  -> image waits::model waits::circumstances waits::cluster waits::collective
 //! waits::blocked_call  -> arch image
 //! waits::c_library     -> arch image
 //! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
+//! waits::polling       -> python waits::thread
 //! waits::references    -> arch limits image waits::blocked_call waits::thread
 //! waits::identity      -> image waits::label waits::kinds waits::model waits::thread
 //! waits::blocked_on    -> image waits::model waits::blocked_call
-//! waits::holders       -> limits image unwind symbols code waits::label waits::model waits::observations waits::thread waits::references waits::blocked_on
+//! waits::holders       -> limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
-//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> arch limits image unwind symbols code waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch limits image unwind symbols code waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
-//! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::pools         -> image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
+//! waits::mpi           -> arch limits image waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::holders waits::family
+//! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::references waits::blocked_on waits::holders waits::family
+//! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
+//! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::observations waits::thread waits::holders
 //! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
-//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::cuda waits::cpython waits::ways_out
+//! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
 //! graph                -> limits waits
-//! report               -> image threads waits
-//! verdict              -> limits image unwind symbols gpu python threads graph waits report
+//! report               -> launcher image threads waits
+//! verdict              -> launcher limits image unwind symbols gpu python threads graph waits report
+//! job                  -> limits report waits
 //! render               -> waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
+//! forecast             -> limits image recorder modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
-//! cli                  -> sys manual image report verdict render snapshot analysis run
+//! cli                  -> sys manual limits launcher image recorder forecast job report verdict render snapshot analysis run
 //! internals            -> arch image modules unwind symbols code gpu python threads verdict render snapshot analysis cli waits
 //! ```
 //!
@@ -99,9 +110,11 @@
 //! analysis/            the stages in their order; what a second look confirms
 //! analysis/pyspy/      py-spy, where it is built in
 //! arch/                the machine: registers, system calls, instructions
-//! arch/x86_64/         the one that there is
+//! arch/aarch64/        64-bit Arm
+//! arch/x86_64/         AMD64, Intel 64
 //! cli/                 commands, their arguments, what is printed where
 //! code/                reading machine code: which calls came before, with which values
+//! forecast/            what could hang another time, by what a recorder wrote down
 //! gpu/                 what ran on GPUs, by cores of them
 //! graph/               who waits for whom: what is stuck, cycles
 //! image/               what was captured, wherever it came from
@@ -109,11 +122,15 @@
 //! image/live/          running processes
 //! limits/              the bounds over foreign data, and that meeting one is told
 //! image/live/asleep/   registers of sleeping threads without a stop
+//! job/                 one verdict over all ranks of a job
+//! job/cluster/         one verdict over the processes of a cluster of workers
+//! job/witness/         what PyTorch and NCCL say of ranks, from their files
 //! internals/           doors for the program, the benchmark, fuzzers and tests
 //! manual/              pages about its use, for a terminal and for a browser
 //! memory/              bytes at an address: the one seam to the memory of a target
 //! modules/             the ELF files that a process maps
 //! python/              CPython's structures
+//! recorder/            what the recorder wrote down in a process; in preload/ its library, which is compiled by itself
 //! render/              the report for people and tools
 //! render/layout/       places of boxes and lines
 //! render/text/         the report in a terminal
@@ -127,11 +144,16 @@
 //! verdict/findings/    known mistakes, a folder each
 //! waits/               who sleeps on what, and who has it
 //! waits/absl/          the family of Abseil
+//! waits/c10d/          the family of PyTorch's distributed part
 //! waits/cpython/       the family of CPython
+//! waits/cpython/dask/  what Dask's processes wait for and hold
 //! waits/cuda/          the family of CUDA
+//! waits/ways_out/      who could still end a wait
 //! waits/holders/       who has it, by rules that more than one family needs
 //! waits/kernel/        the family of the kernel
 //! waits/libc/          the family of the C library
+//! waits/mpi/           the family of MPI
+//! waits/pools/         the family of libraries with workers
 //! ```
 //!
 //! # Invariants
@@ -144,12 +166,13 @@
 //!   under the stop; a cycle is reported only from a look whose every fact is of one instant.
 //! * The tracer reads no memory: that is done by a process of its own (`image::live`, `copier`), which a page that never comes
 //!   leaves behind. So neither the stop nor the look depends on whoever serves the target's memory.
-//! * Nothing is written into the target but the restart of a system call that the stop itself interrupted.
+//! * Nothing is written into the target but the restart of a system call that the stop itself interrupted. Code of lockscope's runs
+//!   in a command that was started by `run --record`, and nowhere else.
 //! * A fact that could not be read is a `image::Gap` with its reason; no guess is drawn like a fact.
 //! * Layouts of other people's structures are `const` tables beside their only reader, each row with its source.
 //! * Every loop over foreign memory is bounded by a row of `limits`, every length checked: no input makes lockscope panic, and
 //!   where a bound hides something the report says so.
-//! * `unsafe` stands in one file, `sys.rs`.
+//! * `unsafe` stands in one file, `sys.rs`, and in the recorder's library, which is no part of this crate.
 //! * What depends on the machine (registers, system calls, code) stands behind `arch::Architecture`, a value of each
 //!   captured process: nothing else names a register or knows a system call by number.
 
@@ -174,16 +197,20 @@ mod analysis;
 mod arch;
 mod cli;
 mod code;
+mod forecast;
 mod gpu;
 mod graph;
 mod image;
 #[doc(hidden)]
 pub mod internals;
+mod job;
+mod launcher;
 mod limits;
 mod manual;
 mod memory;
 mod modules;
 mod python;
+mod recorder;
 mod render;
 pub mod report;
 mod run;

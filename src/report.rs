@@ -3,7 +3,10 @@
 //! Additive changes raise the minor version; readers ignore what they do not know; addresses are hex strings; ids are
 //! strings; every list may be empty.
 
+mod evidence;
 mod gpu;
+mod identity;
+mod scene;
 mod shorten;
 mod working;
 
@@ -15,11 +18,18 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::image::{Gap, Host};
 pub use crate::threads::FrameKind;
+use crate::threads::RUST_TESTS;
+pub use crate::waits::cluster::{
+    ClusterLease, ClusterMember, ClusterRequest, ClusterRole, Granted, RunningTask, WaitingTask,
+};
 use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::Called;
 pub use crate::waits::label::{Label, Place, Wanted};
-pub use crate::waits::model::{Certainty, Gone, Needs};
+pub use crate::waits::model::{Certainty, Gone, HoldSource, Needs, TakenAt};
+pub(crate) use evidence::evidence;
 pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
+pub use identity::{Connection, Identity, Job, JobRanks, Namespaces, RankGroup};
+pub use scene::{Scene, SceneLine, ScenePlace};
 pub(crate) use shorten::{
     base_name, function as short_function, installed, path as short_path, sentences as shorten_sentences,
     word as short_word,
@@ -46,6 +56,10 @@ pub enum Verdict {
     Running,
     /// Everything else: chains that end outside, at a timer, input, or an unknown waker.
     Blocked,
+    /// Nothing hung, and locks were taken in orders that could deadlock. (Since 1.1.)
+    CouldDeadlock,
+    /// Nothing hung, and nothing was seen that could. (Since 1.1.)
+    NothingFound,
 }
 
 impl Report {
@@ -68,6 +82,22 @@ impl Report {
         hang
     }
 
+    /// Findings of which each says something else, with how many more there are of the same: members of one pool do the same, each in
+    /// a cycle of its own.
+    pub(crate) fn different_findings(&self) -> Vec<(usize, &Finding, usize)> {
+        let mut different: Vec<(usize, &Finding, usize)> = Vec::new();
+        for (position, finding) in self.findings.iter().enumerate() {
+            let is_like = |other: &Finding| {
+                (&other.code, &other.title, &other.help) == (&finding.code, &finding.title, &finding.help)
+            };
+            match different.iter_mut().find(|(_, other, _)| is_like(other)) {
+                Some((.., more)) => *more += 1,
+                None => different.push((position, finding, 0)),
+            }
+        }
+        different
+    }
+
     /// Whether a finding before this one gives the same advice: to read it twice helps nobody.
     pub fn advice_was_given(&self, position: usize) -> bool {
         let Some(this) = self.findings.get(position) else { return false };
@@ -81,6 +111,8 @@ impl Verdict {
         match self {
             Verdict::SuspectedDeadlock => "suspected deadlock",
             Verdict::OrphanedLock => "orphaned lock",
+            Verdict::CouldDeadlock => "could deadlock",
+            Verdict::NothingFound => "nothing found",
             _ => self.as_str(),
         }
     }
@@ -94,6 +126,8 @@ impl Verdict {
             Verdict::Stuck => "stuck",
             Verdict::Running => "running",
             Verdict::Blocked => "blocked",
+            Verdict::CouldDeadlock => "could-deadlock",
+            Verdict::NothingFound => "nothing-found",
         }
     }
 
@@ -101,7 +135,7 @@ impl Verdict {
     pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Deadlock | Verdict::SuspectedDeadlock | Verdict::OrphanedLock | Verdict::Stuck => 1,
-            Verdict::Running | Verdict::Blocked => 0,
+            Verdict::Running | Verdict::Blocked | Verdict::CouldDeadlock | Verdict::NothingFound => 0,
         }
     }
 }
@@ -125,6 +159,12 @@ pub struct Report {
     pub verdict: Verdict,
     /// The sentence of the text report.
     pub summary: String,
+    /// One sentence: what a person reads first. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sentence: String,
+    /// Who takes part, at the lines of source that matter; the main thread, where nothing is wrong. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scenes: Vec<Scene>,
     /// Captured processes.
     pub processes: Vec<Process>,
     /// Locks and other things waited for.
@@ -143,6 +183,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be read or decided.
     pub gaps: Vec<Gap>,
+    /// All ranks of a job, in groups, where the report is of one. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobRanks>,
     /// How the look went.
     pub capture: Capture,
 }
@@ -170,6 +213,8 @@ pub enum SourceKind {
     Snapshot,
     /// Several reports, made one.
     Merged,
+    /// What a recorder wrote down. (Since 1.1.)
+    Recorded,
 }
 
 /// One process.
@@ -190,11 +235,42 @@ pub struct Process {
     pub python: Option<PythonInfo>,
     /// CUDA, if it is loaded.
     pub cuda: Option<CudaInfo>,
+    /// Which process of which job it is, where that is known. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// What it is to a cluster of workers, as Dask's. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterMember>,
+    /// Its TCP connections. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<Connection>,
     /// Its GPUs, where there are cores of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
+    /// What it has enqueued last in each group of ranks, by PyTorch's Flight Recorder in its memory. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enqueued: Vec<Enqueued>,
     /// Threads.
     pub threads: Vec<Thread>,
+}
+
+/// The last operation of a group of ranks that a process has enqueued: what is not there it has not come to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Enqueued {
+    /// `gloo`, `nccl`.
+    pub backend: String,
+    /// The group.
+    pub group: String,
+    /// Its number there.
+    pub last: u64,
+    /// `all_reduce`.
+    pub op: String,
+    /// It is done.
+    pub over: bool,
+    /// How many ranks the group has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
 }
 
 /// CPython of a process.
@@ -251,6 +327,11 @@ impl Thread {
     /// Whether it goes by this id, on this machine or in its own PID namespace.
     pub fn has_id(&self, tid: i32) -> bool {
         self.tid == tid || self.ns_tid == tid
+    }
+
+    /// Whether it does nothing but wait for tests of Rust to end.
+    pub(crate) fn runs_rust_tests(&self) -> bool {
+        self.role.as_deref() == Some(RUST_TESTS)
     }
 }
 
@@ -381,6 +462,9 @@ pub struct Frame {
     /// Whose code it is, where that is known and not the program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<Library>,
+    /// Whose code it is, as a person calls that: `CPython`, `pytest`. The program's own has none. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub belongs_to: Option<String>,
     /// Offset of the pc in its module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_offset: Option<String>,
@@ -431,7 +515,17 @@ impl Resource {
         let parts = self.parts();
         // A label alone may have the address already.
         let address = self.address.as_deref().filter(|_| !self.parts.is_empty() || self.label.is_empty());
-        if self.is_gil() { parts.called().definite() } else { parts.called_with_address(address) }
+        match self.properties().topic {
+            Topic::Gil => parts.called().definite(),
+            // It is known by who it is.
+            Topic::Thread => parts.called(),
+            _ => parts.called_with_address(address),
+        }
+    }
+
+    /// As sentences call it where one such thing is known by its name: without the address of one that has a name.
+    pub(crate) fn called_shortly(&self) -> Called {
+        if self.parts.name.is_some() && !self.is_gil() { self.parts.called() } else { self.called() }
     }
 
     /// What many things like it are called together.
@@ -471,6 +565,9 @@ pub struct Wait {
     /// The frame that a person should read.
     #[serde(flatten)]
     pub at: CallSite,
+    /// The line where it waits, of a waiter that has no frames: a task. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<TakenAt>,
     /// It waits in a function that was called back, by the call that took what the waiter holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
@@ -488,6 +585,12 @@ pub struct Hold {
     pub process: String,
     /// Holding thread (its former tid when gone); null when a whole process holds.
     pub tid: Option<i32>,
+    /// Its id in `resources`, where a task or a kernel of the GPU holds. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_resource: Option<String>,
+    /// Its rank, where a rank of a job holds. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder_rank: Option<u32>,
     /// Why the holder can never let go.
     pub gone: Option<Gone>,
     /// What it holds.
@@ -496,6 +599,15 @@ pub struct Hold {
     pub mode: Option<String>,
     /// Index of the frame that took it.
     pub frame: Option<usize>,
+    /// The line where it was taken, where that is known: the frame has gone on since. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<TakenAt>,
+    /// How long ago it was taken, in milliseconds, where the recorder saw it. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// `recorder`: the recorder saw it being taken (`lockscope run --record`). (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<HoldSource>,
     /// The frame that a person should read.
     #[serde(flatten)]
     pub at: CallSite,
@@ -561,6 +673,15 @@ impl Severity {
     }
 }
 
+/// Whether a finding is about what was seen to happen. What says nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum FindingClass {
+    /// It did not happen, and could.
+    Possible,
+}
+
 /// A recognised situation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -569,6 +690,9 @@ pub struct Finding {
     pub code: String,
     /// How grave.
     pub severity: Severity,
+    /// `possible`: it did not happen, and could. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FindingClass>,
     /// A headline.
     pub title: String,
     /// What happens, in sentences.

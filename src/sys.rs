@@ -6,11 +6,13 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use aya_obj::generated::bpf_insn;
 use memmap2::Mmap;
 use nix::errno::Errno;
 use nix::libc;
@@ -84,6 +86,8 @@ pub(crate) fn semaphore(set: i32, number: u16) -> Option<[i32; 3]> {
 pub(crate) struct RegisterBytes {
     bytes: [u8; 272],
     length: usize,
+    /// Another set of registers that was asked for: its kind, and what of its bytes there is.
+    second: Option<(u32, [u8; 8])>,
 }
 
 impl RegisterBytes {
@@ -91,24 +95,39 @@ impl RegisterBytes {
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
+
+    /// The first word of the second set.
+    pub(crate) fn second(&self) -> Option<(u32, &[u8])> {
+        self.second.as_ref().map(|(kind, bytes)| (*kind, bytes.as_slice()))
+    }
 }
 
-/// Read the general registers of the stopped tracee `tid`.
-pub(crate) fn registers(tid: i32) -> Result<RegisterBytes, Errno> {
-    let mut registers = RegisterBytes { bytes: [0; 272], length: 0 };
-    let mut vector = libc::iovec { iov_base: registers.bytes.as_mut_ptr().cast(), iov_len: registers.bytes.len() };
+/// Read the general registers of the stopped tracee `tid`, and the first word of another set if one is named.
+pub(crate) fn registers(tid: i32, second: Option<u32>) -> Result<RegisterBytes, Errno> {
+    let mut registers = RegisterBytes { bytes: [0; 272], length: 0, second: None };
+    registers.length = register_set(tid, libc::NT_PRSTATUS.cast_unsigned(), &mut registers.bytes)?;
+    if let Some(kind) = second {
+        let mut word = [0; 8];
+        let length = register_set(tid, kind, &mut word)?;
+        registers.second = (length == word.len()).then_some((kind, word));
+    }
+    Ok(registers)
+}
+
+/// Read a set of registers of the stopped tracee `tid`, as much as there is room for; how much that was.
+fn register_set(tid: i32, kind: u32, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: the vector names bytes that outlive the call, and the kernel writes no more than their number.
     let result = unsafe {
         libc::ptrace(
             libc::PTRACE_GETREGSET,
             tid,
-            std::ptr::without_provenance_mut::<libc::c_void>(libc::NT_PRSTATUS as usize),
+            std::ptr::without_provenance_mut::<libc::c_void>(kind as usize),
             &raw mut vector,
         )
     };
     Errno::result(result)?;
-    registers.length = vector.iov_len;
-    Ok(registers)
+    Ok(vector.iov_len)
 }
 
 /// Write the general registers of the stopped tracee `tid`, as [`registers`] gave them.
@@ -157,6 +176,42 @@ pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, what is lost reads as zeros
     // (see `survive_lost_pages`); what changes is only ever copied out and parsed with every length checked.
     unsafe { Mmap::map(file) }
+}
+
+/// Run `work` in a thread of its own that has these ids for files, and no capability: what it may open is what a process with these
+/// ids may. `None` where the ids cannot be had: they are another user's, or more groups than `groups` would be left.
+pub(crate) fn as_user<T: Send>(
+    user: u32,
+    group: u32,
+    groups: &[u32],
+    work: impl FnOnce() -> Option<T> + Send,
+) -> Option<T> {
+    /// `struct __user_cap_header_struct` and `__user_cap_data_struct` of version 3 (linux/capability.h).
+    const VERSION: u32 = 0x2008_0522;
+    let header = [VERSION, 0];
+    let none = [0u32; 6];
+    let take_ids = move || {
+        // SAFETY: `groups` is a list of so many ids that outlives the call. The system call itself, unlike libc's function of
+        // that name, is about the calling thread alone, as are all that follow.
+        let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } == 0;
+        let has_no_others = || {
+            let own = nix::unistd::getgroups().unwrap_or_default();
+            own.iter().all(|one| one.as_raw() == group || groups.contains(&one.as_raw()))
+        };
+        // SAFETY: take a number and touch no memory; with -1 they change nothing and give what is.
+        let (is_group, is_user) = unsafe {
+            libc::syscall(libc::SYS_setfsgid, group);
+            libc::syscall(libc::SYS_setfsuid, user);
+            (
+                libc::syscall(libc::SYS_setfsgid, u32::MAX) as u32 == group,
+                libc::syscall(libc::SYS_setfsuid, u32::MAX) as u32 == user,
+            )
+        };
+        // SAFETY: header and data are of the sizes that this version of the call reads, and outlive it; the thread is about to end.
+        let is_bare = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) } == 0;
+        (set || has_no_others()) && is_group && is_user && is_bare
+    };
+    std::thread::scope(|scope| scope.spawn(move || take_ids().then(work).flatten()).join().ok().flatten())
 }
 
 /// Which side of a fork this is.
@@ -211,6 +266,126 @@ pub(crate) fn process_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
     let result = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     // SAFETY: a descriptor that was just made, and that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+/// A table of eBPF (BPF_MAP_TYPE_HASH) with room for `entries` numbers, none of which has a value worth the name.
+pub(crate) fn bpf_set(entries: u32) -> Result<OwnedFd, Errno> {
+    /// The first fields of `union bpf_attr` for BPF_MAP_CREATE (linux/bpf.h; the same for the other calls below).
+    #[repr(C)]
+    struct Create {
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        entries: u32,
+    }
+    const HASH: u32 = 1;
+    // SAFETY: plain numbers, in the layout that the command takes.
+    let result = unsafe { bpf(0, &Create { kind: HASH, key_size: 4, value_size: 1, entries }) }?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+/// Put a number into a table of [`bpf_set`].
+pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32) -> Result<(), Errno> {
+    /// For BPF_MAP_UPDATE_ELEM.
+    #[repr(C)]
+    struct Update {
+        set: u64,
+        key: *const i32,
+        value: *const u8,
+        flags: u64,
+    }
+    let update = Update { set: set.as_raw_fd() as u64, key: &raw const key, value: &raw const NOTHING, flags: 0 };
+    static NOTHING: u8 = 0;
+    // SAFETY: both pointers lead to as many bytes as the table was made for, which outlive the call.
+    unsafe { bpf(2, &update) }.map(drop)
+}
+
+/// Load a program of eBPF that iterates over what the kernel's function number `over` does, and link it so that it can be read. On
+/// refusal the kernel's words about it are put into `log`.
+pub(crate) fn bpf_iterator(
+    instructions: &[bpf_insn],
+    licence: &CStr,
+    over: u32,
+    log: &mut [u8],
+) -> Result<OwnedFd, Errno> {
+    /// For BPF_PROG_LOAD.
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        instructions: *const bpf_insn,
+        licence: *const libc::c_char,
+        log_level: u32,
+        log_size: u32,
+        log: *mut u8,
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; 16],
+        interface: u32,
+        attach_type: u32,
+        /// Type information of the program, for its debuggers.
+        debugging: [u32; 9],
+        attach_to: u32,
+    }
+    /// For BPF_LINK_CREATE.
+    #[repr(C)]
+    struct Link {
+        program: i32,
+        target: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+    const TRACING: u32 = 26;
+    const ITERATOR: u32 = 28;
+    let load = Load {
+        kind: TRACING,
+        count: u32::try_from(instructions.len()).map_err(|_| Errno::E2BIG)?,
+        instructions: instructions.as_ptr(),
+        licence: licence.as_ptr(),
+        log_level: u32::from(!log.is_empty()),
+        log_size: u32::try_from(log.len()).map_err(|_| Errno::E2BIG)?,
+        log: if log.is_empty() { std::ptr::null_mut() } else { log.as_mut_ptr() },
+        kernel_version: 0,
+        flags: 0,
+        name: *b"lockscope\0\0\0\0\0\0\0",
+        interface: 0,
+        attach_type: ITERATOR,
+        debugging: [0; 9],
+        attach_to: over,
+    };
+    // SAFETY: the pointers lead to as many instructions and bytes as their counts say, and to a text that ends; all outlive the call.
+    let program = unsafe { bpf(5, &load) }?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    let link = Link { program: program.as_raw_fd(), target: 0, attach_type: ITERATOR, flags: 0 };
+    // SAFETY: plain numbers.
+    let link = unsafe { bpf(28, &link) }?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// A file that tells what a program of [`bpf_iterator`] writes, from its beginning.
+pub(crate) fn bpf_iterate(link: BorrowedFd<'_>) -> Result<File, Errno> {
+    /// For BPF_ITER_CREATE.
+    #[repr(C)]
+    struct Iterate {
+        link: i32,
+        flags: u32,
+    }
+    // SAFETY: plain numbers.
+    let file = unsafe { bpf(33, &Iterate { link: link.as_raw_fd(), flags: 0 }) }?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    Ok(unsafe { File::from_raw_fd(file) })
+}
+
+/// # Safety
+///
+/// `attributes` are laid out as the command takes them, and what they point to may be read, or written, as the command does.
+unsafe fn bpf<T>(command: i32, attributes: &T) -> Result<i32, Errno> {
+    // SAFETY: the size is that of `attributes`; the caller vouches for what they point to.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
+    Errno::result(result).map(|result| result as i32)
 }
 
 /// Null in the place of the standard files: a process that is left behind must keep nobody's pipe open.

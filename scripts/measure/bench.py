@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How long tools stop a Python process, and how long they take: scripts/measure/bench.py [--runs N] [--threads 10,200]
+"""How long tools stop a Python process, and how long they take: scripts/measure/bench.py [--runs N] [--threads 10,200] [--mapped GIB]
 
 Each run starts nothing anew: one target, the tools in turn, so that a slow moment of the machine meets all of them. The
 pause is measured inside the target by a thread that wakes up all the time (scripts/measure/pausemeter.c). Tools that are not
-installed are left out and named; py-spy and pystack are installed by scripts/check/peers."""
+installed are left out and named; py-spy and pystack are installed by scripts/check/peers. With --mapped the target has so much
+memory in pieces of 8 MiB, of each of which it uses a tenth, as a process with PyTorch has."""
 import argparse
 import mmap
 import os
@@ -18,8 +19,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TARGET = """
-import sys, threading, time
-threads, depth = int(sys.argv[1]), int(sys.argv[2])
+import mmap, sys, threading, time
+threads, depth, mapped = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+PIECE = 8 << 20
+pieces = [mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | (i % 2 and mmap.PROT_WRITE)) for i in range((mapped << 30) // PIECE)]
+for piece in pieces[1::2]:
+    for at in range(0, PIECE // 5, 4096): piece[at] = 1
 gate = threading.Lock(); gate.acquire()
 arrived = threading.Semaphore(0)
 def down(n):
@@ -67,6 +72,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--threads", default="10,200")
+    arguments.add_argument("--mapped", default="0")
     options = arguments.parse_args()
     folder = ROOT / "target/bench"
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +83,7 @@ def main():
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(4096)
             environment = dict(os.environ, PAUSEMETER_FILE=file.name, LD_PRELOAD=str(library))
-            target = subprocess.Popen([sys.executable, "-c", TARGET, threads, "20"], env=environment, stdout=subprocess.PIPE, text=True)
+            target = subprocess.Popen([sys.executable, "-c", TARGET, threads, "20", options.mapped], env=environment, stdout=subprocess.PIPE, text=True)
             try:
                 assert "READY" in target.stdout.readline()
                 meter = mmap.mmap(file.fileno(), 4096)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::spins::{Part, steady_part};
 use crate::image::ThreadImage;
 use crate::verdict::JudgeInput;
-use crate::verdict::suspicion::{Confirmed, Link, Suspicion};
+use crate::verdict::suspicion::{Confirmed, Link, Shared, Suspicion};
 use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Wait};
 
@@ -21,20 +21,67 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// last no longer.
 const BETWEEN_TIMED: Duration = Duration::from_millis(1200);
 
-/// A suspicion as the last look showed it.
-#[derive(Debug, Clone, Default)]
-struct Known {
-    /// Where the members' threads wait, by their stacks.
+/// What a look showed of the members.
+#[derive(Debug, Default)]
+struct Look {
+    threads: HashMap<i32, ThreadImage>,
+    /// Where their threads wait, by their stacks.
     places: BTreeMap<Link, Part>,
-    /// Since when each look has shown it, with the very same waits.
-    since: Option<Instant>,
+}
+
+/// What became of some members since the look before.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    /// Whether no member's wait ended; `None` where that is not known of all.
+    stood: Option<bool>,
+    /// Whether any has a time-out.
+    is_timed: bool,
+}
+
+impl Standing {
+    fn and(self, other: Standing) -> Standing {
+        let stood = match (self.stood, other.stood) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        };
+        Standing { stood, is_timed: self.is_timed || other.is_timed }
+    }
+}
+
+impl Look {
+    /// Whether a member's wait never ended from this look to a `later` one, with its `waits`; `None` where that is not known.
+    fn stood_still(&self, link: &Link, later: &Look, waits: &Waits<'_>) -> Option<bool> {
+        let Party::Thread(_, tid) = link.waiter else {
+            // The very same wait of a task is shown by what it says of itself; a process is one by its threads.
+            return Some(true);
+        };
+        let moved = ran(self.threads.get(&tid)?, later.threads.get(&tid)?);
+        if moved == Some(false) {
+            return Some(true);
+        }
+        let wait = wait_of(link, waits)?;
+        // Bytes come and go through a pipe while the same call is made again and again, and so do wake-ups.
+        let has_to_rest = wait.timed || wait.resource.kind.topic == Topic::Data || wait.resource.kind.is_wake_up();
+        if has_to_rest {
+            return moved.map(|moved| !moved);
+        }
+        let places = self.places.get(link).zip(later.places.get(link));
+        let is_same = places.map(|(before, now)| before.fits(now));
+        if wait.spinning {
+            // It goes round: only the same place says something.
+            return is_same.filter(|is_same| *is_same);
+        }
+        is_same.or(moved.map(|moved| !moved))
+    }
 }
 
 /// The looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Confirmation {
-    known: BTreeMap<Suspicion, Known>,
-    threads: HashMap<i32, ThreadImage>,
+    /// What the last look suspects, and since when each look has shown it, with the very same waits.
+    known: BTreeMap<Suspicion, Option<Instant>>,
+    last: Look,
     seen: Confirmed,
     /// A time-out is among what the last look suspects and has not confirmed.
     waits_for_time: bool,
@@ -50,25 +97,46 @@ impl Confirmation {
         clock: Option<Instant>,
     ) {
         let before = std::mem::take(&mut self.known);
-        let threads = input.image.processes.iter().flat_map(|process| &process.threads);
-        let threads: HashMap<i32, ThreadImage> = threads.map(|thread| (thread.tid, thread.clone())).collect();
         self.seen = Confirmed::default();
         self.waits_for_time = false;
         let waits = input.observations.waits.iter().rev();
         let waits: Waits<'_> = waits.map(|wait| ((&wait.waiter, &wait.resource), wait)).collect();
-        for suspicion in now {
-            let mut known = Known { places: places(&suspicion, &waits, input), since: clock };
+        let shared: BTreeSet<&Shared> = now.iter().map(|suspicion| &suspicion.shared).collect();
+        let links: BTreeSet<&Link> = now.iter().flat_map(|suspicion| &suspicion.links).collect();
+        let links = links.into_iter().chain(shared.iter().flat_map(|shared| shared.links()));
+        let threads = input.image.processes.iter().flat_map(|process| &process.threads);
+        let look = Look {
+            threads: threads.map(|thread| (thread.tid, thread.clone())).collect(),
+            places: links
+                .filter_map(|link| Some((link.clone(), steady_part(wait_of(link, &waits)?, input.threads)?)))
+                .collect(),
+        };
+        let standing = |links: &BTreeSet<Link>| {
+            let none = Standing { stood: Some(true), is_timed: false };
+            links.iter().fold(none, |all, link| {
+                let is_timed = wait_of(link, &waits).is_some_and(|wait| wait.timed);
+                all.and(Standing { stood: self.last.stood_still(link, &look, &waits), is_timed })
+            })
+        };
+        let of_shared: BTreeMap<Shared, Standing> =
+            shared.into_iter().map(|shared| (shared.clone(), standing(shared.links()))).collect();
+        let standings: Vec<Standing> = now
+            .iter()
+            .map(|suspicion| {
+                let own = standing(&suspicion.links);
+                of_shared.get(&suspicion.shared).map_or(own, |shared| own.and(*shared))
+            })
+            .collect();
+        for (suspicion, standing) in now.into_iter().zip(standings) {
+            let mut since = clock;
             if let Some(earlier) = before.get(&suspicion) {
-                let still: Vec<Option<bool>> =
-                    suspicion.0.iter().map(|link| self.stood_still(link, earlier, &known, &waits, &threads)).collect();
-                if still.contains(&Some(false)) {
+                if standing.stood == Some(false) {
                     self.seen.refuted.insert(suspicion.clone());
                 } else {
-                    known.since = earlier.since;
-                    let is_proven = of_one_instant || still.iter().all(|still| *still == Some(true));
-                    let is_timed = suspicion.0.iter().any(|link| wait_of(link, &waits).is_some_and(|wait| wait.timed));
-                    let lasted = clock.zip(known.since).map(|(now, since)| now.duration_since(since));
-                    let is_long = !is_timed || lasted.is_none_or(|lasted| lasted >= BETWEEN_TIMED);
+                    since = *earlier;
+                    let is_proven = of_one_instant || standing.stood == Some(true);
+                    let lasted = clock.zip(since).map(|(now, since)| now.duration_since(since));
+                    let is_long = !standing.is_timed || lasted.is_none_or(|lasted| lasted >= BETWEEN_TIMED);
                     self.waits_for_time |= !is_long;
                     if is_proven && is_long {
                         self.seen.confirmed.insert(suspicion.clone());
@@ -78,9 +146,9 @@ impl Confirmation {
                     }
                 }
             }
-            self.known.insert(suspicion, known);
+            self.known.insert(suspicion, since);
         }
-        self.threads = threads;
+        self.last = look;
     }
 
     /// Take in that all that the last look suspects has stood unchanged since.
@@ -107,38 +175,6 @@ impl Confirmation {
     pub(super) fn pause(&self) -> Duration {
         if self.waits_for_time { BETWEEN_TIMED } else { BETWEEN_LOOKS }
     }
-
-    /// Whether a member's wait never ended since the look before; `None` where that is not known.
-    fn stood_still(
-        &self,
-        link: &Link,
-        earlier: &Known,
-        known: &Known,
-        waits: &Waits<'_>,
-        threads: &HashMap<i32, ThreadImage>,
-    ) -> Option<bool> {
-        let Party::Thread(_, tid) = link.waiter else {
-            // The very same wait of a task is shown by what it says of itself; a process is one by its threads.
-            return Some(true);
-        };
-        let moved = ran(self.threads.get(&tid)?, threads.get(&tid)?);
-        if moved == Some(false) {
-            return Some(true);
-        }
-        let wait = wait_of(link, waits)?;
-        // Bytes come and go through a pipe while the same call is made again and again, and so do wake-ups.
-        let has_to_rest = wait.timed || wait.resource.kind.topic == Topic::Data || wait.resource.kind.is_wake_up();
-        if has_to_rest {
-            return moved.map(|moved| !moved);
-        }
-        let places = earlier.places.get(link).zip(known.places.get(link));
-        let is_same = places.map(|(before, now)| before.fits(now));
-        if wait.spinning {
-            // It goes round: only the same place says something.
-            return is_same.filter(|is_same| *is_same);
-        }
-        is_same.or(moved.map(|moved| !moved))
-    }
 }
 
 /// Whether a thread ran between two looks at it. A round of its own code is not told from what a stop adds.
@@ -153,10 +189,4 @@ type Waits<'l> = HashMap<(&'l Party, &'l ResourceKey), &'l Wait>;
 /// The wait of a link.
 fn wait_of<'l>(link: &Link, waits: &Waits<'l>) -> Option<&'l Wait> {
     waits.get(&(&link.waiter, &link.resource)).copied()
-}
-
-/// Where the threads of a suspicion wait.
-fn places(suspicion: &Suspicion, waits: &Waits<'_>, input: &JudgeInput<'_>) -> BTreeMap<Link, Part> {
-    let place = |link: &Link| Some((link.clone(), steady_part(wait_of(link, waits)?, input.threads)?));
-    suspicion.0.iter().collect::<BTreeSet<_>>().into_iter().filter_map(place).collect()
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use crate::image::{Image, RegisterSource};
 use crate::threads::Thread;
-use crate::unwind::StackEnd;
 use crate::waits::kinds::Giver;
 use crate::waits::{Certainty, Observations, Party};
 
@@ -45,11 +44,8 @@ pub(super) fn threads(image: &Image, threads: &[Vec<Thread>], observations: &Obs
             _ => None,
         })
         .collect();
-    let is_whole = |thread: &Thread| {
-        thread.native.end == StackEnd::Bottom && thread.native.frames.iter().all(|frame| frame.trust.is_certain())
-    };
     let unwound: BTreeSet<(usize, i32)> =
-        all.filter(|(_, thread)| is_whole(thread)).map(|(process, thread)| (process, thread.tid)).collect();
+        all.filter(|(_, thread)| thread.is_unwound()).map(|(process, thread)| (process, thread.tid)).collect();
     let lacks = |thread: &(usize, i32)| unsure.contains(thread) || !unwound.contains(thread);
     asleep.into_iter().filter(lacks).map(|(_, tid)| tid).collect()
 }

@@ -9,13 +9,16 @@
 //! analysis asked for are copied under the stop. Each suspicion is confirmed or refuted by its own members
 //! ([`mod@confirmation`]): what other threads do meanwhile says nothing of it.
 
+mod awaited;
 mod confirmation;
 mod incomplete;
 mod lacking;
 mod pyspy;
 mod rest;
+mod sources;
 mod spins;
 mod subject;
+mod torn;
 mod working;
 
 use std::collections::HashMap;
@@ -27,8 +30,9 @@ use crate::image::core::elf::Bytes;
 use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{AttachError, Stopping};
-use crate::image::{Gap, Image, RegisterSource, budget, files_changed};
+use crate::image::{Gap, Image, RegisterSource, SourceLines, budget, files_changed};
 use crate::limits;
+use crate::limits::analysis::{MOST_FOLLOWINGS, MOST_RETAKEN};
 use crate::modules::Modules;
 use crate::python::{self, Python};
 use crate::report::{Capture, RegistersRead, Report, Verdict, shorten_sentences};
@@ -51,6 +55,8 @@ pub struct AttachOptions {
     pub pids: Vec<i32>,
     /// Take all descendants too.
     pub tree: bool,
+    /// Take the descendants that one of them waits for, where not all are taken.
+    pub follow: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
     pub max_pause: Option<Duration>,
     /// Which threads may be stopped.
@@ -69,6 +75,7 @@ impl AttachOptions {
         AttachOptions {
             pids: pids.into_iter().collect(),
             tree: false,
+            follow: false,
             max_pause: None,
             stopping: Stopping::AsNeeded,
             locals: false,
@@ -214,19 +221,18 @@ pub(crate) fn opened(
 
 fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
-    let mut recording = match keep {
-        Keep::Nothing => None,
-        Keep::Snapshot { redact } => Some(Recording::new(redact)),
-    };
+    let mut recording = recording_of(keep);
     let mut modules: Vec<(Modules, Tables)> = Vec::new();
     let mut asleep: HashMap<i32, u64> = HashMap::new();
     let mut confirmation = Confirmation::default();
     let mut spins = Spins::default();
     let mut report: Option<Report> = None;
+    let mut sources: Vec<Vec<SourceLines>> = Vec::new();
     let mut longest_pause = 0;
     let mut asked_again = 0;
     let mut began = None;
     let mut looks = 0;
+    let (mut followed, mut retaken) = (0, 0);
     loop {
         let at = Instant::now();
         log::info!("look {}", looks + 1);
@@ -251,7 +257,19 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
         image.gaps.extend(nobodys);
         let symbols = symbols_of(&image, &modules, subject);
         let mut analysis = analyse(&image, &symbols, subject, gpu_cores);
+        if looks == 1 && followed < MOST_FOLLOWINGS && subject.follow(&image, &analysis.observations) {
+            // Together with those they are looked at from the beginning.
+            (followed, looks) = (followed + 1, 0);
+            recording = recording_of(keep);
+            continue;
+        }
         let of_one_instant = subject.is_of_one_instant();
+        // Also those that a later look will compare with.
+        if retaken < MOST_RETAKEN && torn::is_torn(&image, &analysis.observations, of_one_instant) && subject.retake() {
+            (retaken, looks) = (retaken + 1, looks - 1);
+            std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
+            continue;
+        }
         let judged = judge(&image, &analysis, None);
         let clock = subject.is_live().then_some(at);
         confirmation.look(judged.suspicions.clone(), &judge_input(&image, &analysis), of_one_instant, clock);
@@ -305,10 +323,13 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             let made = report.insert(assembled);
             if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
                 let incomplete = incomplete::sentence(&image, &analysis.observations);
-                made.summary =
-                    incomplete.map_or_else(|| made.summary.clone(), |said| format!("{said}. {}", made.summary));
+                if let Some(said) = incomplete {
+                    made.summary = format!("{said}. {}", made.summary);
+                    made.sentence = format!("{said}. {}", made.sentence);
+                }
             }
             shorten_sentences(made);
+            sources = self::sources::add_scenes(made, &image);
             made.gaps.extend(budget::gaps());
             made.gaps.extend(limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
             if files_changed() {
@@ -329,6 +350,7 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
                 python: &analysis.python,
                 helped: &helped,
                 of_one_instant,
+                sources: &sources,
                 gpu: analysis.gpu.as_ref(),
             });
         }
@@ -342,6 +364,13 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
     let written = recording.and_then(Recording::write);
     let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
     Ok(Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains })
+}
+
+fn recording_of(keep: Keep) -> Option<Recording> {
+    match keep {
+        Keep::Nothing => None,
+        Keep::Snapshot { redact } => Some(Recording::new(redact)),
+    }
 }
 
 /// How many threads' registers were had in which way.
@@ -362,7 +391,8 @@ fn registers_read(image: &Image) -> RegistersRead {
 fn remember_sleeps(image: &mut Image, first: &mut HashMap<i32, u64>, is_first: bool) {
     for thread in image.processes.iter_mut().flat_map(|p| &mut p.threads) {
         match thread.asleep_ms {
-            Some(asleep) if is_first => drop(first.insert(thread.tid, asleep)),
+            // By the first look at this thread: others may have come in later.
+            Some(asleep) if is_first && !first.contains_key(&thread.tid) => drop(first.insert(thread.tid, asleep)),
             _ => thread.asleep_ms = first.get(&thread.tid).copied(),
         }
     }

@@ -45,7 +45,9 @@ pub(super) fn members(image: &Image, observations: &Observations, judged: &Judge
         }
     }
     // A lost owner and a wait without end rest on what others can still do.
-    let links = judged.suspicions.iter().flat_map(|suspicion| &suspicion.0);
+    let shared: BTreeSet<_> = judged.suspicions.iter().map(|suspicion| &suspicion.shared).collect();
+    let links = judged.suspicions.iter().flat_map(|suspicion| &suspicion.links);
+    let links = links.chain(shared.into_iter().flat_map(|shared| shared.links()));
     let mut known = links.map(|link| edges.contains(&(&link.waiter, &link.resource, link.holder.as_ref())));
     (!edges.is_empty() && known.all(|known| known)).then_some(members)
 }

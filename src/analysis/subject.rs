@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::rest::Members;
-use super::{AttachOptions, Error};
+use super::{AttachOptions, Error, awaited};
 use crate::gpu::GpuCore;
 use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
@@ -22,6 +22,7 @@ use crate::report::{Source, SourceKind};
 use crate::snapshot::{self, Known, RecordedLook};
 use crate::symbols::SymbolCache;
 use crate::unwind::NativeStack;
+use crate::waits::Observations;
 
 const PROC: &str = "/proc";
 
@@ -35,8 +36,16 @@ pub(super) trait Subject {
     fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
         false
     }
+    /// Take a look once more that was of no use; whether that can be done.
+    fn retake(&mut self) -> bool {
+        false
+    }
     /// Whether these threads have slept on since the last look, and these words are the same.
     fn has_rested(&mut self, _members: &Members) -> bool {
+        false
+    }
+    /// Take those in that the processes of the last look wait for; whether there are such.
+    fn follow(&mut self, _image: &Image, _observations: &Observations) -> bool {
         false
     }
     /// Whether another look can be taken.
@@ -82,6 +91,7 @@ pub(super) struct Live {
     target: LiveTarget,
     looks: u32,
     locals: bool,
+    follows: bool,
 }
 
 impl Live {
@@ -93,7 +103,7 @@ impl Live {
             stopping: options.stopping,
             proc_root: PROC.into(),
         })?;
-        Ok(Live { target, looks: 0, locals: options.locals })
+        Ok(Live { target, looks: 0, locals: options.locals, follows: options.follow && !options.tree })
     }
 }
 
@@ -113,6 +123,18 @@ impl Subject for Live {
 
     fn stop(&mut self, threads: BTreeSet<i32>) -> bool {
         self.target.stop(threads)
+    }
+
+    fn follow(&mut self, image: &Image, observations: &Observations) -> bool {
+        // The look for this is none of those that confirm.
+        let follows = self.follows && self.target.follow(&awaited::outside(image, observations));
+        self.looks -= u32::from(follows);
+        follows
+    }
+
+    fn retake(&mut self) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        true
     }
 
     fn has_rested(&mut self, members: &Members) -> bool {

@@ -3,20 +3,25 @@
 //! In: the bytes of code, through [`Architecture::decoder`](super::Architecture::decoder). Out: what that machine's own decoder
 //! says. It knows no instruction.
 
-use super::instructions::{Effect, Instruction};
+use super::aarch64::instructions::A64Decoder;
+use super::instructions::{Effects, Instruction};
 use super::x86_64::instructions::X86Decoder;
 
 /// Reads code; ends at the first bytes that are none.
+#[expect(clippy::large_enum_variant, reason = "a few live at a time, on the stack")]
 pub enum Decoder<'c> {
     /// Of x86-64.
     X86_64(X86Decoder<'c>),
+    /// Of AArch64.
+    Aarch64(A64Decoder<'c>),
 }
 
 impl Decoder<'_> {
     /// What the instruction does that was given last.
-    pub fn effect(&mut self) -> Effect {
+    pub fn effects(&mut self) -> Effects {
         match self {
-            Decoder::X86_64(decoder) => decoder.effect(),
+            Decoder::X86_64(decoder) => Effects::one(decoder.effect()),
+            Decoder::Aarch64(decoder) => decoder.effects(),
         }
     }
 }
@@ -27,6 +32,7 @@ impl Iterator for Decoder<'_> {
     fn next(&mut self) -> Option<Instruction> {
         match self {
             Decoder::X86_64(decoder) => decoder.next(),
+            Decoder::Aarch64(decoder) => decoder.next(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Machine code in words that fit all machines: where an instruction leads, and what it does to registers and memory.
 //!
 //! In: the bytes of code, through [`Architecture::decoder`](super::Architecture::decoder). Out: [`Instruction`]s in
-//! order of address, and on request the [`Effect`] of each. What an instruction computes beyond moving and adding is
+//! order of address, and on request the [`Effects`] of each. What an instruction computes beyond moving and adding is
 //! not told, only what it overwrites.
 
 use super::Register;
@@ -42,7 +42,9 @@ pub enum Target {
     Code(Addr),
     /// The code whose address stands in the word here.
     Slot(Addr),
-    /// What a register or a computed place holds.
+    /// The code whose address this register has.
+    Register(Register),
+    /// What stands at a computed place.
     Unknown,
 }
 
@@ -156,6 +158,32 @@ impl Effect {
             Effect::Store { .. } => RegisterMask::default(),
             Effect::Other { writes, .. } => writes,
         }
+    }
+}
+
+/// What one instruction does, in order: one that stores two registers and moves the stack pointer has three effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effects([Option<Effect>; 3]);
+
+impl Effects {
+    /// One.
+    pub fn one(effect: Effect) -> Effects {
+        Effects([Some(effect), None, None])
+    }
+
+    /// Two.
+    pub fn two(first: Effect, second: Effect) -> Effects {
+        Effects([Some(first), Some(second), None])
+    }
+
+    /// Three.
+    pub fn three(first: Effect, second: Effect, third: Effect) -> Effects {
+        Effects([Some(first), Some(second), Some(third)])
+    }
+
+    /// All.
+    pub fn iter(&self) -> impl Iterator<Item = Effect> {
+        self.0.into_iter().flatten()
     }
 }
 

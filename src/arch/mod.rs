@@ -8,6 +8,7 @@
 // What it reads is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod aarch64;
 mod decoder;
 pub(crate) mod instructions;
 pub(crate) mod registers;
@@ -17,7 +18,7 @@ mod x86_64;
 use crate::memory::{Addr, Memory};
 pub(crate) use decoder::Decoder;
 pub(crate) use registers::{Register, RegisterSet, Registers, Syscall};
-use system_calls::SystemCall;
+use system_calls::{Early, SystemCall};
 
 /// A machine whose processes can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -25,6 +26,9 @@ pub enum Architecture {
     /// x86-64 (AMD64, Intel 64), with 64-bit programs.
     #[serde(rename = "x86-64")]
     X86_64,
+    /// AArch64, the 64-bit Arm architecture, little-endian.
+    #[serde(rename = "aarch64")]
+    Aarch64,
 }
 
 /// A machine that lockscope knows by name at most.
@@ -38,8 +42,8 @@ pub struct OtherMachine {
 /// What of the C library's description of a thread depends on the machine, in bytes from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadDescriptor {
-    /// A word of glibc's that holds the description's own address.
-    pub glibc_self: u64,
+    /// A word of glibc's that holds the description's own address, where there is one.
+    pub glibc_self: Option<u64>,
     /// `tid` of glibc: the id that it writes into owners, in the PID namespace of the process.
     pub glibc_tid: u64,
     /// A word of musl's that holds the description's own address.
@@ -54,11 +58,15 @@ impl Architecture {
     /// The machine that this lockscope runs on, and whose running processes it can stop.
     #[cfg(target_arch = "x86_64")]
     pub const NATIVE: Architecture = Architecture::X86_64;
+    /// The machine that this lockscope runs on, and whose running processes it can stop.
+    #[cfg(target_arch = "aarch64")]
+    pub const NATIVE: Architecture = Architecture::Aarch64;
 
     /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86-64",
+            Architecture::Aarch64 => "aarch64",
         }
     }
 
@@ -66,12 +74,12 @@ impl Architecture {
     pub fn of_elf(machine: u16) -> Result<Architecture, OtherMachine> {
         let name = match machine {
             x86_64::elf::MACHINE => return Ok(Architecture::X86_64),
+            aarch64::elf::MACHINE => return Ok(Architecture::Aarch64),
             3 => "32-bit x86",
             20 => "32-bit PowerPC",
             21 => "PowerPC",
             22 => "s390",
             40 => "32-bit Arm",
-            183 => "AArch64",
             243 => "RISC-V",
             258 => "LoongArch",
             other => return Err(OtherMachine { name: format!("ELF machine {other}") }),
@@ -83,20 +91,23 @@ impl Architecture {
     pub fn elf_machine(self) -> u16 {
         match self {
             Architecture::X86_64 => x86_64::elf::MACHINE,
+            Architecture::Aarch64 => aarch64::elf::MACHINE,
         }
     }
 
-    /// The size of a page, in bytes: files are mapped in units of it.
+    /// The largest size of a page, in bytes: files are mapped in units of it, or of a part of it.
     pub fn page_size(self) -> u64 {
         match self {
             Architecture::X86_64 => x86_64::elf::PAGE_SIZE,
+            Architecture::Aarch64 => aarch64::elf::PAGE_SIZE,
         }
     }
 
     /// A register's name in assembly.
     pub fn register_name(self, register: Register) -> &'static str {
-        let names = match self {
+        let names: &[&str] = match self {
             Architecture::X86_64 => &x86_64::registers::NAMES,
+            Architecture::Aarch64 => &aarch64::registers::NAMES,
         };
         names.get(usize::from(register.0)).copied().unwrap_or("?")
     }
@@ -105,6 +116,7 @@ impl Architecture {
     pub fn general_registers(self) -> impl Iterator<Item = Register> {
         let count = match self {
             Architecture::X86_64 => x86_64::registers::NAMES.len(),
+            Architecture::Aarch64 => aarch64::registers::NAMES.len(),
         };
         (0..).map(Register).take(count)
     }
@@ -113,6 +125,7 @@ impl Architecture {
     pub fn program_counter(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::registers::RIP,
+            Architecture::Aarch64 => aarch64::registers::PROGRAM_COUNTER,
         }
     }
 
@@ -120,6 +133,7 @@ impl Architecture {
     pub fn stack_pointer(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::registers::RSP,
+            Architecture::Aarch64 => aarch64::registers::STACK_POINTER,
         }
     }
 
@@ -127,6 +141,7 @@ impl Architecture {
     pub fn frame_pointer(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::registers::RBP,
+            Architecture::Aarch64 => aarch64::registers::FRAME_POINTER,
         }
     }
 
@@ -134,6 +149,7 @@ impl Architecture {
     pub fn callee_saved(self) -> &'static [Register] {
         match self {
             Architecture::X86_64 => &x86_64::calling_convention::CALLEE_SAVED,
+            Architecture::Aarch64 => &aarch64::calling_convention::CALLEE_SAVED,
         }
     }
 
@@ -141,6 +157,7 @@ impl Architecture {
     pub fn caller_saved(self) -> &'static [Register] {
         match self {
             Architecture::X86_64 => &x86_64::calling_convention::CALLER_SAVED,
+            Architecture::Aarch64 => &aarch64::calling_convention::CALLER_SAVED,
         }
     }
 
@@ -148,6 +165,7 @@ impl Architecture {
     pub fn arguments(self) -> &'static [Register] {
         match self {
             Architecture::X86_64 => &x86_64::calling_convention::ARGUMENTS,
+            Architecture::Aarch64 => &aarch64::calling_convention::ARGUMENTS,
         }
     }
 
@@ -155,6 +173,7 @@ impl Architecture {
     pub fn result(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::calling_convention::RESULT,
+            Architecture::Aarch64 => aarch64::calling_convention::RESULT,
         }
     }
 
@@ -162,6 +181,7 @@ impl Architecture {
     pub fn bytes_of_call(self) -> u64 {
         match self {
             Architecture::X86_64 => x86_64::calling_convention::BYTES_OF_CALL,
+            Architecture::Aarch64 => aarch64::calling_convention::BYTES_OF_CALL,
         }
     }
 
@@ -169,6 +189,7 @@ impl Architecture {
     pub fn red_zone(self) -> u64 {
         match self {
             Architecture::X86_64 => x86_64::calling_convention::RED_ZONE,
+            Architecture::Aarch64 => aarch64::calling_convention::RED_ZONE,
         }
     }
 
@@ -177,6 +198,7 @@ impl Architecture {
     pub fn registers(self, bytes: &[u8]) -> Option<Registers> {
         match self {
             Architecture::X86_64 => x86_64::registers::parse(bytes),
+            Architecture::Aarch64 => aarch64::registers::parse(bytes),
         }
     }
 
@@ -188,6 +210,8 @@ impl Architecture {
             Architecture::X86_64 => {
                 (x86_64::registers::is_user(bytes), x86_64::system_calls::has_no_result(&registers))
             }
+            // What the kernel keeps of a sleeping thread does not say there which call it is in.
+            Architecture::Aarch64 => (false, false),
         };
         if !is_user {
             return None;
@@ -203,6 +227,7 @@ impl Architecture {
     pub(crate) fn names_in_gdb(self) -> [&'static str; 2] {
         match self {
             Architecture::X86_64 => ["orig_rax", "fs_base"],
+            Architecture::Aarch64 => ["x8", "tpidr"],
         }
     }
 
@@ -210,6 +235,52 @@ impl Architecture {
     pub fn user_registers(self, registers: &Registers) -> Vec<u8> {
         match self {
             Architecture::X86_64 => x86_64::registers::write(registers),
+            Architecture::Aarch64 => aarch64::registers::write(registers),
+        }
+    }
+
+    /// Take what a note of a core, of the kernel's kinds with the owner "LINUX", says beside these bytes.
+    pub fn take_note(self, registers: &mut Registers, kind: u32, data: &[u8]) {
+        match self {
+            Architecture::X86_64 => {}
+            Architecture::Aarch64 => aarch64::elf::take_note(registers, kind, data),
+        }
+    }
+
+    /// The kind of register set that a stopped thread is asked for beside its general registers, for [`Architecture::take_note`].
+    pub fn second_register_set(self) -> Option<u32> {
+        match self {
+            Architecture::X86_64 => None,
+            Architecture::Aarch64 => Some(aarch64::elf::THREAD_POINTER_NOTE),
+        }
+    }
+
+    /// The notes of that owner for these registers.
+    pub fn notes(self, registers: &Registers) -> Vec<(u32, Vec<u8>)> {
+        match self {
+            Architecture::X86_64 => Vec::new(),
+            Architecture::Aarch64 => aarch64::elf::notes(registers),
+        }
+    }
+
+    /// What only memory tells about registers of the thread `tid` of a stopped process: the system call that it is in, and its
+    /// [`ThreadDescriptor`]. `None` if the code that it stands in could not be read.
+    fn settled(self, registers: Registers, tid: i32, memory: &dyn Memory) -> Option<Registers> {
+        match self {
+            Architecture::X86_64 => Some(registers),
+            Architecture::Aarch64 => {
+                let descriptor = aarch64::thread_pointer::descriptor(&registers, tid, memory);
+                aarch64::system_calls::settled(Registers { descriptor, ..registers }, memory)
+            }
+        }
+    }
+
+    /// [`Registers::with_call_made_again`].
+    fn with_call_made_again(self, registers: Registers, memory: &dyn Memory) -> Registers {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::made_again(registers, memory),
+            // What `settled` finds there.
+            Architecture::Aarch64 => registers,
         }
     }
 
@@ -217,6 +288,7 @@ impl Architecture {
     pub fn user_registers_size(self) -> usize {
         match self {
             Architecture::X86_64 => x86_64::registers::SIZE,
+            Architecture::Aarch64 => aarch64::registers::SIZE,
         }
     }
 
@@ -225,6 +297,26 @@ impl Architecture {
     pub fn restarted(self, bytes: &[u8]) -> Option<Vec<u8>> {
         match self {
             Architecture::X86_64 => x86_64::system_calls::restarted(bytes),
+            // By its registers alone a call cannot be made again.
+            Architecture::Aarch64 => None,
+        }
+    }
+
+    /// What a call with these arguments returns if a stop interrupts it while it sleeps; `None` if it goes on, by itself or since
+    /// [`Architecture::restarted`] makes it.
+    pub fn early(self, call: &SystemCall, arguments: &[u64; 6]) -> Option<Early> {
+        let is_lost = match self {
+            Architecture::X86_64 => false,
+            Architecture::Aarch64 => aarch64::system_calls::is_lost(call),
+        };
+        call.early(arguments).or(is_lost.then_some(Early::Before))
+    }
+
+    /// Whether a stop leaves calls alone that say EINTR after a stop (see [`Architecture::restarted`]).
+    pub fn restarts_interrupted(self) -> bool {
+        match self {
+            Architecture::X86_64 => true,
+            Architecture::Aarch64 => false,
         }
     }
 
@@ -233,6 +325,7 @@ impl Architecture {
     pub(crate) fn in_system_call(self, registers: Registers, result: i64, arguments: [u64; 6]) -> Registers {
         match self {
             Architecture::X86_64 => x86_64::system_calls::made(registers, result, arguments),
+            Architecture::Aarch64 => aarch64::system_calls::made(registers, result, arguments),
         }
     }
 
@@ -240,6 +333,7 @@ impl Architecture {
     fn system_call_of(self, registers: &Registers) -> Option<Syscall> {
         match self {
             Architecture::X86_64 => x86_64::system_calls::current(registers),
+            Architecture::Aarch64 => aarch64::system_calls::current(registers),
         }
     }
 
@@ -247,6 +341,7 @@ impl Architecture {
     fn is_asleep(self, call: &Syscall) -> bool {
         match self {
             Architecture::X86_64 => x86_64::system_calls::is_asleep(call),
+            Architecture::Aarch64 => aarch64::system_calls::is_asleep(call),
         }
     }
 
@@ -254,6 +349,7 @@ impl Architecture {
     pub fn number_by_code(self, call: &Syscall, memory: &dyn Memory) -> Option<i64> {
         match self {
             Architecture::X86_64 => x86_64::system_calls::number_by_code(call, memory),
+            Architecture::Aarch64 => aarch64::system_calls::number_by_code(call, memory),
         }
     }
 
@@ -277,6 +373,7 @@ impl Architecture {
     fn numbers(self) -> &'static [(i64, SystemCall)] {
         match self {
             Architecture::X86_64 => x86_64::system_call_numbers::NUMBERS,
+            Architecture::Aarch64 => aarch64::system_call_numbers::NUMBERS,
         }
     }
 
@@ -284,6 +381,33 @@ impl Architecture {
     pub fn return_column(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::unwinding::RETURN_COLUMN,
+            Architecture::Aarch64 => aarch64::unwinding::RETURN_COLUMN,
+        }
+    }
+
+    /// The register in which a call leaves the return address, where it is not put on the stack: a function that calls no
+    /// other has it there still.
+    pub fn link(self) -> Option<Register> {
+        match self {
+            Architecture::X86_64 => None,
+            Architecture::Aarch64 => Some(aarch64::registers::LINK),
+        }
+    }
+
+    /// The code that a return address leads to.
+    pub fn returned_to(self, address: u64) -> Addr {
+        match self {
+            Architecture::X86_64 => Addr(address),
+            Architecture::Aarch64 => aarch64::unwinding::without_authentication(address),
+        }
+    }
+
+    /// The registers that a signal interrupted, where `pc` is known by its code as the place that its handler returns to.
+    pub fn interrupted(self, pc: Addr, sp: Addr, memory: &dyn Memory) -> Option<RegisterSet> {
+        match self {
+            // Call frame information describes that place.
+            Architecture::X86_64 => None,
+            Architecture::Aarch64 => aarch64::unwinding::interrupted(pc, sp, memory),
         }
     }
 
@@ -291,6 +415,7 @@ impl Architecture {
     pub fn cfi_vendor(self) -> gimli::Vendor {
         match self {
             Architecture::X86_64 => x86_64::unwinding::VENDOR,
+            Architecture::Aarch64 => aarch64::unwinding::VENDOR,
         }
     }
 
@@ -298,13 +423,16 @@ impl Architecture {
     pub fn is_behind_call(self, pc: Addr, memory: &dyn Memory) -> bool {
         match self {
             Architecture::X86_64 => x86_64::unwinding::is_behind_call(pc, memory),
+            Architecture::Aarch64 => aarch64::unwinding::is_behind_call(pc, memory),
         }
     }
 
     /// The caller's registers, of a frame that keeps a frame pointer.
-    pub fn step_by_frame_pointer(self, registers: &RegisterSet, memory: &dyn Memory) -> Option<RegisterSet> {
+    /// `sp` is what its stack pointer is at least. The caller's stays unknown where frame pointers do not tell it.
+    pub fn step_by_frame_pointer(self, registers: &RegisterSet, sp: Addr, memory: &dyn Memory) -> Option<RegisterSet> {
         match self {
-            Architecture::X86_64 => x86_64::unwinding::step_by_frame_pointer(registers, memory),
+            Architecture::X86_64 => x86_64::unwinding::step_by_frame_pointer(registers, sp, memory),
+            Architecture::Aarch64 => aarch64::unwinding::step_by_frame_pointer(registers, sp, memory),
         }
     }
 
@@ -312,6 +440,7 @@ impl Architecture {
     pub fn step_from_leaf(self, registers: &RegisterSet, memory: &dyn Memory) -> Option<RegisterSet> {
         match self {
             Architecture::X86_64 => x86_64::unwinding::step_by_word(registers, registers.sp()?, memory),
+            Architecture::Aarch64 => aarch64::unwinding::step_from_leaf(registers),
         }
     }
 
@@ -319,6 +448,7 @@ impl Architecture {
     pub fn step_by_word(self, registers: &RegisterSet, at: Addr, memory: &dyn Memory) -> Option<RegisterSet> {
         match self {
             Architecture::X86_64 => x86_64::unwinding::step_by_word(registers, at, memory),
+            Architecture::Aarch64 => aarch64::unwinding::step_by_word(at, memory),
         }
     }
 
@@ -326,6 +456,15 @@ impl Architecture {
     pub fn decoder(self, code: &[u8], address: Addr) -> Decoder<'_> {
         match self {
             Architecture::X86_64 => Decoder::X86_64(x86_64::instructions::X86Decoder::new(code, address)),
+            Architecture::Aarch64 => Decoder::Aarch64(aarch64::instructions::A64Decoder::new(code, address)),
+        }
+    }
+
+    /// How many instructions the linker's stub of a function in another library has at most.
+    pub fn instructions_of_stub(self) -> usize {
+        match self {
+            Architecture::X86_64 => x86_64::instructions::INSTRUCTIONS_OF_STUB,
+            Architecture::Aarch64 => aarch64::instructions::INSTRUCTIONS_OF_STUB,
         }
     }
 
@@ -333,13 +472,15 @@ impl Architecture {
     pub fn lengths_of_calls(self) -> &'static [u64] {
         match self {
             Architecture::X86_64 => &x86_64::instructions::LENGTHS_OF_CALLS,
+            Architecture::Aarch64 => &aarch64::instructions::LENGTHS_OF_CALLS,
         }
     }
 
-    /// Where the C library's description of a thread begins, by its thread pointer: what `pthread_self()` gives.
-    pub fn thread_descriptor(self, thread_pointer: Addr) -> Addr {
+    /// The bytes before and behind the thread pointer that the C library's description of a thread lies in.
+    pub fn around_thread_pointer(self) -> (u64, u64) {
         match self {
-            Architecture::X86_64 => x86_64::thread_pointer::descriptor(thread_pointer),
+            Architecture::X86_64 => x86_64::thread_pointer::AROUND,
+            Architecture::Aarch64 => aarch64::thread_pointer::AROUND,
         }
     }
 
@@ -347,6 +488,15 @@ impl Architecture {
     pub fn descriptor_layout(self) -> &'static ThreadDescriptor {
         match self {
             Architecture::X86_64 => &x86_64::thread_pointer::DESCRIPTOR,
+            Architecture::Aarch64 => &aarch64::thread_pointer::DESCRIPTOR,
+        }
+    }
+
+    /// The size of glibc's `pthread_mutex_t`, by which what stands behind one in a structure moves.
+    pub fn glibc_mutex_size(self) -> u64 {
+        match self {
+            Architecture::X86_64 => x86_64::thread_pointer::GLIBC_MUTEX_SIZE,
+            Architecture::Aarch64 => aarch64::thread_pointer::GLIBC_MUTEX_SIZE,
         }
     }
 
@@ -354,6 +504,7 @@ impl Architecture {
     pub fn glibc_spinlock_is_held(self, word: i32) -> bool {
         match self {
             Architecture::X86_64 => x86_64::thread_pointer::glibc_spinlock_is_held(word),
+            Architecture::Aarch64 => aarch64::thread_pointer::glibc_spinlock_is_held(word),
         }
     }
 
@@ -361,6 +512,7 @@ impl Architecture {
     pub fn spinlock_register(self) -> Register {
         match self {
             Architecture::X86_64 => x86_64::calling_convention::ARGUMENTS[0],
+            Architecture::Aarch64 => aarch64::thread_pointer::SPINLOCK_REGISTER,
         }
     }
 }

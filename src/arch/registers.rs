@@ -4,21 +4,21 @@
 //! In: numbers and values. Out: sets of those that are known. Which number is what is [`Architecture`]'s to say.
 
 use super::Architecture;
-use crate::memory::Addr;
+use crate::memory::{Addr, Memory};
 
 /// DWARF register number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Register(pub u16);
 
 /// Registers that have a slot: the most that any machine has, its instruction pointer included.
-const SLOTS: usize = 17;
+const SLOTS: usize = 33;
 
 /// Values of the registers that are known; the others are marked unknown, never zero. Saved as pairs of number and
 /// value.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(from = "Vec<(u16, u64)>", into = "Vec<(u16, u64)>")]
 pub struct RegisterSet {
-    known: u32,
+    known: u64,
     architecture: Architecture,
     values: [u64; SLOTS],
 }
@@ -32,6 +32,12 @@ impl RegisterSet {
     /// The machine whose registers these are.
     pub fn architecture(&self) -> Architecture {
         self.architecture
+    }
+
+    /// The same values as registers of another machine: sets are saved without theirs.
+    #[must_use]
+    pub fn on(self, architecture: Architecture) -> RegisterSet {
+        RegisterSet { architecture, ..self }
     }
 
     /// The value, if known.
@@ -81,7 +87,7 @@ impl RegisterSet {
     }
 }
 
-/// Sets were saved without their machine while there was one.
+/// Sets are saved without their machine, as when there was one: who reads them says which ([`RegisterSet::on`]).
 impl From<Vec<(u16, u64)>> for RegisterSet {
     fn from(pairs: Vec<(u16, u64)>) -> RegisterSet {
         let mut set = RegisterSet::new(Architecture::X86_64);
@@ -110,9 +116,12 @@ pub struct Registers {
     /// Number of the system call at whose entry or inside which it stopped; -1 outside one.
     #[serde(rename = "orig_rax")]
     pub system_call: i64,
-    /// Thread pointer, from which [`Architecture::thread_descriptor`] finds what the C library keeps of the thread.
+    /// Thread pointer.
     #[serde(rename = "fs_base")]
     pub thread_pointer: Addr,
+    /// Where what the C library keeps of the thread begins, on machines where the thread pointer leads elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptor: Option<Addr>,
 }
 
 /// A system call as the registers or /proc/PID/task/TID/syscall give it.
@@ -131,6 +140,26 @@ pub struct Syscall {
 }
 
 impl Registers {
+    /// With what only memory tells about them: see [`Architecture`]. Whoever captures registers of the thread that its own PID
+    /// namespace calls `tid` asks once. `None` if the code that the thread stands in could not be read, without which nobody knows whether it sleeps.
+    pub fn settled(self, tid: i32, memory: &dyn Memory) -> Option<Registers> {
+        self.general.architecture.settled(self, tid, memory)
+    }
+
+    /// The same, in the system call that the thread is about to make again after a signal or a debugger took it out of it: the last
+    /// registers of a thread that the end of its process met just there. Of a living thread its state says more.
+    pub fn with_call_made_again(self, memory: &dyn Memory) -> Registers {
+        self.general.architecture.with_call_made_again(self, memory)
+    }
+
+    /// Where the C library's description of the thread begins: what `pthread_self()` gives.
+    pub fn thread_descriptor(&self) -> Option<Addr> {
+        match self.general.architecture {
+            Architecture::X86_64 => Some(self.thread_pointer),
+            Architecture::Aarch64 => self.descriptor,
+        }
+    }
+
     /// The system call that the thread slept in when it was stopped: the result register says that it did not finish. Of a
     /// thread that was read asleep, without a stop, the result is unknown.
     pub fn asleep(&self) -> Option<Syscall> {

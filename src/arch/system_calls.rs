@@ -49,6 +49,11 @@ pub enum When {
 }
 
 impl SystemCall {
+    /// Whether it only lets time pass: a sleep, or a wait for none of no descriptors, as Python's up to 3.10.
+    pub fn lets_time_pass(&self, arguments: &[u64; 6]) -> bool {
+        self.waits == Waits::Clock || self.waits == Waits::Several(Several::Sets) && arguments.first() == Some(&0)
+    }
+
     /// The same, cut short by a stop.
     const fn cut_short(self, when: When, early: Early) -> SystemCall {
         SystemCall { cut_short: Some(CutShort { when, early }), ..self }

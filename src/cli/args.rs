@@ -42,6 +42,23 @@ pub(super) enum Command {
     /// memory of stacks can hold secrets, such as passwords in variables: treat the file as you would treat a core. It
     /// can be read by its owner only.
     Snapshot(SnapshotArguments),
+    /// Look at the ranks of a job on this node, twice
+    ///
+    /// Finds the ranks of a job of MPI, torchrun, Slurm or Kubernetes among the processes that it may look at, by the variables of their
+    /// launcher. Without -o it prints the verdict over this node. With -o it writes digests, some kilobytes a rank, for `lockscope
+    /// merge` to make one verdict over all nodes: who is in which collective, who waits for whom, and who is in a deadlock of its own.
+    /// Two rounds are needed for a proof: what stood still in both, on the same request, has not moved.
+    Job(JobArguments),
+    /// One verdict over the digests of a job's nodes
+    ///
+    /// Takes digests of `lockscope job`, reports (JSON) and snapshots of ranks, and folders of these, in any order. A rank of which there
+    /// is no file is said to be missing. Equal files give equal bytes.
+    Merge(MergeArguments),
+    /// Which orders of locks could deadlock, by what `run --record` wrote down
+    ///
+    /// Takes the files of many processes and runs, which `run --record --report-dir DIR` keeps in DIR/orders. Nothing hung in these: the
+    /// report is on what could.
+    Record(RecordArguments),
     /// Explain a finding, or list all of them
     Explain {
         /// Code of a finding, as printed in brackets behind the verdict
@@ -88,14 +105,13 @@ pub(crate) struct AttachArguments {
     /// between running and blocked
     #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
     pub processes: Vec<ProcessName>,
-    /// Also look at all descendants
+    /// Also look at all descendants, and not just at those that a process waits for
     #[arg(long)]
     pub tree: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
-    /// that is more]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub max_pause: Option<Duration>,
-    /// Which threads may be stopped.
+    /// Look at no descendants, not even at those that a process waits for: children, workers of a pool
+    #[arg(long, conflicts_with = "tree")]
+    pub no_tree: bool,
+    /// Which threads may be stopped, and how long.
     #[command(flatten)]
     pub stopping: StoppingArguments,
     /// Show local variables of Python frames
@@ -135,20 +151,19 @@ pub(crate) struct SnapshotArguments {
     /// Processes to look at, by id or name; the first one's memory is what gdb sees
     #[arg(value_name = "PID|NAME", required = true, value_parser = process)]
     pub processes: Vec<ProcessName>,
-    /// Also look at all descendants
+    /// Also look at all descendants, and not just at those that a process waits for
     #[arg(long)]
     pub tree: bool,
+    /// Look at no descendants, not even at those that a process waits for: children, workers of a pool
+    #[arg(long, conflicts_with = "tree")]
+    pub no_tree: bool,
     /// The file to write; compressed when its name ends in .zst; - is standard output, compressed
     #[arg(short = 'o', long = "output", value_name = "FILE", required = true)]
     pub file: PathBuf,
     /// Leave out local variables, the environment and arguments; raw stacks remain, and what of them is said
     #[arg(long)]
     pub redact: bool,
-    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
-    /// that is more]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub max_pause: Option<Duration>,
-    /// Which threads may be stopped.
+    /// Which threads may be stopped, and how long.
     #[command(flatten)]
     pub stopping: StoppingArguments,
     /// Keep local variables of Python frames
@@ -159,9 +174,103 @@ pub(crate) struct SnapshotArguments {
     pub quiet: bool,
 }
 
-/// Which threads a look may stop; without either, those whose registers cannot be had otherwise.
+/// Arguments of `job`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct JobArguments {
+    /// Whose job, where there are several
+    #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
+    pub engine: Engine,
+    /// The job that this process is a rank of
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// Only that process, and not the others of its job on this node: somebody else looks at these
+    #[arg(long, requires = "pid")]
+    pub alone: bool,
+    /// The job of this name, as its engine calls it
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// Only this round of the two, where somebody else orders them
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub round: Option<u8>,
+    /// Digests of the first round of all nodes, for a second round that has no folder to see them in; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub after: Vec<PathBuf>,
+    /// Look at nothing, and ask the `lockscope run --report-dir DIR` before each rank to look, in both rounds: these may always look
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["engine", "pid", "job", "round", "after", "file", "redact"])]
+    pub ask: Option<PathBuf>,
+    /// Write digests to a folder, which may be shared by all nodes, to a file that ends in .digest.json, or to standard output (-)
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Format of the verdict on standard output, without -o
+    #[arg(long, value_name = "FORMAT", value_parser = EnumValueParser::<FormatName>::new().map(Format::from))]
+    pub format: Option<Format>,
+    /// Leave out the names of machines
+    #[arg(long)]
+    pub redact: bool,
+    /// Which threads may be stopped, and how long.
+    #[command(flatten)]
+    pub stopping: StoppingArguments,
+    /// Say nothing but errors
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+impl JobArguments {
+    /// How the verdict is written.
+    pub(super) fn output(&self) -> OutputArguments {
+        OutputArguments { format: self.format, quiet: self.quiet, ..OutputArguments::default() }
+    }
+}
+
+/// Who started a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// Whoever did
+    Auto,
+    /// srun
+    Slurm,
+    /// torchrun, or RANK, WORLD_SIZE and MASTER_ADDR set by hand
+    Torchrun,
+    /// mpirun or mpiexec
+    Mpi,
+    /// An indexed job of Kubernetes
+    Kubernetes,
+    /// A cluster of Dask: its workers, its scheduler and its clients
+    Dask,
+}
+
+impl Engine {
+    /// As identities name it.
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            Engine::Auto => None,
+            Engine::Slurm => Some("slurm"),
+            Engine::Torchrun => Some("torchrun"),
+            Engine::Mpi => Some("mpi"),
+            Engine::Kubernetes => Some("kubernetes"),
+            Engine::Dask => Some("dask"),
+        }
+    }
+}
+
+/// Arguments of `merge`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MergeArguments {
+    /// Digests, reports and snapshots of ranks, or folders of them; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Where and how to write; a file that ends in .digest.json is one digest of all.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// Which threads a look may stop, and how long; without either, those whose registers cannot be had otherwise.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct StoppingArguments {
+    /// Longest time to keep a process stopped; what did not fit is a gap in the report [default: 50ms, or 0.1ms for each thread where
+    /// that is more]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_pause: Option<Duration>,
     /// Stop all threads, also those that sleep and could be read asleep
     #[arg(long, conflicts_with = "no_stop")]
     pub stop: bool,
@@ -201,6 +310,9 @@ pub(crate) struct ReportArguments {
     /// Write JUnit's XML with the hang as a failed test; only after a hang, and what was there before is removed
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+    /// Say nothing but errors: the exit status tells, and reports are written to files
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
 }
 
 impl LimitArguments {
@@ -239,10 +351,53 @@ pub(crate) struct RunArguments {
     /// in a process that cannot.
     #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
     pub gpu_core: bool,
+    /// Preload a recorder into the command, which writes down who takes which lock, where and when
+    ///
+    /// The report then names holders that nothing else names, such as readers of a lock and functions that have returned, with the
+    /// line where each took what it has. The recorder is a library of lockscope's own, which the loader puts in front of the C
+    /// library's locks by LD_PRELOAD, in the command and in all that it starts: code of lockscope's runs in them, and takes some
+    /// nanoseconds for each lock. Static and set-user-ID programs are not recorded.
+    ///
+    /// When the command has ended, orders of locks that could deadlock are told: locks that one thread took in this order, and another in
+    /// that. With --record=strict the exit status is then 1 where the command's own is 0.
+    #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "report")]
+    pub record: Option<Record>,
+    /// A file of places whose orders of locks are known: a file, FILE:LINE or function a line, `#` begins a comment
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub suppressions: Option<PathBuf>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// What `run --record` does about orders of locks that could deadlock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Record {
+    /// Report them
+    Report,
+    /// Report them, and fail where the command itself did not
+    Strict,
+}
+
+/// Arguments of `record`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RecordArguments {
+    /// Files of `run --record`, or folders of them
+    #[arg(value_name = "FILE|DIR", required_unless_present = "preload", value_hint = ValueHint::AnyPath)]
+    pub inputs: Vec<PathBuf>,
+    /// A file of places whose orders of locks are known: a file, FILE:LINE or function a line, `#` begins a comment
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub suppressions: Option<PathBuf>,
+    /// Say what to set LD_PRELOAD to for what is started by other means, with LOCKSCOPE_RECORD for the folder of the files
+    #[arg(long)]
+    pub preload: bool,
+    /// Exit with 1 where locks were taken in orders that could deadlock
+    #[arg(long)]
+    pub strict: bool,
+    /// Where to write.
+    #[command(flatten)]
+    pub output: OutputArguments,
 }
 
 /// Arguments of `generate`.
@@ -520,7 +675,7 @@ mod tests {
         let Command::Attach(arguments) = Arguments::try_parse_from(line).unwrap().command else { panic!("attach") };
         assert_eq!(arguments.processes, [ProcessName::Pid(12), ProcessName::Pid(13)]);
         assert!(arguments.tree && !arguments.locals);
-        assert_eq!(arguments.max_pause, Some(Duration::from_secs(2)));
+        assert_eq!(arguments.stopping.max_pause, Some(Duration::from_secs(2)));
         assert_eq!(arguments.output.files.len(), 2);
     }
 

@@ -128,8 +128,8 @@ mod tests {
     fn an_unknown_name_gets_similar_ones() {
         let error = find("self-lok").unwrap_err().to_string();
         assert_eq!(error, "error: there is no finding `self-lok`\nhint: similar: executor-self-wait, self-deadlock");
-        let error = find("lock-order").unwrap_err().to_string();
-        assert_eq!(error, "error: there is no finding `lock-order`\nhint: `lockscope explain lock-order-cycle`");
+        let error = find("lock-order-c").unwrap_err().to_string();
+        assert_eq!(error, "error: there is no finding `lock-order-c`\nhint: `lockscope explain lock-order-cycle`");
         assert!(find("containers").unwrap_err().to_string().contains("`lockscope help containers`"));
         assert!(find("x").unwrap_err().to_string().contains("lists all"));
     }

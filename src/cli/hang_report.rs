@@ -11,9 +11,11 @@ use super::{CliError, Color, ReportArguments, output, private_file};
 use crate::analysis::Outcome;
 use crate::render::junit::{self, HungTest, TestResult};
 use crate::render::{self, Detail, Format, Style, github, markdown};
-use crate::report::Report;
+use crate::report::{Report, Verdict};
 use crate::run::{LastLook, Reason, suite};
 
+/// Places that one line names.
+const MOST_PLACES: usize = 3;
 /// GitHub limits a step's summary to 1 MiB in all.
 const MOST_SUMMARY: u64 = 1 << 20;
 
@@ -46,6 +48,21 @@ pub(super) struct HangReporter {
     pid: i32,
     /// Of the report on standard error.
     style: Style,
+    /// How many hangs were told of before: files of the second are not those of the first.
+    before: u64,
+    /// Nothing but errors goes to standard error: somebody else reads the files.
+    is_silent: bool,
+}
+
+/// A hang in words, for a test that is ended inside of its process.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// One line.
+    pub(super) headline: String,
+    /// The report, and where it was written to.
+    pub(super) text: String,
+    /// A test that was ended has left it, and it was told then.
+    pub(super) is_known: bool,
 }
 
 impl HangReporter {
@@ -59,7 +76,37 @@ impl HangReporter {
         });
         // Logs of CI systems show colours, and are no terminals: only who asks for them gets them.
         let style = Style { color: output::is_colored(color, false), ..Style::plain() };
-        Ok(HangReporter { directory, junit: junit.transpose()?, pid, style })
+        Ok(HangReporter { directory, junit: junit.transpose()?, pid, style, before: 0, is_silent: arguments.quiet })
+    }
+
+    /// From now on say nothing, and write files only.
+    pub(super) fn be_silent(&mut self) {
+        self.is_silent = true;
+    }
+
+    /// What comes now is another hang.
+    pub(super) fn next(&mut self) {
+        self.before += 1;
+    }
+
+    /// The same for who ends the test: it says all this, and writes the files that are its own.
+    pub(super) fn tell_inside(&self, reason: Reason, look: &LastLook, is_known: bool) -> Told {
+        let outcome = match look {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let headline = format!("{}; it could not be looked at: {error}", why(reason));
+                return Told { text: headline.clone(), headline, is_known };
+            }
+        };
+        let kept = self.directory.as_deref().map(|directory| self.keep_all(directory, outcome));
+        let files = match kept {
+            None => String::new(),
+            Some(Ok(files)) => format!("{}\n", named_together(&files)),
+            Some(Err(error)) => format!("{error}\n"),
+        };
+        let text = String::from_utf8_lossy(&text(&outcome.report, &Style::plain())).into_owned();
+        let headline = headline(reason, &outcome.report, self.pid, is_known);
+        Told { headline, text: format!("{}\n{files}", text.trim_end()), is_known }
     }
 
     /// Remove the JUnit file of an earlier run: a CI system would take it for this one's.
@@ -76,13 +123,7 @@ impl HangReporter {
 
     /// It hangs.
     pub(super) fn report_hang(&self, watched: &Watched, reason: Reason, look: &LastLook) {
-        let why = match reason {
-            Reason::Hang => "hangs",
-            Reason::NoProgress => "has made no progress for the time given by --hang-after",
-            Reason::Timeout => "has run for the time given by --timeout",
-            Reason::TestTimeout => "has run for longer than its time limit",
-        };
-        self.report(watched, &format!("{} {why}", watched.name), look);
+        self.report(watched, &format!("{} {}", watched.name, why(reason)), look);
     }
 
     /// Somebody else ends it.
@@ -93,10 +134,43 @@ impl HangReporter {
 
     /// Something in it hangs, and the rest goes on.
     pub(super) fn report_partial_hang(&self, watched: &Watched, report: &Report) {
-        say(&format!("lockscope: a part of {} hangs, and the rest goes on", watched.name));
-        let _ = std::io::stderr().lock().write_all(&text(report, &self.style));
+        self.say(&format!("lockscope: a part of {} hangs, and the rest goes on", watched.name));
+        self.print(report);
         if let Some(directory) = &self.directory {
             self.written(self.keep(directory, "beside", report));
+        }
+    }
+
+    /// What was recorded of a command that has ended.
+    pub(super) fn report_orders(&self, watched: &Watched, report: &Report) {
+        let mut files = Vec::new();
+        if report.verdict == Verdict::CouldDeadlock {
+            self.say(&format!("lockscope: {} did not hang, and could", watched.name));
+            self.print(report);
+            if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
+                report_to_github(report, &watched.name);
+            }
+        }
+        // What every report says is no news.
+        let lost = report.gaps.split_last().map(|(_, lost)| lost).unwrap_or_default();
+        for gap in lost.iter().take(MOST_PLACES).filter(|_| report.verdict == Verdict::NothingFound) {
+            self.say(&format!("lockscope: not all was recorded: {}: {}", gap.what, gap.why));
+        }
+        if let Some(directory) = &self.directory {
+            files = self.written(self.keep(directory, "orders", report));
+        }
+        let Some(file) = self.junit.as_ref().filter(|_| report.verdict == Verdict::CouldDeadlock) else { return };
+        let properties: Vec<(String, String)> = report
+            .findings
+            .iter()
+            .map(|finding| (format!("lockscope.{}", finding.code), finding.title.clone()))
+            .collect();
+        let mut bytes = Vec::new();
+        let written = junit::render_passed(&watched.name, watched.since.elapsed(), &properties, &files, &mut bytes);
+        if let Err(error) =
+            written.map_err(|error| CliError::new(error.to_string())).and_then(|()| output::named(file, &bytes))
+        {
+            output::say(&error.to_string());
         }
     }
 
@@ -104,23 +178,19 @@ impl HangReporter {
         let report = look.as_ref().ok().map(|outcome| &outcome.report);
         let test = report.filter(|_| !watched.is_test).and_then(suite::shown_in);
         let in_test = test.as_ref().map(|test| format!(", in the test {test}")).unwrap_or_default();
-        say(&format!("lockscope: {sentence}{in_test}"));
+        self.say(&format!("lockscope: {sentence}{in_test}"));
         let mut files = Vec::new();
         match look {
             Ok(outcome) => {
-                let _ = std::io::stderr().lock().write_all(&text(&outcome.report, &self.style));
+                self.print(&outcome.report);
                 if let Some(directory) = &self.directory {
-                    let kept = self.keep(directory, "hang", &outcome.report).and_then(|mut kept| {
-                        kept.push(self.keep_snapshot(directory, outcome)?);
-                        Ok(kept)
-                    });
-                    files = self.written(kept);
+                    files = self.written(self.keep_all(directory, outcome));
                 }
                 if std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true") {
                     report_to_github(&outcome.report, test.as_deref().unwrap_or(&watched.name));
                 }
             }
-            Err(error) => output::say(&format!("lockscope: it could not be looked at any more: {error}")),
+            Err(error) => self.say(&format!("lockscope: it could not be looked at any more: {error}")),
         }
         let in_directory = self.directory.as_ref().map(|directory| directory.join(self.file("hang", "xml")));
         if self.junit.is_none() && in_directory.is_none() {
@@ -139,7 +209,27 @@ impl HangReporter {
 
     fn file(&self, what: &str, ending: &str) -> String {
         let host = nix::unistd::gethostname().ok().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        format!("{what}-{host}-{}.{ending}", self.pid)
+        let again = if self.before == 0 { String::new() } else { format!("-{}", self.before + 1) };
+        format!("{what}-{host}-{}{again}.{ending}", self.pid)
+    }
+
+    fn say(&self, line: &str) {
+        if !self.is_silent {
+            output::say(&render::escape(line));
+        }
+    }
+
+    fn print(&self, report: &Report) {
+        if !self.is_silent {
+            let _ = std::io::stderr().lock().write_all(&text(report, &self.style));
+        }
+    }
+
+    /// The report in each form, and a snapshot.
+    fn keep_all(&self, directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>, CliError> {
+        let mut kept = self.keep(directory, "hang", &outcome.report)?;
+        kept.push(self.keep_snapshot(directory, outcome)?);
+        Ok(kept)
     }
 
     /// The report in each form.
@@ -161,9 +251,7 @@ impl HangReporter {
     fn written(&self, files: Result<Vec<PathBuf>, CliError>) -> Vec<PathBuf> {
         match files {
             Ok(files) => {
-                if let Some(first) = files.first() {
-                    output::say(&format!("lockscope: written to {} and beside it", first.display()));
-                }
+                self.say(&format!("lockscope: {}", named_together(&files)));
                 files
             }
             Err(error) => {
@@ -174,9 +262,51 @@ impl HangReporter {
     }
 }
 
-/// Names of tests and commands are not ours.
-fn say(line: &str) {
-    output::say(&render::escape(line));
+fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Hang => "hangs",
+        Reason::NoProgress => "has made no progress for the time given by --hang-after",
+        Reason::Timeout => "has run for the time given by --timeout",
+        Reason::TestTimeout => "has run for longer than its time limit",
+    }
+}
+
+/// One line: what is wrong, and on which lines.
+fn headline(reason: Reason, report: &Report, pid: i32, is_known: bool) -> String {
+    let mut line = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = render::render(report, Format::Short, &Style::plain(), &mut line);
+    let line = String::from_utf8_lossy(&line).into_owned();
+    let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let relative = |place: &str| {
+        let inside = Path::new(place).strip_prefix(&directory).ok();
+        inside.map_or_else(|| place.to_owned(), |inside| inside.display().to_string())
+    };
+    let places: Vec<String> = line.trim_end().split('\t').skip(2).map(relative).collect();
+    let mut at = places.iter().take(MOST_PLACES).cloned().collect::<Vec<_>>().join(", ");
+    if places.len() > MOST_PLACES {
+        at += &format!(" and {} more", places.len() - MOST_PLACES);
+    }
+    let at = if at.is_empty() { at } else { format!(" ({at})") };
+    let why = match (reason, is_known) {
+        (Reason::TestTimeout, false) => "over its time limit: ",
+        (Reason::TestTimeout, true) => "over its time limit; an earlier test has left: ",
+        _ => "",
+    };
+    // A summary may be sentences long.
+    let title = render::headline(report);
+    let first = title.split_once(". ").map_or(title, |(first, _)| first);
+    render::escape(&format!("{why}{}: {first}{at}", report.verdict.words()))
+}
+
+/// `reports: DIR/hang-host-12.{txt,html}`.
+fn named_together(files: &[PathBuf]) -> String {
+    let Some(first) = files.first() else { return "no reports were written".to_owned() };
+    let stem = first.with_extension("");
+    let name = stem.display().to_string();
+    let ending = |file: &PathBuf| file.display().to_string().strip_prefix(&format!("{name}.")).map(str::to_owned);
+    let endings: Vec<String> = files.iter().filter_map(ending).collect();
+    format!("reports: {name}.{{{}}}", endings.join(","))
 }
 
 fn text(report: &Report, style: &Style) -> Vec<u8> {

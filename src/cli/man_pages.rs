@@ -87,7 +87,10 @@ const EXTRAS: &[Extra] = &[
         examples: &[
             ("The verdict as text:", "lockscope attach 1234"),
             ("The process of this name, or that runs this script:", "lockscope attach app.py"),
-            ("A server and all of its workers in one report:", "lockscope attach 1234 --tree"),
+            (
+                "A server and all of its workers in one report, also those that it does not wait for:",
+                "lockscope attach 1234 --tree",
+            ),
             ("For a browser and for a program:", "lockscope attach 1234 -o hang.html -o hang.json"),
             ("JSON on standard output:", "lockscope attach 1234 --format json"),
             ("One line for an alert (verdict, code, file:line, file:line):", "lockscope attach 1234 --format short"),
@@ -124,6 +127,53 @@ const EXTRAS: &[Extra] = &[
             ),
         ],
         see_also: &["lockscope-core(1)", "lockscope-attach(1)"],
+    },
+    Extra {
+        command: "job",
+        status: &[
+            ("0", "Digests were written; without -o, nothing wrong was found among the ranks of this node."),
+            ("1", "Without -o: a deadlock, a suspected deadlock, an orphaned lock, or a wait that nobody can end."),
+            ("2", "lockscope could not look: wrong usage, no permission, no rank of a job, or ranks of several."),
+        ],
+        files: &[
+            (
+                "DIR/HOST-*.1.digest.json, DIR/HOST-*.2.digest.json",
+                "The looks of both rounds at the ranks of a node. Only their owner can read them.",
+            ),
+            YAMA,
+        ],
+        environment: &[("SLURM_JOB_ID", "Under srun: the job whose ranks are looked at.")],
+        examples: &[
+            ("The verdict over a job on one node:", "lockscope job"),
+            ("On each node of a job, into a folder that they share:", "lockscope job -o hang"),
+            ("", "lockscope merge hang"),
+            ("One round, to standard output:", "lockscope job --round 1 -o -"),
+        ],
+        see_also: &["lockscope-merge(1)", "lockscope-attach(1)", "mpirun(1)", "srun(1)"],
+    },
+    Extra {
+        command: "merge",
+        status: OF_A_VERDICT,
+        files: &[],
+        environment: COLOURS,
+        examples: &[
+            ("The verdict over all nodes:", "lockscope merge hang-J"),
+            ("For a browser:", "lockscope merge hang-J -o hang.html"),
+            ("One file of many:", "lockscope merge hang-J -o hang.digest.json"),
+        ],
+        see_also: &["lockscope-job(1)"],
+    },
+    Extra {
+        command: "record",
+        status: OF_A_VERDICT,
+        files: &[],
+        environment: COLOURS,
+        examples: &[
+            ("Of a suite that was recorded:", "lockscope run --record --report-dir reports -- make check"),
+            ("", "lockscope record reports/orders"),
+            ("Of many, with known places left out:", "lockscope record --suppressions known */orders -o orders.html"),
+        ],
+        see_also: &["lockscope-run(1)"],
     },
     Extra {
         command: "explain",

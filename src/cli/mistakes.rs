@@ -31,7 +31,7 @@ const OTHER_WORDS: &[(&[&str], &str)] = &[
         "attach",
     ),
     (&["open", "load", "read", "analyze", "analyse", "report", "postmortem", "post-mortem"], "core"),
-    (&["save", "record", "capture", "gcore", "collect"], "snapshot"),
+    (&["save", "capture", "gcore", "collect"], "snapshot"),
     (&["exec", "test", "timeout", "start", "launch"], "run"),
     (&["follow", "wait", "guard"], "watch"),
     (&["man", "manual", "docs", "doc", "usage"], "help"),

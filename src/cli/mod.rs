@@ -5,23 +5,32 @@
 
 mod args;
 mod attach;
+mod clusters;
 mod core;
 mod demo;
 mod demo_target;
+mod digests;
 mod explain;
 mod generate;
 mod hang_report;
 mod help;
+mod job;
 mod man_pages;
+mod merge;
 mod mistakes;
 mod monitor;
 mod output;
 mod private_file;
 mod processes;
 mod progress;
+mod rank;
+mod record;
+mod requests;
 mod run;
 mod schema;
 mod snapshot;
+mod test_end;
+mod test_journal;
 mod version;
 mod watch;
 
@@ -33,8 +42,9 @@ use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 pub(crate) use args::{
-    AttachArguments, Color, CoreArguments, GenerateArguments, Generated, MonitorArguments, OnHang, OutputArguments,
-    ProcessName, ReportArguments, RunArguments, SnapshotArguments, WatchArguments,
+    AttachArguments, Color, CoreArguments, GenerateArguments, Generated, JobArguments, MergeArguments,
+    MonitorArguments, OnHang, OutputArguments, ProcessName, Record, RecordArguments, ReportArguments, RunArguments,
+    SnapshotArguments, WatchArguments,
 };
 
 use crate::render;
@@ -92,6 +102,7 @@ pub fn run() -> ExitCode {
         Err(error) => return not_understood(&words, &error),
     };
     let color = arguments.color;
+    crate::image::live::stalled::when_a_file_stalls(end_stalled);
     let done = match arguments.command {
         args::Command::Attach(arguments) => attach::run(&arguments, color),
         args::Command::Core(arguments) => core::run(&arguments, color),
@@ -99,6 +110,9 @@ pub fn run() -> ExitCode {
         args::Command::Run(arguments) => return run::run(&arguments, color),
         args::Command::Watch(arguments) => watch::run(&arguments, color),
         args::Command::Monitor(arguments) => monitor::run(&arguments),
+        args::Command::Record(arguments) => record::run(&arguments, color),
+        args::Command::Job(arguments) => job::run(&arguments, color),
+        args::Command::Merge(arguments) => merge::run(&arguments, color),
         args::Command::Explain { finding } => explain::run(finding.as_deref()),
         args::Command::Help { word } => help::run(word.as_deref(), color),
         args::Command::Schema => schema::run(),
@@ -110,6 +124,22 @@ pub fn run() -> ExitCode {
         output::say(&error.to_string());
         ExitCode::from(EXIT_FAILURE)
     })
+}
+
+#[expect(clippy::exit, reason = "the thread that waits for the page takes no other way out")]
+fn end_stalled(files: &[String]) {
+    output::say(&stalled(files).to_string());
+    std::process::exit(i32::from(EXIT_FAILURE));
+}
+
+/// A look that can not come to its end.
+fn stalled(files: &[String]) -> CliError {
+    let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+    let error = CliError::new(format!(
+        "a file of the target did not come for 10 s: its file system answered at first, and is another program's or machine's ({})",
+        files.join(", ")
+    ));
+    error.hint("nothing stood still for it. Look again: what gives no answer at the start is left out, and told")
 }
 
 /// Help and version, which clap calls errors too, or what is wrong with the words and what was meant.

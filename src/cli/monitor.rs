@@ -1,10 +1,12 @@
 //! `lockscope monitor`: watches a process that runs tests, which tells it what it runs. For plugins of test runners.
 //!
 //! In: lines on standard input, as [`crate::run::suite`] reads them. Out: two lines of JSON on standard output, then reports;
-//! a test that hangs or runs out of time ends with its process. It stands outside of the process's family: a test that waits
+//! a test that hangs or runs out of time is ended inside of its process ([`super::test_end`]), or with it, and what the runner would
+//! have said at its end is said here ([`super::test_journal`]). It stands outside of the process's family: a test that waits
 //! for its children, or counts them, sees none more. Looks are another process's, so that one that hangs holds up no time limit.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,21 +15,29 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use super::hang_report::{HangReporter, Watched};
+use super::test_end::{Interrupting, Shared, ending_signal};
+use super::test_journal::Journal;
 use super::{CliError, Color, MonitorArguments, OnHang, output};
 use crate::image::live;
 use crate::render;
-use crate::render::junit::TestOutcome;
+use crate::render::junit::{TestOutcome, TestResult};
 use crate::run::children::{GRACE, end_tree};
 use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::own_names::{MONITOR, take_name};
 use crate::run::sample::start_time;
-use crate::run::suite::TestLog;
+use crate::run::suite::{Runner, TestLog};
 use crate::run::{Event, LastLook, Limits, LookError, Reason, Watch};
 
 /// What hangs while no test runs: the collection, or the end of the run.
 const OUTSIDE: &str = "the test run outside of its tests";
 /// Lines are read together: each time the pipe is looked at costs the tests a little.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
+/// The same while somebody waits.
+const BETWEEN_HASTY_READS: Duration = Duration::from_millis(10);
+/// What a test has printed last, of which the end says most.
+const LONGEST_CAPTURED: u64 = 16 << 10;
+/// How long a thread of the runner may take to save what was measured.
+const UNTIL_COVERAGE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     let reporter = HangReporter::prepare(&arguments.reports, arguments.of, Color::Never)?;
@@ -43,7 +53,9 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
     let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
     let lookers = Lookers::default();
     let (log, told) = (TestLog::default(), None);
-    let mut monitor = Monitor { arguments, reporter, log, told, lookers, is_closed: false };
+    let (runner, shared, began) = (Runner::default(), Shared::default(), Instant::now());
+    let mut monitor =
+        Monitor { arguments, reporter, log, told, lookers, is_closed: false, runner, shared, hangs: 0, began };
     let mut answered = false;
     let mut watch = Watch::new(arguments.of, true, Limits::default());
     let mut due = Instant::now();
@@ -51,8 +63,9 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
         if !monitor.read_until(monitor.or_deadline(due)) || start_time(arguments.of) != Some(started) {
             return Ok(ExitCode::SUCCESS);
         }
-        if monitor.log.ready && !answered {
+        if let Some(runner) = monitor.log.runner.take().filter(|_| !answered) {
             answered = true;
+            monitor.meet(runner);
             let answered = match live::may_attach(arguments.of) {
                 Ok(()) => answer(serde_json::json!({"may_look": true})),
                 Err(error) => answer(serde_json::json!({"may_look": false, "why": error.to_string()})),
@@ -61,6 +74,12 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
             // Whoever reads the answers comes to their end.
             let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
             let _ = nowhere.map(nix::unistd::dup2_stdout);
+        }
+        if std::mem::take(&mut monitor.log.resumed) {
+            watch.begin_anew();
+        }
+        if monitor.log.over {
+            watch.end_with_what_is_left();
         }
         let left = monitor.or_deadline(due).saturating_duration_since(Instant::now());
         if !left.is_zero() {
@@ -78,11 +97,16 @@ struct Monitor<'a> {
     arguments: &'a MonitorArguments,
     reporter: HangReporter,
     log: TestLog,
-    /// The test of which was told already.
-    told: Option<String>,
+    /// The test of which was told already, and which it was in order.
+    told: Option<(String, u64)>,
     lookers: Lookers,
     /// The runner says no more.
     is_closed: bool,
+    runner: Runner,
+    shared: Shared,
+    /// How many hangs there were.
+    hangs: u64,
+    began: Instant,
 }
 
 impl Monitor<'_> {
@@ -124,11 +148,19 @@ impl Monitor<'_> {
 
     /// Whether the test that runs was told of, and goes on by the user's wish.
     fn was_told(&self) -> bool {
-        self.told.as_deref() == Some(self.name())
+        self.told.as_ref().is_some_and(|(name, begun)| name == self.name() && *begun == self.log.begun)
     }
 
     fn name(&self) -> &str {
         self.log.running.as_ref().map_or(OUTSIDE, |running| &running.name)
+    }
+
+    fn meet(&mut self, runner: Runner) {
+        self.shared = Shared::open(&runner);
+        if runner.is_silent && self.arguments.on_hang == OnHang::Kill {
+            self.reporter.be_silent();
+        }
+        self.runner = runner;
     }
 
     /// Look, if it is time; the exit status at the end.
@@ -138,47 +170,145 @@ impl Monitor<'_> {
         }
         if self.log.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
             let (look, _) = self.look(&watch.last_from_outside());
-            return self.report_hang(Reason::TestTimeout, &look);
+            return self.report_hang(watch, Reason::TestTimeout, &look);
         }
         match self.step(watch) {
             Event::Nothing => None,
             Event::Beside(report) => {
-                self.reporter.report_partial_hang(&self.watched(), &report);
+                self.reporter.report_partial_hang(&self.watched(Vec::new()), &report);
                 None
             }
-            Event::Over(reason, look) => self.report_hang(reason, &look),
+            Event::Over(reason, look) => self.report_hang(watch, reason, &look),
         }
     }
 
-    fn watched(&self) -> Watched {
+    fn watched(&self, not_run: Vec<TestResult>) -> Watched {
         let running = self.log.running.as_ref();
         Watched {
             name: self.name().to_owned(),
             is_test: true,
             since: running.map_or_else(Instant::now, |running| running.since),
-            ended: self.log.ended.clone(),
+            ended: self.log.ended.iter().cloned().chain(not_run).collect(),
         }
     }
 
-    fn report_hang(&mut self, reason: Reason, look: &LastLook) -> Option<ExitCode> {
-        // The line that the runner has begun.
-        output::say("");
-        self.reporter.report_hang(&self.watched(), reason, look);
+    fn report_hang(&mut self, watch: &mut Watch, reason: Reason, look: &LastLook) -> Option<ExitCode> {
         if self.arguments.on_hang == OnHang::Report {
-            self.told = Some(self.name().to_owned());
+            // The line that the runner has begun.
+            output::say("");
+            self.reporter.report_hang(&self.watched(Vec::new()), reason, look);
+            self.told = Some((self.name().to_owned(), self.log.begun));
             return None;
         }
-        let count = |outcome| self.log.ended.iter().filter(|result| result.outcome == outcome).count();
-        output::say(&format!(
-            "lockscope: process {} is ended; before this test {} passed, {} failed, {} were skipped",
-            self.arguments.of,
-            count(TestOutcome::Passed),
-            count(TestOutcome::Failed) + count(TestOutcome::Error),
-            count(TestOutcome::Skipped),
-        ));
-        end_tree(self.arguments.of, true, Signal::SIGTERM, GRACE, || ());
+        self.hangs += 1;
+        let is_known = look.as_ref().is_ok_and(|outcome| watch.was_left_behind(&outcome.report));
+        let told = self.reporter.tell_inside(reason, look, is_known);
+        if self.ends_inside(&told) {
+            self.reporter.next();
+            if let Ok(outcome) = look {
+                watch.leave_behind(&outcome.report);
+            }
+            return None;
+        }
+        if self.is_closed || start_time(self.arguments.of).is_none() {
+            return Some(ExitCode::SUCCESS);
+        }
+        self.end_process(reason, look, &told.headline);
         Some(ExitCode::from(1))
     }
+
+    /// Have the runner end its test; whether it has.
+    fn ends_inside(&mut self, told: &super::hang_report::Told) -> bool {
+        let test = self.log.running.as_ref().map(|running| running.name.clone());
+        let (pid, number) = (self.arguments.of, self.hangs);
+        let begun = Interrupting::begin(&self.runner, &mut self.shared, pid, number, test.as_deref(), told);
+        let Some(mut interrupting) = begun else { return false };
+        while interrupting.may_go_on() {
+            if !self.read_until(Instant::now() + BETWEEN_HASTY_READS) || start_time(pid).is_none() {
+                return false;
+            }
+            let runs = self.log.running.as_ref().map(|running| &running.name);
+            if self.log.ended_inside == number || runs != test.as_ref() {
+                return true;
+            }
+            interrupting.again();
+        }
+        false
+    }
+
+    /// End the process, and say what the runner would have said.
+    fn end_process(&mut self, reason: Reason, look: &LastLook, headline: &str) {
+        let pid = self.arguments.of;
+        let (captured, plan) = (captured(pid), self.shared.plan());
+        let is_silent = self.runner.is_silent;
+        let journal = Journal {
+            ended: &self.log.ended,
+            hung: self.log.running.as_ref().map(|running| running.name.as_str()),
+            headline,
+            captured: &captured,
+            plan: &plan,
+            time: self.began.elapsed(),
+        };
+        let (text, not_run) = (journal.text(), journal.not_run());
+        let not_run = not_run.into_iter().map(|name| TestResult {
+            name: name.to_owned(),
+            outcome: TestOutcome::Skipped,
+            time: Duration::ZERO,
+            text: "not run: lockscope had to end pytest".to_owned(),
+            reason: None,
+        });
+        let watched = self.watched(not_run.collect());
+        let noted = self.runner.last_failed.as_deref().map(|file| journal.note_failures(file));
+        if !is_silent {
+            output::say("");
+        }
+        self.reporter.report_hang(&watched, reason, look);
+        if !is_silent && self.runner.plan.is_some() {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+            if let Some(Err(error)) = noted {
+                output::say(&format!("lockscope: which tests failed could not be noted for --lf: {error}"));
+            }
+        }
+        self.keep_coverage();
+        end_tree(pid, Some(ending_signal(&self.runner, pid)), Signal::SIGTERM, GRACE, || ());
+    }
+
+    /// What was measured, if a thread of the runner can still run.
+    fn keep_coverage(&mut self) {
+        if !self.shared.ask_for_coverage() {
+            return;
+        }
+        let until = Instant::now() + UNTIL_COVERAGE;
+        while self.log.coverage.is_none() && Instant::now() < until {
+            if !self.read_until(Instant::now() + BETWEEN_HASTY_READS) {
+                break;
+            }
+        }
+        let said = match &self.log.coverage {
+            Some(Ok(file)) => format!("coverage was saved to {}, and no table is printed", file.display()),
+            Some(Err(why)) => format!("the coverage of this process is lost: {why}"),
+            None => "the coverage of this process is lost: none of its threads can run Python".to_owned(),
+        };
+        output::say(&render::escape(&format!("lockscope: {said}")));
+    }
+}
+
+/// What the test has printed last, where the runner captures it into a file that has no name.
+fn captured(pid: i32) -> String {
+    let read = |descriptor: i32| -> io::Result<String> {
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        let metadata = std::fs::metadata(&path)?;
+        // A pipe would have to be opened, and what has a name is no secret of the runner's.
+        if !metadata.is_file() || !std::fs::read_link(&path)?.to_string_lossy().ends_with(" (deleted)") {
+            return Ok(String::new());
+        }
+        let (mut file, length) = (File::open(&path)?, metadata.len());
+        file.seek(SeekFrom::Start(length.saturating_sub(LONGEST_CAPTURED)))?;
+        let mut bytes = Vec::new();
+        file.take(LONGEST_CAPTURED).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    [1, 2].into_iter().filter_map(|descriptor| read(descriptor).ok()).collect()
 }
 
 impl Supervisor for Monitor<'_> {

@@ -3,7 +3,9 @@
 //! In: its arguments. Out: the command's own exit status, or 124 after a hang, which [`super::hang_report`] tells of. Signals to
 //! lockscope go on to the command.
 
+use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::hang_report::{HangReporter, Watched};
-use super::{CliError, Color, OnHang, RunArguments, output};
+use super::rank::Rank;
+use super::{CliError, Color, OnHang, Record, RunArguments, output, record};
+use crate::forecast::Suppressions;
 use crate::image::live;
+use crate::recorder::library;
 use crate::render;
 use crate::run::children;
 use crate::run::family::Family;
@@ -23,6 +28,14 @@ use crate::run::{Event, LookError, Next, Purpose, Reason, Wanted, Watch};
 /// timeout(1): it was ended; lockscope itself failed.
 const ENDED: u8 = 124;
 pub(super) const FAILED: u8 = 125;
+/// `--record=strict`: the command ended well, and could deadlock.
+const COULD_DEADLOCK: u8 = 1;
+
+/// Longest time that a rank which hangs is kept for the looks at the others; and one whose time is over.
+const FOR_RANKS: Duration = Duration::from_secs(30);
+const OUT_OF_TIME: Duration = Duration::from_secs(10);
+/// Between two looks for answers.
+const BETWEEN_ANSWERS: Duration = Duration::from_millis(200);
 
 /// Signals that are passed on.
 const PASSED_ON: [Signal; 9] = [
@@ -57,7 +70,8 @@ fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
     reporter.remove_stale_junit();
     let (signals, before) = block().map_err(|error| CliError::new(format!("cannot wait for signals: {error}")))?;
     let gpu_cores = gpu_cores(arguments);
-    let variables = gpu_cores.as_ref().map(GpuDumps::variables).unwrap_or_default();
+    let mut variables = gpu_cores.as_ref().map(GpuDumps::variables).unwrap_or_default();
+    let recording = Recording::prepare(arguments, &mut variables)?;
     let family = match Family::start(&arguments.command, reporter.directory(), &variables, before) {
         Ok(family) => family,
         Err(error) => return Ok(not_started(arguments, &error)),
@@ -70,14 +84,29 @@ fn watched(arguments: &RunArguments, color: Color) -> Result<u8, CliError> {
     let folder = gpu_cores.as_ref().map(|cores| cores.folder().to_path_buf());
     let watch = Watch::new(std::process::id() as i32, false, arguments.limits.limits()).with_gpu_cores(folder);
     let watched = Watched::command(named(arguments));
-    let run =
-        Run { arguments, reporter, watched, family, signals, watch, held: None, told: false, kill_at: None, gpu_cores };
+    let rank = Rank::here(reporter.directory());
+    let run = Run {
+        arguments,
+        rank,
+        reporter,
+        watched,
+        family,
+        signals,
+        watch,
+        held: None,
+        told: false,
+        kill_at: None,
+        gpu_cores,
+        recording,
+    };
     Ok(run.until_it_ends())
 }
 
 /// A command that runs, with all that watches over it.
 struct Run<'a> {
     arguments: &'a RunArguments,
+    /// The command is a rank of a job, whose digests go where the reports go.
+    rank: Option<Rank>,
     reporter: HangReporter,
     watched: Watched,
     family: Family,
@@ -91,6 +120,44 @@ struct Run<'a> {
     kill_at: Option<Instant>,
     /// Where drivers write cores of GPUs.
     gpu_cores: Option<GpuDumps>,
+    recording: Option<Recording>,
+}
+
+/// Where the recorder writes.
+struct Recording {
+    folder: PathBuf,
+    suppressions: Suppressions,
+    /// Nobody asked for the files.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Recording {
+    /// Have the command recorded, where that is wanted.
+    fn prepare(
+        arguments: &RunArguments,
+        variables: &mut Vec<(&'static str, OsString)>,
+    ) -> Result<Option<Recording>, CliError> {
+        if arguments.record.is_none() {
+            return Ok(None);
+        }
+        if let Some(program) = arguments.command.first() {
+            library::may_record(program).map_err(|error| CliError::new(error.to_string()))?;
+        }
+        let suppressions = record::suppressions(arguments.suppressions.as_deref())?;
+        variables.push((library::PRELOAD, library::preload().map_err(|error| CliError::new(error.to_string()))?));
+        let failed = |error| CliError::new(format!("cannot make a folder for the recorder: {error}"));
+        let (folder, temporary) = match &arguments.reports.report_dir {
+            Some(directory) => (directory.join("orders"), None),
+            None => {
+                let folder = tempfile::Builder::new().prefix("lockscope-orders-").tempdir().map_err(failed)?;
+                (folder.path().to_path_buf(), Some(folder))
+            }
+        };
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let folder = folder.canonicalize().map_err(failed)?;
+        variables.push((library::FOLDER, folder.clone().into_os_string()));
+        Ok(Some(Recording { folder, suppressions, _temporary: temporary }))
+    }
 }
 
 /// Where cores of GPUs are to be written, where they are wanted and can be had.
@@ -110,11 +177,12 @@ impl Run<'_> {
         loop {
             if let Some(status) = self.reap() {
                 guarded(|| self.tell_of_kernel_errors());
-                return status;
+                return self.tell_of_orders(status);
             }
             if let Some(status) = self.kill_if_due() {
                 return status;
             }
+            self.answer_others();
             let ended = match (self.held.is_some(), self.told) {
                 // Whoever runs the tests gives up: this is the last time to look.
                 (true, _) => {
@@ -131,6 +199,43 @@ impl Run<'_> {
         }
     }
 
+    /// Look at the rank for whoever asks, if somebody does.
+    fn answer_others(&mut self) {
+        let Some(request) = self.rank.as_mut().and_then(Rank::request) else { return };
+        let mut wanted = self.watch.for_others();
+        wanted.pids = Rank::ranks_among(wanted.pids);
+        let (look, _) = self.look(&wanted);
+        let Some(rank) = &mut self.rank else { return };
+        if let Err(error) = rank.answer(&request, look.as_ref().ok().map(|outcome| &outcome.report)) {
+            output::say(&error.to_string());
+        }
+    }
+
+    /// Have all ranks of the job looked at twice before anything of it is ended.
+    fn gather_ranks(&mut self, longest: Duration) {
+        let begin = Instant::now();
+        let Some(Ok(())) = self.rank.as_mut().map(Rank::ask) else { return };
+        loop {
+            self.answer_others();
+            let is_over = self.rank.as_mut().is_none_or(|rank| rank.has_all_answers().unwrap_or(true));
+            // Whoever ends it from outside waits for nothing.
+            if is_over || begin.elapsed() >= longest || self.held.is_some() || self.is_over() {
+                break;
+            }
+            if self.useless().is_some() {
+                break;
+            }
+            self.tend(BETWEEN_ANSWERS);
+        }
+        if let Some(rank) = &mut self.rank {
+            let count = rank.close();
+            let ranks = if count == 1 { "1 rank was".to_owned() } else { format!("{count} ranks were") };
+            let folder = rank.folder().display().to_string();
+            let line = format!("lockscope: {ranks} looked at twice: `lockscope merge {folder}` tells of the job");
+            output::say(&render::escape(&line));
+        }
+    }
+
     /// Whether drivers were asked for cores of GPUs, which ends the command.
     fn asked_for_gpu_cores(&self) -> bool {
         self.gpu_cores.as_ref().is_some_and(GpuDumps::were_asked_for)
@@ -142,6 +247,20 @@ impl Run<'_> {
         for error in errors {
             output::say(&render::escape(&format!("lockscope: {error}")));
         }
+    }
+
+    /// Say which orders of locks could deadlock in a command that has ended; the status to end with.
+    fn tell_of_orders(&self, status: u8) -> u8 {
+        let Some(recording) = &self.recording else { return status };
+        let mut is_bad = false;
+        guarded(|| {
+            if let Some(report) = record::of_folder(&recording.folder, &recording.suppressions) {
+                is_bad = record::is_bad(&report);
+                self.reporter.report_orders(&self.watched, &report);
+            }
+        });
+        let is_strict = self.arguments.record == Some(Record::Strict);
+        if is_bad && is_strict && status == 0 { COULD_DEADLOCK } else { status }
     }
 
     /// Look, and do what follows; the status to end with.
@@ -170,6 +289,7 @@ impl Run<'_> {
                 Event::Nothing => {}
                 Event::Beside(report) => guarded(|| self.reporter.report_partial_hang(&self.watched, &report)),
                 Event::Over(reason, look) => {
+                    self.gather_ranks(if reason == Reason::Timeout { OUT_OF_TIME } else { FOR_RANKS });
                     guarded(|| self.reporter.report_hang(&self.watched, reason, &look));
                     if self.arguments.on_hang == OnHang::Report && reason != Reason::Timeout {
                         self.told = true;

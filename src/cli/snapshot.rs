@@ -10,7 +10,8 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     let options = AttachOptions {
         pids: processes::resolve(&arguments.processes, "snapshot")?,
         tree: arguments.tree,
-        max_pause: arguments.max_pause,
+        follow: !arguments.no_tree,
+        max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: false,

@@ -7,9 +7,12 @@
 // What it reads is foreign.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod onwards;
 mod parameters;
 
 use std::collections::{HashMap, HashSet};
+
+pub(crate) use onwards::Value;
 
 use crate::arch::instructions::{Effect, Flow, Place, Target};
 use crate::arch::{Architecture, Register, RegisterSet};
@@ -22,6 +25,9 @@ use crate::unwind::NativeFrame;
 /// has memory there.
 const IMAGINED_STACK: u64 = 0x7ff0_0000_0000_0000;
 
+/// What is known of the first arguments of a call.
+pub(crate) type Arguments = [Option<u64>; 4];
+
 /// One call instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallSite {
@@ -31,8 +37,8 @@ pub(crate) struct CallSite {
     pub target: Option<Addr>,
     /// Name of the called function.
     pub function: Option<String>,
-    /// The first two arguments, where the code before the call sets them to values that are known.
-    pub arguments: [Option<u64>; 2],
+    /// The first arguments, where the code before the call sets them to values that are known.
+    pub arguments: Arguments,
 }
 
 /// Reads the code of one process.
@@ -61,12 +67,7 @@ impl<'a> Code<'a> {
     }
 
     /// The calls of a whole function that was called with these arguments and has returned, up to its first return.
-    pub(crate) fn calls_of(
-        &self,
-        function: Addr,
-        arguments: [Option<u64>; 2],
-        thread_pointer: Option<Addr>,
-    ) -> Vec<CallSite> {
+    pub(crate) fn calls_of(&self, function: Addr, arguments: Arguments, thread_pointer: Option<Addr>) -> Vec<CallSite> {
         self.read(function, FIRST_BYTES, RegisterState::of_call(self.image.architecture, arguments, thread_pointer))
     }
 
@@ -85,7 +86,7 @@ impl<'a> Code<'a> {
             }
             if let Flow::Call(target) = instruction.flow {
                 let (target, function) = self.called(target);
-                sites.push(CallSite { at: instruction.address, target, function, arguments: [None; 2] });
+                sites.push(CallSite { at: instruction.address, target, function, arguments: Arguments::default() });
             }
         }
         sites
@@ -161,7 +162,7 @@ impl<'a> Code<'a> {
         let outside = match jump {
             Target::Code(to) => self.symbols.function_start(to) != Some(start),
             Target::Slot(_) => true,
-            Target::Unknown => false,
+            Target::Register(_) | Target::Unknown => false,
         };
         let (_, name) = if outside { self.called(jump) } else { (None, None) };
         name.is_some_and(|name| !name.contains(".cold"))
@@ -186,14 +187,16 @@ impl<'a> Code<'a> {
                 Flow::Return if values.is_imagined => break,
                 Flow::Call(target) => target,
                 _ => {
-                    values.step(self.image, decoder.effect());
+                    decoder.effects().iter().for_each(|effect| values.step(self.image, effect));
                     continue;
                 }
             };
-            let (target, function) = self.called(target);
+            let (target, function) = self.called_with(&values, target);
             let is_self = function.as_deref().is_some_and(|name| base_symbol(name) == "pthread_self");
-            let argument = |number: usize| architecture.arguments().get(number).and_then(|one| values.now.get(*one));
-            let arguments = [argument(0), argument(1)];
+            let mut arguments = Arguments::default();
+            for (value, register) in arguments.iter_mut().zip(architecture.arguments()) {
+                *value = values.now.get(*register);
+            }
             sites.push(CallSite { at: instruction.address, target, function, arguments });
             values.forget_caller_saved();
             if is_self {
@@ -208,7 +211,7 @@ impl<'a> Code<'a> {
         let target = match target {
             Target::Code(at) => self.behind_stub(at),
             Target::Slot(slot) => Ok(slot),
-            Target::Unknown => return (None, None),
+            Target::Register(_) | Target::Unknown => return (None, None),
         };
         let slot = match target {
             Ok(slot) => slot,
@@ -222,17 +225,29 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// The same, where registers are known: compilers load the address of a function into one and call that.
+    fn called_with(&self, values: &RegisterState, target: Target) -> (Option<Addr>, Option<String>) {
+        match target {
+            Target::Register(register) => match values.now.get(register) {
+                Some(at) => self.called(Target::Code(Addr(at))),
+                None => (None, None),
+            },
+            target => self.called(target),
+        }
+    }
+
     /// The slot that a PLT stub jumps through, or else the function itself.
     fn behind_stub(&self, at: Addr) -> Result<Addr, Addr> {
-        let mut code = [0; 16];
+        let mut code = [0; 32];
         if self.image.memory.read_exact(at, &mut code).is_err() {
             return Err(at);
         }
-        let slot = self.image.architecture.decoder(&code, at).take(2).find_map(|instruction| match instruction.flow {
-            Flow::Jump(Target::Slot(slot)) => Some(slot),
-            _ => None,
-        });
-        slot.ok_or(at)
+        let architecture = self.image.architecture;
+        let mut stub = architecture.decoder(&code, at).take(architecture.instructions_of_stub());
+        match stub.find(|instruction| instruction.flow != Flow::Next).map(|instruction| instruction.flow) {
+            Some(Flow::Jump(Target::Slot(slot))) => Ok(slot),
+            _ => Err(at),
+        }
     }
 }
 
@@ -268,7 +283,7 @@ impl RegisterState {
         }
     }
 
-    fn of_call(architecture: Architecture, arguments: [Option<u64>; 2], thread_pointer: Option<Addr>) -> Self {
+    fn of_call(architecture: Architecture, arguments: Arguments, thread_pointer: Option<Addr>) -> Self {
         let unknown = RegisterSet::new(architecture);
         let thread_pointer = thread_pointer.map(|at| at.0);
         let mut values = RegisterState {

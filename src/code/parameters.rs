@@ -54,7 +54,7 @@ impl Code<'_> {
             }
             match instruction.flow {
                 Flow::Call(_) => now.call(),
-                _ => now.step(decoder.effect()),
+                _ => decoder.effects().iter().for_each(|effect| now.step(effect)),
             }
             if let Flow::Branch(target) | Flow::Jump(Target::Code(target)) = instruction.flow {
                 branches.entry(target).and_modify(|there| there.keep_common(&now)).or_insert_with(|| now.clone());

@@ -19,11 +19,14 @@ mod sections;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use crate::image::Gap;
 use crate::image::core::CoreError;
 use crate::image::core::elf::Bytes;
 pub(crate) use collective::Collective;
 pub(crate) use lines::SourceLine;
+pub(crate) use names::short_name;
 pub(crate) use owner::GpuCores;
 use sections::Sections;
 
@@ -36,6 +39,8 @@ pub(crate) struct GpuCore {
     pub driver: Option<String>,
     /// Devices that the process sees; of a job's, only its own has contexts and kernels.
     pub devices: Vec<Device>,
+    /// Words of the host's memory whose addresses kernels have, where whoever had the core written read them with it.
+    pub words: BTreeMap<u64, u32>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }

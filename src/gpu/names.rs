@@ -12,7 +12,7 @@ pub(super) fn name_of(symbol: &str) -> String {
 }
 
 /// A function's name without its parameters and the compiler's marks: `at::cuda::(anonymous namespace)::spin_kernel`.
-pub(super) fn short_name(name: &str) -> String {
+pub(crate) fn short_name(name: &str) -> String {
     let mut out = String::new();
     let mut rest = name.strip_prefix("void ").unwrap_or(name);
     let mut depth = 0usize;

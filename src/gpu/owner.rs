@@ -39,6 +39,12 @@ impl GpuCores {
         (GpuCores(of_process), gaps)
     }
 
+    /// One of the first process.
+    #[cfg(test)]
+    pub(crate) fn of_first(core: GpuCore) -> GpuCores {
+        GpuCores(vec![vec![core]])
+    }
+
     /// Those of a process.
     pub(crate) fn of(&self, process: usize) -> &[GpuCore] {
         self.0.get(process).map(Vec::as_slice).unwrap_or_default()

@@ -37,6 +37,7 @@ impl Build {
             certainty: Certainty::Exact,
             evidence: vec![],
             spinning: false,
+            place: None,
         });
         self.0.waits.last_mut().unwrap()
     }
@@ -47,6 +48,9 @@ impl Build {
             gone: None,
             resource: key(lock),
             mode: None,
+            taken: None,
+            since_ms: None,
+            source: None,
             frame: None,
             certainty: Certainty::Exact,
             is_end: false,

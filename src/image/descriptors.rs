@@ -150,17 +150,49 @@ pub(crate) struct Socket {
     pub listens: bool,
     /// Inode of the other end, where that is on this machine.
     pub peer: Option<u64>,
+    /// Inode of the socket that listens for this connection, where nobody has accepted it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaccepted_by: Option<u64>,
     /// Bytes that wait to be read.
     pub unread: u64,
 }
 
-/// Descriptors that were sent through unix sockets (SCM_RIGHTS) to a process that has not taken them yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Descriptors that were sent through a unix socket (SCM_RIGHTS) to a process that has not taken them yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     /// The process.
     pub pid: i32,
     /// How many.
     pub count: u64,
+    /// The processes that have the socket or its other end, through which they were sent. None where anybody may have sent them.
+    #[serde(default)]
+    pub ends: Vec<i32>,
+    /// The processes that any of these has a unix socket in common with.
+    #[serde(default)]
+    pub acquainted: Vec<i32>,
+}
+
+/// From whom a process descends, where it matters what it can have inherited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lineage {
+    /// The process.
+    pub pid: i32,
+    /// Its parent.
+    pub parent: i32,
+    /// When it began, in milliseconds since boot.
+    pub began_ms: u64,
+    /// Where its arguments and environment stand: the same in processes that forked from each other without a new program, and at
+    /// random otherwise. Zero where that may not be read.
+    pub program: (u64, u64),
+}
+
+/// When a pipe was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// As in [`Descriptor::target`].
+    pub target: String,
+    /// In milliseconds since boot.
+    pub at_ms: u64,
 }
 
 /// A semaphore of a System V set.
@@ -203,6 +235,12 @@ pub(crate) struct KernelFacts {
     /// Descriptors on their way to processes, where somebody waits for a pipe or socket.
     #[serde(default)]
     pub in_flight: Vec<InFlight>,
+    /// From whom those descend who may have sent them, and those who have what is waited for.
+    #[serde(default)]
+    pub lineages: Vec<Lineage>,
+    /// When pipes that are waited for were made, where descriptors are on their way.
+    #[serde(default)]
+    pub made: Vec<Made>,
     /// There are more sockets than were asked for such descriptors.
     #[serde(default)]
     pub sockets_passed_over: bool,
@@ -222,6 +260,9 @@ pub(crate) struct KernelFacts {
     /// The signals that stopped captured processes.
     #[serde(default)]
     pub stopped: Vec<(i32, i32)>,
+    /// Who maps the files in whose shared memory captured threads wait.
+    #[serde(default)]
+    pub sharers: Vec<Sharers>,
     /// Semaphores that captured threads wait for.
     #[serde(default)]
     pub semaphores: Vec<SetSemaphore>,
@@ -233,7 +274,35 @@ pub(crate) struct KernelFacts {
     pub gpu: Option<GpuUse>,
 }
 
+/// The processes that map one file in whose shared memory a captured thread waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sharers {
+    /// The file system that the file is on.
+    pub device: (i32, i32),
+    /// Its number there.
+    pub inode: u64,
+    /// Each process, with the ids that its threads call themselves by.
+    pub processes: Vec<(i32, Vec<i32>)>,
+    /// Processes whose maps could not be read, with their names and the ids of their threads.
+    pub unread: Vec<(i32, String, Vec<i32>)>,
+    /// Every process of the machine is one of those that were asked.
+    pub sees_all: bool,
+}
+
+impl Sharers {
+    /// Whether it is sure that nobody who has the file mapped has a thread of this id.
+    pub(crate) fn lacks(&self, id: i32) -> bool {
+        let ids = self.processes.iter().map(|(_, ids)| ids).chain(self.unread.iter().map(|(_, _, ids)| ids));
+        self.sees_all && !ids.into_iter().any(|ids| ids.contains(&id))
+    }
+}
+
 impl KernelFacts {
+    /// Who maps a file, where that was asked.
+    pub(crate) fn sharers(&self, device: (i32, i32), inode: u64) -> Option<&Sharers> {
+        self.sharers.iter().find(|one| (one.device, one.inode) == (device, inode))
+    }
+
     /// Whether a process has a handler for one of these signals; `None` where that is not known.
     pub(crate) fn handles(&self, pid: i32, signals: u64) -> Option<bool> {
         self.handled.iter().find(|(known, _)| *known == pid).map(|(_, handled)| handled & signals != 0)

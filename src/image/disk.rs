@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path};
@@ -36,9 +37,7 @@ impl Disk {
 
     /// The same of a path that a target names: no link leads out of `root`, its own root.
     pub(super) fn open_inside(&self, root: &Path, path: &str, is_it: impl Fn(&Metadata) -> bool) -> Option<FileBytes> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let root = nix::fcntl::open(root, flags, Mode::empty()).ok()?;
-        self.map(File::from(place_inside(root, Path::new(path)).ok()?), is_it)
+        self.map(File::from(place_inside(root_of(root)?, Path::new(path)).ok()?), is_it)
     }
 
     fn map(&self, place: File, is_it: impl Fn(&Metadata) -> bool) -> Option<FileBytes> {
@@ -56,6 +55,31 @@ impl Disk {
         known.insert(key, bytes.clone());
         Some(bytes)
     }
+}
+
+/// A root to follow paths in.
+pub(super) fn root_of(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    nix::fcntl::open(path, flags, Mode::empty()).ok()
+}
+
+/// A regular file of at most `most` bytes whose path leads nowhere out of `root`, opened anew by the rights of whoever calls, if
+/// `is_it` says so of the name that it has behind all links; and when it was changed last, in seconds since 1970.
+pub(super) fn read_inside(
+    root: OwnedFd,
+    path: &str,
+    most: u64,
+    is_it: impl Fn(&str) -> bool,
+) -> Option<(Vec<u8>, i64)> {
+    let place = File::from(place_inside(root, Path::new(path)).ok()?);
+    let metadata = place.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= most)?;
+    let own = format!("/proc/self/fd/{}", place.as_raw_fd());
+    std::fs::read_link(&own).ok().filter(|name| name.to_str().is_some_and(&is_it))?;
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(own).ok()?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    Some((bytes, metadata.mtime().max(metadata.ctime())))
 }
 
 /// The place of a file in a file system whose root is `root`, followed as a process with that root would.

@@ -15,7 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mapping, ProcessImage};
+use super::{Addr, Mapping, ProcessImage};
 
 /// How busy the devices were at the look.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,12 @@ fn device_number(mapping: &Mapping) -> Option<u32> {
 /// Whether a mapping is of a file of the GPU's driver, which is never read.
 pub(crate) fn is_device(mapping: &Mapping) -> bool {
     mapping.path.as_deref().is_some_and(|path| path.starts_with("/dev/nvidia") || path == "/dev/dxg")
+}
+
+/// Whether an address is of the process's own memory, which it can write: what is reserved for the GPU's cannot be read, and files of
+/// the device never are.
+pub(crate) fn is_of_host(image: &ProcessImage, address: Addr) -> bool {
+    image.mapping(address).is_some_and(|mapping| mapping.read && mapping.write && !is_device(mapping))
 }
 
 /// Whether a process has a GPU's device file mapped; under Windows' subsystem for Linux that is /dev/dxg.

@@ -10,9 +10,12 @@ mod disk;
 
 pub(crate) mod environment;
 pub(crate) mod gpu;
+pub(crate) mod launch;
 pub(crate) mod live;
+pub(crate) mod source;
 pub(crate) mod taken;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +25,8 @@ pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
 pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt, saturated};
 pub(crate) use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
+pub(crate) use launch::Launch;
+pub(crate) use source::SourceLines;
 pub use taken::Host;
 pub(crate) use taken::Taken;
 
@@ -91,8 +96,10 @@ pub(crate) struct ProcessImage {
     pub auxiliary: Vec<u8>,
     /// Open files, where a captured thread waits for one; empty where unknown.
     pub descriptors: Vec<Descriptor>,
-    /// The variables that say how CUDA and NCCL work, as the program was started with them.
+    /// The variables that say how CUDA and NCCL work and which rank of which job it is, as the program was started with them.
     pub environment: Vec<(String, String)>,
+    /// How it was started, and where on the network it is.
+    pub launch: Launch,
 }
 
 /// One thread: registers and what the kernel says of it.
@@ -114,6 +121,9 @@ pub(crate) struct ThreadImage {
     pub wchan: Option<String>,
     /// CPU time used between two samples before the stop, and the time between these, in nanoseconds.
     pub cpu_used: Option<(u64, u64)>,
+    /// How often it got a processor between these samples.
+    #[serde(default)]
+    pub turns: Option<u64>,
     /// How long it has slept, in milliseconds, where the kernel tells.
     pub asleep_ms: Option<u64>,
     /// Start time in clock ticks since boot (field 22 of stat), to tell a reused tid.
@@ -278,6 +288,7 @@ impl ThreadImage {
             syscall: None,
             wchan: None,
             cpu_used: None,
+            turns: None,
             asleep_ms: None,
             start_ticks: None,
             age_ms: None,
@@ -304,6 +315,28 @@ impl ThreadImage {
             }
             _ => false,
         }
+    }
+
+    /// The call that it sleeps in.
+    pub(crate) fn call(&self) -> Option<Syscall> {
+        match self.registers {
+            Some(registers) => registers.asleep(),
+            None => self.syscall,
+        }
+    }
+
+    /// Whether it sleeps in a futex without a time-out, and has come back to that often from before the look: other calls and
+    /// time-outs wake a thread that gets on no further.
+    pub(crate) fn took_turns(&self) -> bool {
+        /// A stop of the look before adds two at most.
+        const MANY: u64 = 4;
+        let is_untimed_futex = |call: Syscall| {
+            let row = self.registers.and_then(|one| one.general.architecture().system_call(call.number));
+            row.is_some_and(|row| {
+                matches!(row.waits, Waits::Futex(_)) && row.timeout.is_set(&call.arguments) == Some(false)
+            })
+        };
+        self.turns.is_some_and(|turns| turns >= MANY) && self.call().is_some_and(is_untimed_futex)
     }
 
     /// Whether it has not run from an `earlier` look to this one: certain if it was left asleep, and unknown (`None`) if the look
@@ -349,6 +382,7 @@ impl ProcessImage {
             auxiliary: Vec::new(),
             descriptors: Vec::new(),
             environment: Vec::new(),
+            launch: Launch::default(),
         }
     }
 
@@ -419,6 +453,10 @@ impl std::fmt::Debug for FileBytes {
 pub(crate) trait Files: Send + Sync + std::fmt::Debug {
     /// The whole file behind a file mapping, the very inode that the target maps.
     fn mapped(&self, mapping: &Mapping) -> Option<FileBytes>;
+    /// Lines of a source file, by the name that code has for it; none where that may not be shown.
+    fn source(&self, _name: &str, _lines: &BTreeSet<u32>) -> Option<SourceLines> {
+        None
+    }
     /// A separate debug file, by build-id, or by the name in .gnu_debuglink beside `module_path`.
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes>;
 }

@@ -125,6 +125,7 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
         general,
         system_call: Architecture::X86_64.number_of(&FUTEX).unwrap_or(-1),
         thread_pointer: Addr(BASE),
+        descriptor: None,
     };
     let thread = ThreadImage { registers: Some(registers), ..ThreadImage::new(1) };
     let mapping = Mapping {
@@ -136,21 +137,14 @@ fn image(bytes: &[u8], is_file: bool) -> ProcessImage {
         ..Mapping::new(Addr(BASE), end)
     };
     ProcessImage {
-        architecture: Architecture::X86_64,
+        architecture,
         pid: 1,
         ns_pid: 1,
-        parent: None,
-        parent_threads: Vec::new(),
-        exe: None,
-        cmdline: Vec::new(),
         threads: vec![thread],
         mappings: vec![mapping],
         memory: Arc::new(Bytes(bytes.to_vec())),
         files: Arc::new(OneFile(FileBytes::new(bytes.to_vec()))),
-        tracer: None,
-        auxiliary: Vec::new(),
-        descriptors: Vec::new(),
-        environment: Vec::new(),
+        ..ProcessImage::unknown()
     }
 }
 

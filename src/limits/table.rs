@@ -78,6 +78,8 @@ limits! {
         REFERRING_FRAMES: usize = 64, Gap "that further frames were not searched, where a lock's holder is looked for so and not found";
         /// Objects at hand of all frames together: damaged tables repeat themselves.
         MOST_REFERRED: usize = 1 << 21, Gap "that the objects of further frames are not known";
+        /// Threads whose frames are asked for names that tell locks of the same name apart.
+        NAMING_THREADS: usize = 64, Beyond "such locks are told apart by their addresses";
         /// Frames, from the one that waits, in which a name for an object is looked for.
         NAMING_FRAMES: usize = 4, Beyond "a name is a help to the reader: one from far out would name the object by a use that is none of the wait's";
         /// Generators that are being run inside handlers of exceptions, one inside the other.
@@ -90,6 +92,8 @@ limits! {
         MOST_CONTAINED: u64 = 4096, Told "as above";
         /// Classes that a class inherits from.
         MOST_BASES: u64 = 256, Beyond "classes of real programs have a dozen";
+        /// Weak references to one object whose callbacks are looked at.
+        MOST_WEAK: usize = 64, Beyond "an object has one or two, and a callback at most";
         /// Bytes of an instance of a type of C that are looked at for references.
         LARGEST_INSTANCE: u64 = 1024, Beyond "types of C that hold references are a few dozen words";
         /// Bytes of the interpreter's variables that are searched for its table of signal handlers.
@@ -136,6 +140,16 @@ limits! {
         LARGEST_DEBUGDATA: usize = 64 << 20, Gap "that the file's .gnu_debugdata was not unpacked";
         /// A name of more than this is a template of templates that nobody can read.
         LONGEST_MANGLED: usize = 4096, Beyond "the name is shown as it stands in the file";
+        /// Entries of a unit that are passed on the way to a function: units of 10 MiB have 300,000.
+        MOST_ENTRIES: usize = 1_000_000, Beyond "a lock has no variable's name, and where it was taken is told by code alone";
+        /// References from an entry to the one that has its name or type: to its abstract origin, and from there to its declaration.
+        MOST_ORIGINS: usize = 4, Beyond "as above";
+        /// Variables of a function that are guards or have locks in them.
+        MOST_VARIABLES: usize = 256, Beyond "as above";
+        /// Members of a class that are asked whether they are locks, and how deep in each other.
+        MOST_MEMBERS: usize = 512, Beyond "as above";
+        /// Classes in classes.
+        DEEPEST_MEMBERS: usize = 4, Beyond "as above";
     }
     /// Stacks.
     unwind {
@@ -169,10 +183,18 @@ limits! {
     }
     /// Files and calls of the target.
     image {
+        /// Processes of one look, beyond which no descendant is taken in unasked: the largest pools have fewer workers.
+        MOST_FOLLOWED: usize = 512, Gap "that further processes which are waited for were not looked at";
         /// As many links as the kernel follows (path_resolution(7)).
         MOST_LINKS: usize = 40, Refused "the file cannot be opened (ELOOP), as for the target itself";
         /// Names in a path, with those of links.
         MOST_NAMES: usize = 1024, Refused "the file cannot be opened (ENAMETOOLONG)";
+        /// Bytes of a source file that is read for some of its lines: larger ones are made by programs, not for people.
+        LARGEST_SOURCE: u64 = 8 << 20, Refused "the report shows the numbers of the lines without their text";
+        /// Characters of a line of source.
+        LONGEST_SOURCE_LINE: usize = 200, Beyond "a longer line is shown cut: terminals are narrower";
+        /// Lines of source that a report shows.
+        MOST_SOURCE_LINES: usize = 64, Told "further lines are shown by their numbers, without their text";
         /// More than the kernel takes for arguments and environment without being told to.
         LARGEST_ENVIRONMENT: u64 = 4 << 20, Gap "that the rest of the environment was not read";
         /// More descriptors in one call are not looked at one by one.
@@ -181,6 +203,91 @@ limits! {
         MOST_OPERATIONS: u64 = 500, Shape "the kernel refuses such a call (SEMOPM)";
         /// Descriptors in a set of select(2).
         FD_SETSIZE: i32 = 1024, Shape "such a call writes beyond its own set (select(2)): no C library makes it";
+    }
+    /// Digests of jobs, and what is told of them.
+    job {
+        /// Bytes of a file that is merged: 100,000 ranks have 200 MB.
+        LARGEST_DIGEST: u64 = 1 << 30, Refused "the file is refused with its size";
+        /// Bytes of a request for looks, which names those of the first round: 40 bytes for each of 1,000,000.
+        LARGEST_REQUEST: u64 = 64 << 20, Refused "the file is no request: a rank that is asked by it is told as missing";
+        /// Looks of the first round that one of the second names one by one.
+        MOST_NAMED: usize = 64, Told "it names a set of them, which the digests have once";
+        /// Files in a folder that is merged.
+        MOST_FILES: usize = 1 << 17, Gap "that the folder has more files";
+        /// Processes of a machine that are asked for their rank.
+        MOST_PROCESSES: usize = 1 << 17, Gap "that further processes were not asked";
+        /// Ranks of a job; what says it has more is wrong.
+        LARGEST_JOB: u32 = 1 << 24, Told "how many ranks there are is not known then, and no rank is missing";
+        /// The largest number of a rank that is believed.
+        LARGEST_RANK: u32 = 1 << 24, Shape "no job has as many: the variable is not a launcher's";
+        /// Waits for other processes that are kept of a rank.
+        MOST_WAITS: usize = 16, Told "a thread beyond these is counted among the other threads, which keep a cycle from being proven";
+        /// Ranks that one wait names: those of an operation are a few, and any one that is left makes the verdict.
+        MOST_PEERS: usize = 64, Beyond "each of them is enough for a cycle, and who is in none is found by the others";
+        /// Tasks without a thread that are kept of a worker.
+        MOST_READY: usize = 64, Told "how many more there are is said";
+        /// Tasks that wait for others, of a scheduler, and threads that one wait leads to.
+        MOST_WAITING: usize = 256, Beyond "each of them is enough for a chain, and further ones lead through others";
+        /// Tasks from one that is waited for to the one that runs.
+        MOST_STEPS: usize = 64, Beyond "a chain so long is told up to there";
+        /// Connections that are kept of a rank: with more than these it has a mesh, and numbers of ranks tell more.
+        MOST_CONNECTIONS_KEPT: usize = 16, Beyond "waits for a connection lead nowhere then, and ranks are joined by their numbers";
+        /// Groups of a rank of which the last operation is kept.
+        MOST_GROUPS_KEPT: usize = 8, Beyond "what a rank waits for is told by its wait; of further groups it is not said what it has not enqueued";
+        /// Letters of a finding's message.
+        LONGEST_MESSAGE: usize = 600, Told "the message ends with dots";
+        /// Operations that are compared: a job that hangs is in a few.
+        MOST_GATHERINGS: usize = 64, Told "a gap says that there are more";
+        /// Ranks of a part of the graph from which the shortest cycle is looked for.
+        MOST_STARTS: usize = 64, Beyond "a cycle that is not the shortest is told";
+        /// Ranks that are told one by one; all of them stand in the groups.
+        MOST_RANKS_TOLD: usize = 64, Told "the groups of ranks have them all";
+        /// Values that a file of PyTorch's stands for: its recorder keeps 2,000 operations, with some 100 values each.
+        MOST_WITNESS_VALUES: usize = 4_000_000, Refused "the file is a gap that says so";
+        /// How deep they nest: a frame of an entry of a list is at five.
+        DEEPEST_WITNESS: usize = 32, Refused "the file is a gap that says so";
+        /// Things that one sentence names.
+        MOST_SAID: usize = 6, Told "the sentence says how many more there are";
+    }
+    /// Objects of MPI libraries.
+    mpi {
+        /// Words of a stack that are tried for a request: the innermost frames have some hundreds that point to the heap.
+        MOST_CANDIDATES: usize = 4096, Told "whom the thread waits for is not said then: the wait is told by its call alone";
+        /// Letters of the name of a class of Open MPI.
+        LONGEST_CLASS_NAME: usize = 64, Shape "no class has a longer name";
+        /// Letters of the name of a communicator (MPI_MAX_OBJECT_NAME).
+        LONGEST_GROUP_NAME: usize = 64, Shape "no communicator has a longer name";
+        /// Classes that one is made from.
+        MOST_PARENTS: usize = 8, Shape "requests have five";
+        /// Bytes of an object of Open MPI: requests have below 1,000, communicators below 2,000.
+        LARGEST_OBJECT: u64 = 4096, Shape "no request or communicator is as large";
+    }
+    /// PyTorch's c10d and gloo.
+    c10d {
+        /// Words of a stack that are tried for an operation: the frames of gloo's have some hundreds that point to the heap.
+        MOST_CANDIDATES: usize = 4096, Told "the thread's wait is told as that for a condition then";
+        /// Words of an object that are looked through for the next landmark: the largest of these objects has 60.
+        WORDS_OF_OBJECT: u64 = 80, Shape "none of these objects is as large";
+        /// Operations and messages that a group expects at once: a job that hangs has a few.
+        MOST_EXPECTED: u64 = 256, Beyond "each rank that is named is enough for a link, and who is in none is found by the others";
+        /// Ranks of a group.
+        LARGEST_GROUP: u32 = 1 << 24, Shape "no job has as many";
+        /// Numbers of operations.
+        LARGEST_NUMBER: u64 = 1 << 48, Shape "no job has come so far";
+        /// Letters of a key, a name or a description.
+        LONGEST_KEY: u64 = 256, Shape "keys that PyTorch makes have fewer than 200; a longer one is told as a key without its name";
+        /// Keys that one call waits for: those of a barrier are one, of an exchange as many as ranks.
+        MOST_KEYS: u64 = 1 << 16, Shape "a call for more keys than a job has ranks";
+        /// Entries that a recorder may have (TORCH_FR_BUFFER_SIZE, by default 2,000).
+        MOST_ENTRIES: u64 = 1 << 24, Shape "no recorder has as many";
+        /// The last entries that are looked at.
+        MOST_RECORDED: u64 = 512, Beyond "the last operation of a group that is in use is among them";
+        /// Bytes of an entry: 512 in 2.15.
+        LARGEST_ENTRY: u64 = 2048, Shape "no entry is as large";
+        /// Groups of a rank of which the last operation is told.
+        MOST_GROUPS: usize = 64, Beyond "what a rank waits for is told by its wait";
+        /// Groups in the recorder's map.
+        MOST_MAPPED: u64 = 4096, Shape "no job has as many groups";
     }
     /// Core files.
     core {
@@ -200,9 +307,11 @@ limits! {
     live {
         /// Bytes of one file of a network file system, or of one of a program, that is copied before it is read: libraries of C and
         /// CPython have some 10 MiB.
-        LARGEST_COPY: u64 = 64 << 20, Beyond "the file is mapped instead, after its file system has answered";
+        LARGEST_COPY: u64 = 64 << 20, Beyond "the file is mapped instead, after its file system has answered, and an error ends a look for which it stalls";
         /// The same of all files of a process together.
         LARGEST_COPIES: u64 = 256 << 20, Beyond "further files are mapped instead, after their file system has answered";
+        /// Structures of the kernel that stand in one another, each as a member of the next.
+        DEEPEST_TYPE: usize = 32, Told "the eBPF program is refused, and sleeping threads are read by /proc";
         /// Threads that are taken of one pass of the kernel over them, so that no kernel can make it endless.
         MOST_RECORDS: usize = 4 << 20, Shape "there are no more thread ids";
         /// How often the threads are listed again to find new ones.
@@ -217,12 +326,20 @@ limits! {
         MOST_SCHED_FILES: usize = 64, Told "the report has no `since_ms` for these waits";
         /// Threads of a process's parent whose names are read: any of them may be the owner of a lock that fork copied.
         PARENT_THREADS: usize = 4096, Gap "that the parent has further threads, which may be a lock's owner";
+        /// Threads of a process that maps the memory somebody waits in: any of them may be the owner of a lock there.
+        SHARING_THREADS: usize = 32_768, Gap "that the process has further threads, which may be a lock's owner; no owner is called gone";
         /// More bytes of answers than any machine gives.
         MOST_ANSWERS: usize = 64 << 20, Gap "that further sockets of the network namespace are not known";
         /// More descriptors than the kernel allows by default.
         MOST_DESCRIPTORS: usize = 1 << 20, Gap "that further descriptors of the process are not known";
         /// Sockets that are asked for descriptors on their way to somebody: a machine full of services has some thousand.
         MOST_SOCKETS_ASKED: usize = 8192, Told "that such descriptors may be on their way counts as a hope then";
+        /// Programs between a rank and what started it: each is a wrapper that somebody wrote.
+        MOST_ANCESTORS: usize = 16, Beyond "the rank counts as its own, and the launcher is not known";
+        /// TCP connections of a process that are told: a rank has one to each other rank of each of its groups.
+        MOST_CONNECTIONS: usize = 4096, Gap "that the process has further connections";
+        /// Addresses of a network namespace: a node has a few.
+        MOST_ADDRESSES: usize = 64, Beyond "they only tell where a node can be reached";
         /// So many places are waited for; after that none is.
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
@@ -250,9 +367,14 @@ limits! {
         MOVING_FRAMES: usize = 4, Beyond "further out a thread that spins stands still";
         /// Frames inside the call of a thread that spins, which must be the same in each look.
         INNER_FRAMES: usize = 2, Beyond "what goes on further in while a thread spins says nothing of what it waits for";
+        /// How often those are taken in whom the target waits for: so deep a chain of processes is followed.
+        MOST_FOLLOWINGS: usize = 16, Told "a process further down the chain is named where it is waited for, as one that was not captured";
         /// How often the target is stopped at most. Two looks settle a real hang; a third and fourth are for one in which a
         /// bystander moved the pages that were wanted.
         MOST_LOOKS: u32 = 4, Told "a cycle that did not come to be confirmed is a suspicion, and the verdict says so";
+        /// How often the target is stopped once more since structures of a running interpreter were changed as they were read: the
+        /// threads of nearly all programs sleep most of the time.
+        MOST_RETAKEN: usize = 8, Told "a ring of tasks that the last of them showed as one that can end is `blocked`";
         /// Words of memory shown of a lock: the largest of glibc, a read-write lock, has 14.
         LOCK_WORDS: u64 = 16, Beyond "shown for people beside what was decoded; the largest lock has fewer";
         /// Innermost frames whose registers are told: what waits is among them, and of thousands of threads they would fill
@@ -267,6 +389,10 @@ limits! {
         MOST_LOOKERS: u32 = 4, Refused "the look is an error that says so";
         /// Most processes that are followed: the first of a larger tree.
         MOST_PROCESSES: usize = 2048, Gap "that the tree has further processes, which were neither followed nor looked at";
+        /// Bytes that are copied of each of the host's allocations that a GPU sees, before a core of it is written.
+        COPIED_OF_A_MAPPING: u64 = 256 << 10, Told "a word behind it is not told";
+        /// The same of all of a process.
+        COPIED_IN_ALL: u64 = 32 << 20, Told "a word behind it is not told";
         /// Cores of GPUs that are read for errors once a command has ended.
         MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
@@ -277,6 +403,36 @@ limits! {
         MOST_RESULTS: usize = 200_000, Beyond "a file with more is shown by no CI system; who waits for whom does not depend on it";
         /// Longest request and longest answer, in bytes: those of 10,000 threads take 40 MB.
         LONGEST_ANSWER: u64 = 1 << 30, Refused "the look is an error that says so";
+    }
+    /// The table of the recorder.
+    recorder {
+        /// Bytes of the library's writable data: it has some hundred.
+        LARGEST_DATA: u64 = 64 << 10, Shape "this is another library of the same name";
+        /// Threads at a time: it has room for no more.
+        MOST_ROWS: u64 = 4096, Gap "the threads that were not read";
+        /// Locks of one thread: it has room for no more.
+        MOST_HELD: u64 = 64, Shape "the table has no more, and counts itself what found no room";
+        /// Entries of the table of generations: it has 2^20.
+        MOST_GENERATIONS: u64 = 1 << 24, Shape "this is no such table";
+        /// Bytes of the frames that took a lock: the recorder writes no longer text.
+        LONGEST_TEXT: u64 = 1024, Shape "the recorder writes no longer one";
+        /// Records of one process: its file has room for about so many.
+        MOST_RECORDS: usize = 2 << 20, Gap "the records that were not read";
+        /// Ways in which two locks were taken one after the other.
+        MOST_ALIKE: usize = 1024, Gap "further ways were not compared";
+        /// Threads that took two locks at the same places, of which each is compared with all others.
+        MOST_THREADS: usize = 8, Beyond "those that do the same say the same";
+        /// Combinations that are compared, in one process: some seconds.
+        MOST_STEPS: usize = 4_000_000, Gap "further combinations were not compared";
+        /// Orders of one process that could deadlock; those at the same lines are told as one.
+        MOST_INVERSIONS: usize = 10_000, Gap "further ones were not told";
+    }
+    /// What could hang another time.
+    forecast {
+        /// Places at which locks are taken in orders that could deadlock.
+        MOST_TOLD: usize = 200, Gap "further places";
+        /// Files of recorded processes that are read together.
+        MOST_FILES: usize = 20_000, Gap "the files that were not read";
     }
     /// Who has a lock, by rules of several families.
     holders {
@@ -290,6 +446,12 @@ limits! {
         GENERATIONS: usize = 16, Beyond "a holder further up is found by the addresses that all descendants share";
         /// The kernel gives no task a greater id.
         GREATEST_ID: i32 = 1 << 22, Shape "no task has such an id (PID_MAX_LIMIT)";
+        /// Holds of which it is looked for where they were taken: what people read names ten.
+        TAKEN_LOOKED_FOR: usize = 256, Beyond "such a hold has the line where its thread is now";
+        /// Words of a guard that are read: one or two are the address of its lock.
+        GUARD_WORDS: u64 = 4, Beyond "as above";
+        /// Words of a thread's stack that may be the guard of one lock: a guard has a copy or two.
+        GUARDS_LOOKED_AT: usize = 64, Beyond "such a thread stays a candidate";
         /// Frames of the C library in which a wait for a lock lies.
         CALL_FRAMES: usize = 8, Beyond "a C library's wait is no deeper";
     }
@@ -332,6 +494,8 @@ limits! {
         MOST_TASKS: usize = 10_000, Gap "that further tasks were not looked at";
         /// Coroutines that await each other.
         MOST_COROUTINES: usize = 64, Gap "that the inner coroutines of the task were not looked at";
+        /// Scopes of trio around one task, and nurseries.
+        CANCEL_SCOPES: usize = 128, Gap "that the task is taken for one that may be cancelled";
         /// Bytes behind a thread state that are searched for the list of its tasks (3.14.10: 40, 3.15.2: 168).
         SEARCHED_FOR_TASKS: u64 = 512, Beyond "the list's place was found well within in each version there is";
         /// Generators inside generators, stacks inside stacks.
@@ -348,11 +512,21 @@ limits! {
         CONTAINER_LEVELS: usize = 2, Beyond "the search is for what a frame has at hand, not for all objects";
         /// Frames from the innermost one in which a thread that takes the GIL has its function.
         GIL_FRAMES: usize = 8, Beyond "whoever takes the GIL sleeps right inside of it";
+        /// Items of a tuple that is the key of a task.
+        KEY_PARTS: u64 = 16, Told "the key is told without what follows";
+        /// Leases that one object of a lock or semaphore has.
+        LEASES: u64 = 256, Gap "that further leases of the semaphore were not looked at";
+        /// Workers, schedulers, nannies and clients of one process.
+        CLUSTER_OBJECTS: u64 = 256, Gap "that further ones were not looked at";
+        /// Tasks of one worker or scheduler that are looked at.
+        CLUSTER_TASKS: u64 = 4096, Gap "that further tasks were not looked at";
         /// Frames of a library around a wait.
         LIBRARY_FRAMES: usize = 12, Beyond "the standard library's methods lie no deeper inside each other";
     }
     /// The family of the C library.
     libc {
+        /// Frames in which the runner of Rust's tests is looked for: between its call and the futex there are fourteen.
+        RUNNER_FRAMES: usize = 24, Beyond "the runner is a thread like any other, whose wait has a time-out";
         /// Frames in which a call of the C library is looked for that the thread is inside of.
         CALL_FRAMES: usize = 8, Beyond "a wait of the C library is no deeper";
         /// Nothing is mapped below, in the first page: what is smaller is no pointer.
@@ -379,6 +553,8 @@ limits! {
         ONCE_FRAMES: usize = 5, Beyond "further out the address would be another call's";
         /// Frames searched: Rust and C++ wrap their waits in several.
         WRAPPER_FRAMES: usize = 10, Beyond "further out the name would be another call's";
+        /// How far into an object the lock may lie that a program makes itself of a futex.
+        LARGEST_OBJECT: u64 = 256, Beyond "a call that gives back such a lock by a larger object is not seen, and its taker stays a candidate";
         /// Frames and stack bytes in which the mutex of a thread parked for ever is looked for (libc.md section 4).
         PARKED_FRAMES: usize = 4, Beyond "glibc's own frames are fewer";
         /// Stack bytes in which that mutex is looked for.
@@ -434,21 +610,32 @@ limits! {
         MOST_HEADERS: u16 = 64, Shape "the driver's library has a dozen";
         /// Bytes of a note of the driver's library.
         LARGEST_NOTE: usize = 4096, Shape "the driver's notes take a few hundred bytes";
+        /// Frames around a wait for the GPU whose code is read for what was queued before.
+        FRAMES_READ: usize = 8, Beyond "what a thread waits for it has queued near there";
+        /// Arguments of a kernel that are looked at as addresses of the host.
+        ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
         STARTS_THREADS: usize = 3, Beyond "the C library starts a thread with no more";
     }
     /// What findings look at.
     verdict {
+        /// Members of a cycle, or other parties, that are told one by one with their lines of source.
+        SCENES_TOLD: usize = 16, Told "how many more there are, and all of them in the JSON";
+        /// Holders of one thing that are named where somebody waits for it.
+        HOLDERS_NAMED: usize = 2, Told "how many more hold it";
+        /// Locks of a cycle that its title names.
+        NAMED_IN_A_TITLE: usize = 3, Told "how many they are";
         /// Ends of chains that the sentence names.
         ROOTS_TOLD: usize = 4, Told "the summary says how many more there are";
         /// Waits that the message tells in full.
         WAITS_TOLD: usize = 4, Told "the message says how many more there are";
         /// Kernels of a process that get a finding.
         KERNELS_TOLD: usize = 8, Told "the report lists all kernels with their GPU";
+        /// Bytes between the first and the last instruction at which threads of a kernel stand that polls a word: 64 instructions of 16
+        /// bytes (Volta and newer).
+        LARGEST_LOOP: u64 = 1024, Shape "a loop that polls is smaller";
         /// Errors of kernels that get a finding.
         ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
-        /// Arguments of a kernel that are looked at as addresses of the host.
-        ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.
         OUTERMOST_FRAMES: usize = 4, Beyond "a thread with more has begun in other code";
         /// Frames around a wait in which the driver's are looked for.

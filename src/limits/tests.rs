@@ -5,9 +5,32 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// The rooms that read foreign data. What the others bound is what they show, or how long they wait.
-const READERS: [&str; 16] = [
-    "analysis", "arch", "code", "gpu", "graph", "image", "memory", "modules", "python", "run", "snapshot", "symbols",
-    "threads", "unwind", "verdict", "waits",
+const READERS: [&str; 25] = [
+    "cli/digests",
+    "cli/record",
+    "cli/requests",
+    "forecast",
+    "recorder/inversions",
+    "recorder/orders",
+    "job",
+    "launcher",
+    "analysis",
+    "arch",
+    "code",
+    "gpu",
+    "graph",
+    "image",
+    "memory",
+    "modules",
+    "python",
+    "recorder/table",
+    "run",
+    "snapshot",
+    "symbols",
+    "threads",
+    "unwind",
+    "verdict",
+    "waits",
 ];
 
 /// Files whose bounds stand beside them: the budget of memory counts itself what it refuses.

@@ -49,6 +49,8 @@ pub(crate) struct Entered {
     pub(crate) frame: Addr,
     /// The object after `with`.
     pub(crate) object: Addr,
+    /// The line of the `with`.
+    pub(crate) line: Option<u32>,
 }
 
 /// A frame that refers to an object.
@@ -61,30 +63,49 @@ pub(crate) struct Referrer {
 }
 
 /// The globals of a module, in the order of their table.
-type Globals = Rc<Vec<(String, Addr)>>;
+pub(crate) type Globals = Rc<Vec<(String, Addr)>>;
 
 /// One process's Python, open for questions.
 #[derive(Debug)]
 pub(crate) struct Inspector<'a> {
     pub(crate) python: &'a Python,
+    /// Positions of thread states, by their kernel threads.
+    by_thread: HashMap<i32, Vec<usize>>,
+    /// Of living threads, by what `threading` calls them.
+    by_ident: HashMap<u64, usize>,
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
     joinable: OnceCell<Vec<(Addr, Addr)>>,
     referrers: OnceCell<HashMap<Addr, Vec<Referrer>>>,
     globals: RefCell<HashMap<Addr, Globals>>,
+    /// What code names of the globals in a dictionary: many threads run the same.
+    named: RefCell<HashMap<(Addr, Addr), Globals>>,
+    /// Whether instances of a class have no attributes of interest.
+    plain: RefCell<HashMap<Addr, bool>>,
 }
 
 impl<'a> Inspector<'a> {
     /// `None` when the layout of this build is not known.
     pub(crate) fn new(memory: &'a dyn Memory, python: &'a Python) -> Option<Self> {
         let layout = python.layout.as_ref()?;
+        let (mut by_thread, mut by_ident) = (HashMap::<i32, Vec<usize>>::new(), HashMap::new());
+        for (position, state) in python.threads.iter().enumerate() {
+            if let Some(tid) = state.tid {
+                by_thread.entry(tid).or_default().push(position);
+                by_ident.entry(state.ident).or_insert(position);
+            }
+        }
         Some(Inspector {
             python,
+            by_thread,
+            by_ident,
             frames: Frames::new(memory, layout),
             entered: OnceCell::new(),
             joinable: OnceCell::new(),
             referrers: OnceCell::new(),
             globals: RefCell::default(),
+            named: RefCell::default(),
+            plain: RefCell::default(),
         })
     }
 
@@ -98,7 +119,14 @@ impl<'a> Inspector<'a> {
 
     /// Thread states of a kernel thread.
     pub(crate) fn states(&self, tid: i32) -> impl Iterator<Item = (usize, &'a PythonThread)> {
-        self.python.threads.iter().enumerate().filter(move |(_, state)| state.tid == Some(tid))
+        let positions = self.by_thread.get(&tid).into_iter().flatten();
+        let threads = &self.python.threads;
+        positions.filter_map(|position| Some((*position, threads.get(*position)?)))
+    }
+
+    /// The thread state of a living thread that `threading` knows by this ident.
+    pub(crate) fn with_ident(&self, ident: u64) -> Option<&'a PythonThread> {
+        self.python.threads.get(*self.by_ident.get(&ident)?)
     }
 
     /// The Python frames of a thread, innermost first.
@@ -138,12 +166,13 @@ impl<'a> Inspector<'a> {
             let mut list = Vec::new();
             for (state, thread) in self.living() {
                 for (depth, frame) in frames_of(thread).enumerate() {
-                    let objects = self.frame(frame).map(|open| open.entered()).unwrap_or_default();
-                    list.extend(objects.into_iter().map(|object| Entered {
+                    let objects = self.frame(frame).map(|open| open.entered_with_lines()).unwrap_or_default();
+                    list.extend(objects.into_iter().map(|block| Entered {
                         state,
                         depth,
                         frame: frame.address,
-                        object,
+                        object: block.object,
+                        line: block.line,
                     }));
                 }
             }
@@ -172,7 +201,13 @@ impl<'a> Inspector<'a> {
 
     /// Whether an object is a number, a text, a container or code: it has no attributes of interest.
     pub(crate) fn is_plain(&self, object: Addr) -> bool {
-        self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()))
+        let Some(class) = self.objects().class(object) else { return true };
+        if let Some(known) = self.plain.borrow().get(&class) {
+            return *known;
+        }
+        let is_plain = self.objects().class_name(object).is_none_or(|class| PLAIN.contains(&class.as_str()));
+        self.plain.borrow_mut().insert(class, is_plain);
+        is_plain
     }
 
     /// The frames that refer to an object, those of one thread together, its innermost first: in a variable, in an
@@ -221,8 +256,9 @@ impl<'a> Inspector<'a> {
 
     /// What a frame has at hand.
     fn all_referred(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
-        let named = self.named_globals(frame).into_iter().map(|(_, value)| value);
-        let mut all: Vec<Addr> = frame.variables().into_iter().map(|(_, value)| value).chain(named).collect();
+        let named = self.named_globals(frame);
+        let variables = frame.variables().into_iter().map(|(_, value)| value);
+        let mut all: Vec<Addr> = variables.chain(named.iter().map(|(_, value)| *value)).collect();
         let mut attributes = Vec::new();
         for object in all.iter().filter(|object| !self.is_plain(**object)) {
             let of_object = self.objects().attributes(*object).unwrap_or_default();
@@ -245,9 +281,15 @@ impl<'a> Inspector<'a> {
     }
 
     /// The globals that the code of a frame names.
-    pub(crate) fn named_globals(&self, frame: &Frame<'_, '_>) -> Vec<(String, Addr)> {
-        let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
-        globals.iter().filter(|(name, _)| frame.uses(name)).cloned().collect()
+    pub(crate) fn named_globals(&self, frame: &Frame<'_, '_>) -> Globals {
+        let Some(dict) = frame.globals() else { return Globals::default() };
+        if let Some(known) = self.named.borrow().get(&(dict, frame.code())) {
+            return Rc::clone(known);
+        }
+        let globals = self.globals_in(dict);
+        let named: Globals = Rc::new(globals.iter().filter(|(name, _)| frame.uses(name)).cloned().collect());
+        self.named.borrow_mut().insert((dict, frame.code()), Rc::clone(&named));
+        named
     }
 
     /// How the program calls an object, as seen from these frames: "jobs", "Cache._lock", "src.lock".

@@ -210,8 +210,8 @@ pub(crate) mod gil {
     pub(crate) const LOCKED: u64 = 16;
     pub(crate) const SWITCH_NUMBER: u64 = 24;
     pub(crate) const COND: u64 = 32;
+    /// Of the size that the machine's C library gives it; `switch_cond` stands right behind.
     pub(crate) const MUTEX: u64 = 80;
-    pub(crate) const SWITCH_COND: u64 = 120;
     /// In a build without a GIL a word stands before all these, which says whether it has one after all.
     pub(crate) const ENABLED: u64 = 0;
     pub(crate) const AFTER_ENABLED: u64 = 8;

@@ -1,9 +1,9 @@
-//! Which frames are the standard library's, and what the program called of it.
+//! Which frames are the standard library's, or of an event loop beside it, and what the program called of it.
 //!
 //! In: files and frames as any list has them. Out: the call that a person knows: `Queue.get`, called at app.py:31. It reads
 //! no memory.
 
-/// Files of the standard library whose functions wait for the program's sake.
+/// Files of the standard library, and of event loops beside it, whose functions wait for the program's sake.
 const FILES: &[&str] = &[
     "/threading.py",
     "/queue.py",
@@ -15,6 +15,9 @@ const FILES: &[&str] = &[
     "/selectors.py",
     "<frozen importlib",
     "/importlib/",
+    // All of trio's own code is in files that begin so.
+    "/trio/_",
+    "/anyio/",
 ];
 
 /// Whether a frame of this file is the library's own.

@@ -15,23 +15,25 @@
     )
 )]
 
+pub(crate) mod finalisers;
 pub(crate) mod inspect;
+mod kernel_threads;
 mod layout;
 pub(crate) mod library;
 mod lines;
 mod names;
 pub(crate) mod objects;
 pub(crate) mod reach;
+mod reach_tables;
 mod runtime;
 pub(crate) mod values;
 mod walk;
 
+pub(crate) use kernel_threads::KernelThreads;
+
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::limits::python::MEMORY_OF_FRAMES;
 use crate::symbols::Symbols;
-
-#[cfg(feature = "py-spy")]
-pub(crate) use walk::kernel_thread;
 
 impl Python {
     /// A runtime whose structures were not read.
@@ -202,14 +204,15 @@ pub(crate) fn find(image: &ProcessImage, symbols: &Symbols<'_>) -> Option<Python
 fn walk_all(image: &ProcessImage, python: &mut Python, layout: &layout::Layout) {
     python.layout = Some(*layout);
     let memory = &*image.memory;
+    let kernel_threads = KernelThreads::new(image);
     let interpreters = walk::interpreters(memory, python.runtime, layout);
     python.finalizing = memory.pointer(python.runtime + layout.finalizing).ok().filter(|a| !a.is_null());
-    python.gils = walk::gils(memory, python.runtime, layout, &interpreters);
-    python.stops = walk::stops(memory, python.runtime, layout, &interpreters);
+    python.gils = walk::gils(image, python.runtime, layout, &interpreters);
+    python.stops = walk::stops(image, python.runtime, layout, &interpreters);
     let mut codes = names::Codes::new(memory, layout);
     let mut left = MEMORY_OF_FRAMES;
     for interpreter in interpreters {
-        python.threads.extend(walk::threads(image, layout, interpreter, &mut codes, &mut left));
+        python.threads.extend(walk::threads(&kernel_threads, layout, interpreter, &mut codes, &mut left));
         python.interpreters.push(Interpreter {
             address: interpreter.address,
             id: interpreter.id,
@@ -256,5 +259,10 @@ pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
                 own.name = objects.text(name);
             }
         }
+    }
+    // What `threading` will call it, where nothing has imported that: from 3.13 on Python itself does not.
+    let first = python.threads.iter_mut().find(|thread| thread.interpreter == 0 && thread.tid == Some(image.pid));
+    if let Some(first) = first.filter(|thread| thread.name.is_none() && !thread.entries.is_empty()) {
+        first.name = Some("MainThread".to_owned());
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! In: memory, a layout, an object's address. Out: what one question asks for: `attribute(thread, "_name")`. Every
 //! table is bounded, and what does not have the shape of the object asked for is `None`. It runs no Python code, so
-//! properties, slots and `__getattr__` are not seen.
+//! properties and `__getattr__` are not seen, and slots only where they are asked for ([`Objects::member`]).
 
 use super::layout::{Attributes, DictKeys, Layout};
 use super::names::text;
 use crate::image::{Addr, Memory, MemoryExt, saturated};
 use crate::limits;
-use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES};
+use crate::limits::python::{LARGEST_INSTANCE, LONGEST_TYPE_NAME, MOST_BASES, MOST_DICT_ENTRIES, MOST_WEAK};
 
 // Offsets behind the head of an object ([`Layout::head`]), the same from 3.6 to 3.15.
 /// `PyTypeObject`: tp_name, tp_basicsize, tp_flags, tp_dictoffset.
@@ -19,6 +19,10 @@ const DICT_OFFSET: u64 = 272;
 /// `PyTypeObject`: tp_dict, tp_mro.
 const CLASS_DICT: u64 = 248;
 const CLASS_ORDER: u64 = 328;
+/// `PyTypeObject.tp_weaklistoffset`; `PyWeakReference`: wr_object, wr_callback, hash, wr_prev, wr_next.
+const WEAK_LIST_OFFSET: u64 = 192;
+const WEAK_CALLBACK: u64 = 8;
+const WEAK_NEXT: u64 = 32;
 /// `PyDictObject`: ma_keys, ma_values.
 const DICT_KEYS: u64 = 16;
 const DICT_VALUES: u64 = 24;
@@ -26,6 +30,9 @@ const DICT_VALUES: u64 = 24;
 const METHOD_FUNCTION: u64 = 0;
 const METHOD_OBJECT: u64 = 8;
 const DESCRIPTOR_NAME: u64 = 8;
+/// `PyMemberDescrObject.d_member`, `PyMemberDef.offset`.
+const DESCRIPTOR_MEMBER: u64 = 24;
+const MEMBER_OFFSET: u64 = 16;
 /// `PyListObject.ob_item`.
 const LIST_ITEMS: u64 = 8;
 /// `PySetObject`: mask, table; entries are a key and a hash.
@@ -157,6 +164,37 @@ impl<'a> Objects<'a> {
         self.find(&self.attributes(object)?, name)
     }
 
+    /// An attribute of the instance, be it in its dictionary or in a slot of its class.
+    pub(crate) fn member(&self, object: Addr, name: &str) -> Option<Addr> {
+        self.attribute(object, name).or_else(|| self.slot(object, name))
+    }
+
+    /// The value in the slot (`__slots__`) of this name.
+    fn slot(&self, object: Addr, name: &str) -> Option<Addr> {
+        let class = self.class(object)?;
+        let (_, order) = self.class_parts(class)?;
+        let descriptor = order.into_iter().find_map(|class| {
+            let (dict, _) = self.class_parts(class)?;
+            self.item(dict?, name)
+        })?;
+        let is_slot = self.class_name(descriptor).as_deref() == Some("member_descriptor");
+        // `PyMemberDef`: name, type, offset.
+        let definition = is_slot.then(|| self.field(descriptor, DESCRIPTOR_MEMBER)).flatten()?;
+        let offset = self.memory.u64(definition + MEMBER_OFFSET).ok().filter(|offset| *offset < LARGEST_INSTANCE)?;
+        self.memory.pointer(object + offset).ok().filter(|value| !value.is_null())
+    }
+
+    /// The value of a `float`.
+    pub(crate) fn float(&self, object: Addr) -> Option<f64> {
+        let is_float = self.class_name(object).as_deref() == Some("float");
+        is_float.then(|| self.field(object, 0)).flatten().map(|bits| f64::from_bits(bits.0))
+    }
+
+    /// Whether an object is `None`.
+    pub(crate) fn is_none(&self, object: Addr) -> bool {
+        self.class_name(object).as_deref() == Some("NoneType")
+    }
+
     /// Names and values of the attributes that the instance itself has.
     pub(crate) fn attributes(&self, object: Addr) -> Option<Vec<(Addr, Addr)>> {
         let class = self.class(object)?;
@@ -196,7 +234,12 @@ impl<'a> Objects<'a> {
 
     /// `tp_name` of its type: "_thread.lock", "Event".
     pub(crate) fn class_name(&self, object: Addr) -> Option<String> {
-        let name = self.field(self.class(object)?, NAME)?;
+        self.name_of_class(self.class(object)?)
+    }
+
+    /// `tp_name` of a class.
+    pub(crate) fn name_of_class(&self, class: Addr) -> Option<String> {
+        let name = self.field(class, NAME)?;
         self.memory.c_string(name, LONGEST_TYPE_NAME).ok().filter(|name| !name.is_empty())
     }
 
@@ -213,6 +256,11 @@ impl<'a> Objects<'a> {
     /// The word at an offset behind the head of an object.
     pub(crate) fn field(&self, object: Addr, offset: u64) -> Option<Addr> {
         self.memory.pointer(object + self.layout.head + offset).ok()
+    }
+
+    /// The C `int` at an offset behind the head of an object.
+    pub(crate) fn number_at(&self, object: Addr, offset: u64) -> Option<i32> {
+        self.memory.i32(object + self.layout.head + offset).ok()
     }
 
     /// The name and object of a bound method, be it of Python or of C.
@@ -277,6 +325,35 @@ impl<'a> Objects<'a> {
         let count = size.saturating_sub(self.layout.head) / 8;
         let words = self.words(object + self.layout.head, count).unwrap_or_default();
         words.into_iter().filter(|word| self.class(*word).is_some_and(|class| self.is_class(class))).collect()
+    }
+
+    /// Whether an instance has words that point to something that is no object: what only the code of its library knows.
+    pub(crate) fn has_hidden_words(&self, object: Addr) -> bool {
+        let size = self.basic_size(object).unwrap_or_default().min(LARGEST_INSTANCE);
+        let words =
+            self.words(object + self.layout.head, size.saturating_sub(self.layout.head) / 8).unwrap_or_default();
+        let is_object = |word: Addr| self.class(word).is_some_and(|class| self.is_class(class));
+        words.into_iter().any(|word| word.0 > 0xffff && self.memory.u8(word).is_ok() && !is_object(word))
+    }
+
+    /// What weak references to an object call when it dies.
+    pub(crate) fn callbacks_at_death(&self, object: Addr) -> Vec<Addr> {
+        let class = self.class(object);
+        let offset =
+            class.and_then(|class| self.field(class, WEAK_LIST_OFFSET)).map_or(0, |offset| offset.0.cast_signed());
+        let at = match offset {
+            0 => return Vec::new(),
+            // From 3.12 on it may stand before the object.
+            offset if offset.unsigned_abs() > LARGEST_INSTANCE => return Vec::new(),
+            offset => Addr(object.0.wrapping_add_signed(offset)),
+        };
+        let first = self.pointer(at).filter(|first| !first.is_null());
+        let list =
+            std::iter::successors(first, |reference| self.field(*reference, WEAK_NEXT).filter(|next| !next.is_null()));
+        list.take(MOST_WEAK)
+            .filter_map(|reference| self.field(reference, WEAK_CALLBACK))
+            .filter(|callback| !callback.is_null())
+            .collect()
     }
 
     /// What a cell of a closure holds; another object is itself.

@@ -3,8 +3,9 @@
 //! In: frames or objects to begin at. Out: [`Reached`]: objects, and the names of attributes and globals that the code uses.
 //! It is the walk of a garbage collector, with one rule more: an attribute or global is followed only if code that was reached
 //! names it. Functions of the standard library do nothing to objects that they were not given: their variables are followed,
-//! their globals are not. Code that can name anything (`getattr`, `eval`), too many objects: then [`Reached::anything`] says
-//! so, and nothing is ruled out. Partial deadlock detection by reachability is known from Go's collector
+//! their globals are not. What the interpreter and the library call without being told to by a name is followed for a thread as
+//! well: hooks, handlers of logs, callbacks of weak references. Code that can name anything (`getattr`, `eval`), objects of C whose
+//! inside is not known, too many objects: then [`Reached::anything`] says so, and nothing is ruled out. Partial deadlock detection by reachability is known from Go's collector
 //! (doi:10.1145/3676641.3715990).
 
 use std::collections::{HashMap, HashSet};
@@ -12,74 +13,23 @@ use std::collections::{HashMap, HashSet};
 use super::PythonFrame;
 use super::inspect::{Inspector, frames_of};
 use super::library::is_library;
+pub(crate) use super::reach_tables::USES_DESCRIPTORS;
+use super::reach_tables::{
+    CALLED_BY_ITSELF, DESCRIPTORS, INERT, INSTALLED, LIBRARY_MODULES, NAMES_ANYTHING, READABLE_TYPES, RECEIVING,
+};
 use crate::image::Addr;
 use crate::limits::python::{MOST_CONTAINED, MOST_REACHED};
 
-/// Names by which code reaches what it does not name.
-const NAMES_ANYTHING: &[&str] = &[
-    "getattr",
-    "attrgetter",
-    "methodcaller",
-    "eval",
-    "exec",
-    "globals",
-    "vars",
-    "__import__",
-    "import_module",
-    "__dict__",
-    "__globals__",
-    "__closure__",
-    "__subclasses__",
-    "f_locals",
-    "f_globals",
-    "f_back",
-    "_current_frames",
-    "get_objects",
-    "get_referrers",
-    "ctypes",
-    "CDLL",
-    "loads",
-    "Unpickler",
-];
-
-/// Modules of the standard library whose instances only do what their callers ask for.
-const LIBRARY_MODULES: &[&str] = &[
-    "threading",
-    "queue",
-    "concurrent",
-    "asyncio",
-    "_asyncio",
-    "multiprocessing",
-    "logging",
-    "subprocess",
-    "selectors",
-];
-
-/// Classes without references of interest.
-const INERT: &[&str] = &[
-    "str",
-    "int",
-    "float",
-    "bool",
-    "bytes",
-    "bytearray",
-    "complex",
-    "range",
-    "NoneType",
-    "NotImplementedType",
-    "ellipsis",
-    "code",
-    "_thread.lock",
-    "_thread.RLock",
-    "Context",
-    "_contextvars.Context",
-    "method_descriptor",
-    "wrapper_descriptor",
-    "slot wrapper",
-    "getset_descriptor",
-    "member_descriptor",
-    "classmethod_descriptor",
-];
+/// How far a walk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// All that a thread may still run: what its event loop knows of, too.
+    Thread,
+    /// What code has at hand and names.
+    Code,
+    /// The same without what the program's own code has at hand.
+    Library,
+}
 
 /// What was reached.
 #[derive(Debug, Default)]
@@ -89,6 +39,14 @@ pub(crate) struct Reached {
     /// Methods with their objects.
     bound: HashSet<(String, Addr)>,
     raises: bool,
+    /// Some code releases without having taken, and is not the end of a block.
+    gives_away: bool,
+    /// Names of exceptions of libraries: code that does not name them raises none of them.
+    exceptions: HashSet<String>,
+    /// Numbers that variables have: descriptors may be among them.
+    numbers: HashSet<u64>,
+    /// Descriptors of objects, where these are known, with their classes.
+    descriptors: Vec<(Option<i32>, String)>,
     /// Why more may be within reach than was found.
     pub(crate) anything: Option<String>,
 }
@@ -114,15 +72,31 @@ impl Reached {
         self.bound.contains(&(method.to_owned(), object))
     }
 
+    /// How one of these descriptors is within reach, as an object or as a number.
+    pub(crate) fn has_descriptor(&self, descriptors: &[i32]) -> Option<String> {
+        let is_it = |number: &Option<i32>| number.is_none_or(|number| descriptors.contains(&number));
+        let object = self.descriptors.iter().find(|(number, _)| is_it(number));
+        let number = || descriptors.iter().find(|number| self.numbers.contains(&u64::from(number.unsigned_abs())));
+        object
+            .map(|(_, class)| format!("it can reach a {class}"))
+            .or_else(|| number().map(|number| format!("it can reach the number {number}")))
+    }
+
+    /// Whether code releases what other code takes.
+    pub(crate) fn gives_away(&self) -> bool {
+        self.gives_away
+    }
+
     /// Whether an exception's class is within reach: the code may raise.
     pub(crate) fn may_raise(&self) -> bool {
-        self.raises
+        self.raises || self.exceptions.iter().any(|name| self.names.contains(name))
     }
 }
 
 /// What the code on a thread's stack can reach, by the position of its state.
 pub(crate) fn by_thread(inspector: &Inspector<'_>, state: usize) -> Reached {
-    let mut walk = Walk::new(inspector, false);
+    let mut walk = Walk::new(inspector, Extent::Thread);
+    walk.called_by_itself();
     if let Some(thread) = inspector.python.threads.get(state) {
         for frame in frames_of(thread) {
             match is_outermost(frame) {
@@ -136,7 +110,7 @@ pub(crate) fn by_thread(inspector: &Inspector<'_>, state: usize) -> Reached {
 
 /// What callbacks can reach. With `library_only` what the program's own code has at hand is left out.
 pub(crate) fn from(inspector: &Inspector<'_>, roots: impl IntoIterator<Item = Addr>, library_only: bool) -> Reached {
-    let mut walk = Walk::new(inspector, library_only);
+    let mut walk = Walk::new(inspector, if library_only { Extent::Library } else { Extent::Code });
     walk.todo.extend(roots);
     walk.finish()
 }
@@ -147,9 +121,16 @@ fn is_outermost(frame: &PythonFrame) -> bool {
     frame.file.ends_with("/threading.py") && matches!(name, "_bootstrap" | "_bootstrap_inner" | "run")
 }
 
+/// Whether instances of a module's classes hand on what other processes send.
+fn module_of_processes(module: &Option<String>) -> bool {
+    matches!(module.as_deref(), Some("multiprocessing.connection" | "multiprocessing.queues"))
+}
+
 struct Walk<'w, 'a> {
     inspector: &'w Inspector<'a>,
-    library_only: bool,
+    extent: Extent,
+    /// The class of something by which objects come from other processes.
+    receives: Option<String>,
     reached: Reached,
     todo: Vec<Addr>,
     /// Values under names that no code was seen to use yet.
@@ -159,10 +140,11 @@ struct Walk<'w, 'a> {
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
-    fn new(inspector: &'w Inspector<'a>, library_only: bool) -> Self {
+    fn new(inspector: &'w Inspector<'a>, extent: Extent) -> Self {
         Walk {
             inspector,
-            library_only,
+            extent,
+            receives: None,
             reached: Reached::default(),
             todo: Vec::new(),
             unnamed: HashMap::new(),
@@ -172,6 +154,17 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn finish(mut self) -> Reached {
+        self.all();
+        if let Some(class) = &self.receives
+            && RECEIVING.iter().any(|name| self.reached.uses(name))
+        {
+            let why = format!("it can receive from a {class}, and what comes from another process may be anything");
+            self.gives_up(why);
+        }
+        self.reached
+    }
+
+    fn all(&mut self) {
         while let Some(object) = self.todo.pop() {
             if object.is_null() || !self.reached.objects.insert(object) {
                 continue;
@@ -182,7 +175,51 @@ impl<'w, 'a> Walk<'w, 'a> {
             }
             self.object(object);
         }
-        self.reached
+    }
+
+    fn library_only(&self) -> bool {
+        self.extent == Extent::Library
+    }
+
+    /// What the program has put where the interpreter or the library calls it on any thread.
+    fn called_by_itself(&mut self) {
+        let objects = self.inspector.objects();
+        for (module, name) in CALLED_BY_ITSELF {
+            for value in self.inspector.globals(module, name) {
+                let items = objects.sequence(value, MOST_CONTAINED).unwrap_or_else(|| vec![value]);
+                let referents = items.into_iter().map(|item| match objects.class_name(item).as_deref() {
+                    Some("weakref" | "weakref.ReferenceType") => objects.field(item, 0).unwrap_or(item),
+                    _ => item,
+                });
+                let own: Vec<Addr> = referents.filter(|object| self.is_of_program(*object)).collect();
+                // By which names it is called, only the library knows.
+                self.todo.extend(own.iter().flat_map(|object| self.functions(*object)).collect::<Vec<_>>());
+                self.todo.extend(own);
+            }
+        }
+    }
+
+    /// Whether an object's code, or that of its class, is the program's.
+    fn is_of_program(&self, object: Addr) -> bool {
+        let codes = self.functions(object).into_iter().filter_map(|one| self.inspector.objects().function(one));
+        let mut files = codes.filter_map(|function| self.inspector.frames().code_file(function.code));
+        files.any(|file| !INSTALLED.iter().any(|part| file.contains(part)))
+    }
+
+    /// An object's function, or those of its class.
+    fn functions(&self, object: Addr) -> Vec<Addr> {
+        let objects = self.inspector.objects();
+        let functions = match objects.class_name(object).as_deref() {
+            Some("function") => vec![object],
+            Some("method") => objects.field(object, 0).into_iter().collect(),
+            _ => {
+                let dict = objects.class(object).and_then(|class| objects.class_parts(class)?.0);
+                let items = dict.and_then(|dict| objects.items(dict)).unwrap_or_default();
+                items.into_iter().map(|(_, value)| value).collect()
+            }
+        };
+        let is_function = |value: &Addr| objects.class_name(*value).as_deref() == Some("function");
+        functions.into_iter().filter(is_function).collect()
     }
 
     fn gives_up(&mut self, why: String) {
@@ -205,7 +242,7 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     fn open_frame(&mut self, address: Addr, code: Addr, of_library: bool) {
-        if self.library_only && !of_library {
+        if self.library_only() && !of_library || self.is_wrapper(code) {
             return;
         }
         let Some(open) = self.inspector.frames().at(address, code) else {
@@ -219,13 +256,19 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
+    /// The coroutine in which anyio runs what a task group starts: it has the group at hand, to tell it of the end. As with what
+    /// any task wakes when it ends, that is another matter.
+    fn is_wrapper(&self, code: Addr) -> bool {
+        self.library_only() && self.inspector.frames().code_file(code).is_some_and(|file| file.contains("/anyio/"))
+    }
+
     /// The names that code uses, and the globals under them.
     fn code(&mut self, code: Addr, globals: Option<Addr>) {
         if !self.codes.insert(code) {
             return;
         }
         let frames = self.inspector.frames();
-        if frames.code_file(code).is_none_or(|file| is_library(&file)) || self.library_only {
+        if frames.code_file(code).is_none_or(|file| is_library(&file)) || self.library_only() {
             return;
         }
         let Some(names) = frames.names_in(code) else {
@@ -233,6 +276,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             return;
         };
         let names: HashSet<String> = names.into_iter().collect();
+        let is_end = || frames.code_name(code).is_some_and(|name| name.ends_with("__exit__"));
+        self.reached.gives_away |= names.contains("release") && !names.contains("acquire") && !is_end();
         let named = globals.map(|dict| self.inspector.globals_in(dict));
         for (name, value) in named.iter().flat_map(|named| named.iter()) {
             if names.contains(name) {
@@ -289,8 +334,18 @@ impl<'w, 'a> Walk<'w, 'a> {
     fn object(&mut self, object: Addr) {
         let objects = self.inspector.objects();
         let Some(class) = objects.class_name(object) else { return };
+        if class == "int" {
+            self.reached.numbers.extend(objects.unsigned(object));
+        }
+        if let Some((_, at)) = DESCRIPTORS.iter().find(|(name, _)| *name == class) {
+            let number = at.and_then(|at| objects.number_at(object, at));
+            self.reached.descriptors.push((number, class.clone()));
+        }
         if INERT.contains(&class.as_str()) {
             return;
+        }
+        if self.extent == Extent::Thread {
+            self.callbacks(object);
         }
         if let Some(bound) = objects.bound(object) {
             self.reached.bound.insert((bound.name, bound.object));
@@ -318,10 +373,32 @@ impl<'w, 'a> Walk<'w, 'a> {
                 if let Some((frame, code)) = frames.of_generator(object) {
                     let of_library = frames.code_file(code).is_none_or(|file| is_library(&file));
                     self.open_frame(frame, code, of_library);
+                    if self.library_only() && !of_library {
+                        // Whoever ends it ends first what it awaits.
+                        let awaited = frames.at(frame, code).map(|open| open.suspended_stack()).unwrap_or_default();
+                        let is_coroutine = |slot: &Addr| objects.class_name(*slot).as_deref() == Some("coroutine");
+                        self.todo.extend(awaited.into_iter().rev().take(2).filter(is_coroutine));
+                    }
                 }
             }
             _ if objects.is_class(object) => self.class(object),
             _ => self.instance(object, &class),
+        }
+    }
+
+    /// What is called when this object dies.
+    fn callbacks(&mut self, object: Addr) {
+        let objects = self.inspector.objects();
+        for callback in objects.callbacks_at_death(object) {
+            if self.is_of_program(callback) {
+                self.todo.push(callback);
+            } else if objects.class_name(callback).as_deref() == Some("finalize") {
+                let registry =
+                    objects.class(callback).and_then(|class| objects.item(objects.class_parts(class)?.0?, "_registry"));
+                let items = registry.and_then(|registry| objects.items(registry)).unwrap_or_default();
+                let own = items.into_iter().filter(|(key, _)| *key == callback);
+                self.todo.extend(own.flat_map(|(_, told)| objects.words_of(told)).collect::<Vec<_>>());
+            }
         }
     }
 
@@ -338,13 +415,23 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     fn class(&mut self, class: Addr) {
         let objects = self.inspector.objects();
-        self.reached.raises |= objects.makes_exceptions(class);
-        if !objects.is_heap_class(class) || self.is_of_library(class) {
+        let of_library = self.is_of_library(class);
+        match objects.makes_exceptions(class) {
+            true if of_library => self.reached.exceptions.extend(objects.name_of_class(class)),
+            makes => self.reached.raises |= makes,
+        }
+        if !objects.is_heap_class(class) || of_library {
             return;
         }
         let Some((dict, order)) = objects.class_parts(class) else { return };
+        let items = dict.and_then(|dict| objects.items(dict)).unwrap_or_default();
+        // The library calls the methods that a class of the program overrides.
+        if order.iter().any(|base| self.is_of_library(*base)) {
+            let is_function = |value: &Addr| objects.class_name(*value).as_deref() == Some("function");
+            self.todo.extend(items.iter().map(|(_, value)| *value).filter(is_function));
+        }
         self.todo.extend(order);
-        self.named(dict.and_then(|dict| objects.items(dict)).unwrap_or_default());
+        self.named(items);
     }
 
     fn is_of_library(&mut self, class: Addr) -> bool {
@@ -356,11 +443,15 @@ impl<'w, 'a> Walk<'w, 'a> {
         of_library
     }
 
-    fn has_library_module(&self, class: Addr) -> bool {
+    /// Where a class on the heap says that it is from.
+    fn module_of(&self, class: Addr) -> Option<String> {
         let objects = self.inspector.objects();
         let dict = objects.class_parts(class).and_then(|(dict, _)| dict);
-        let module = dict.and_then(|dict| objects.item(dict, "__module__")).and_then(|module| objects.text(module));
-        module.is_some_and(|module| {
+        dict.and_then(|dict| objects.item(dict, "__module__")).and_then(|module| objects.text(module))
+    }
+
+    fn has_library_module(&self, class: Addr) -> bool {
+        self.module_of(class).is_some_and(|module| {
             let first = module.split('.').next().unwrap_or(&module);
             LIBRARY_MODULES.contains(&first)
         })
@@ -391,31 +482,85 @@ impl<'w, 'a> Walk<'w, 'a> {
             self.todo.push(class);
             return;
         }
-        if self.library_only && !of_library && objects.is_heap_class(class) {
+        if self.library_only() && !of_library && objects.is_heap_class(class) {
+            return;
+        }
+        if of_library && module_of_processes(&self.module_of(class)) {
+            self.receives.get_or_insert_with(|| name.to_owned());
+        }
+        if of_library && name == "CancelStatus" {
+            // It tells others when its scope is cancelled, which is found by the scope.
             return;
         }
         self.todo.push(class);
         let attributes = objects.attributes(object);
         // The loop itself is where one begins, and what a thread runs is its own.
-        let by_name = !of_library || name.ends_with("Thread") || name.ends_with("Timer") || name.ends_with("EventLoop");
+        let by_name = !of_library
+            || name.ends_with("Thread")
+            || name.ends_with("Timer")
+            || name.ends_with("EventLoop")
+            || name == "Nursery";
         if name.ends_with("Task") {
-            // A task goes on with its coroutine; what it wakes when it ends is another matter.
-            let is_coroutine = |word: &Addr| objects.class_name(*word).is_some_and(|class| class == "coroutine");
-            self.todo.extend(objects.words_of(object).into_iter().filter(is_coroutine));
+            // A task goes on with its coroutine, and who cancels it cancels what it awaits; what it wakes when it ends is another
+            // matter, unless all is asked for that its thread may run.
+            let is_own = |class: &str| class == "coroutine" || class.ends_with("Future") || class.ends_with("Task");
+            let is_followed = |word: &Addr| {
+                self.extent == Extent::Thread || objects.class_name(*word).is_some_and(|class| is_own(&class))
+            };
+            self.todo.extend(objects.words_of(object).into_iter().filter(is_followed));
             return;
+        }
+        if self.extent == Extent::Thread && name.ends_with("EventLoop") {
+            let parts = ["_scheduled", "_ready", "_selector", "_signal_handlers"];
+            let runs: Vec<Addr> = parts.into_iter().filter_map(|part| objects.attribute(object, part)).collect();
+            if runs.len() < parts.len() {
+                self.gives_up(format!("what its event loop, a {name}, may still run could not be read"));
+            }
+            self.todo.extend(runs);
         }
         if name.ends_with("Thread") && self.may_be_started(object) {
             let own = ["_target", "_args", "_kwargs"].into_iter().filter_map(|name| objects.attribute(object, name));
             self.todo.extend(own);
         }
         match attributes {
-            Some(items) if by_name => self.named(items),
+            Some(items) if by_name => {
+                self.named(items);
+                if self.has_part_of_c(class) {
+                    self.todo.extend(objects.words_of(object));
+                }
+            }
             Some(items) => {
                 self.todo.extend(items.into_iter().map(|(_, value)| value));
                 // What is written in C has its references beside them.
                 self.todo.extend(objects.words_of(object));
             }
-            None => self.todo.extend(objects.words_of(object)),
+            None => {
+                self.todo.extend(objects.words_of(object));
+                self.inside_of_c(object, class, name);
+            }
+        }
+    }
+
+    /// Whether instances of a class have what is written in C beside their attributes: such a type says its module in its name.
+    fn has_part_of_c(&self, class: Addr) -> bool {
+        let objects = self.inspector.objects();
+        let order = objects.class_parts(class).map(|(_, order)| order).unwrap_or_default();
+        order.into_iter().any(|base| objects.name_of_class(base).is_some_and(|name| name.contains('.')))
+    }
+
+    /// What only callers by name, or nobody but the code of its library, can tell of an object of C.
+    fn inside_of_c(&mut self, object: Addr, class: Addr, name: &str) {
+        let objects = self.inspector.objects();
+        if matches!(name, "methodcaller" | "operator.methodcaller" | "attrgetter" | "operator.attrgetter") {
+            self.gives_up(format!("it can reach an {name}, by which it may reach anything"));
+        }
+        let module = name.split_once('.').map(|(module, _)| module.to_owned()).or_else(|| self.module_of(class));
+        let is_readable = module.is_none_or(|module| {
+            let first = module.split('.').next().unwrap_or(&module);
+            READABLE_TYPES.contains(&first) || LIBRARY_MODULES.contains(&first)
+        });
+        if !is_readable && objects.has_hidden_words(object) {
+            self.gives_up(format!("it can reach a {name}, whose inside is not known"));
         }
     }
 }

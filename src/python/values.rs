@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::PythonFrame;
-use super::layout::{GeneratorFrame, Layout, Liveness, LocalNames, StackTop};
+use super::layout::{GeneratorFrame, Layout, LineTable, Liveness, LocalNames, StackTop};
+use super::lines;
 use super::names::{bytes, text};
 use super::objects::Objects;
 use super::walk::{instruction_offset, suspended_frame};
@@ -19,6 +20,10 @@ use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
 
 /// `SETUP_FINALLY`: the type of the block of `with` and `try` from 3.7 to 3.10.
 const ENTERED: i32 = 122;
+/// Instructions up to 3.10 (Include/opcode.h).
+const SETUP_WITH: u8 = 143;
+const EXTENDED_ARG: u8 = 144;
+const SETUP_ASYNC_WITH: u8 = 154;
 /// The lowest bits of a reference on the stack are a tag (3.13 without a GIL, 3.14 on).
 const TAG: u64 = 3;
 
@@ -28,9 +33,29 @@ struct Shape {
     stack_size: u64,
     variables: u64,
     names: Vec<Option<String>>,
-    /// Ranges of instructions in units of two bytes, with the depth of the stack in each.
-    ranges: Vec<(u64, u64, u64)>,
+    ranges: Vec<Range>,
     uses: BTreeSet<String>,
+}
+
+/// A protected range of instructions, counted in units of two bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// Where an exception leads.
+    target: u64,
+    /// The depth of the stack in it.
+    depth: u64,
+    /// Its handler gets the place of the exception as well, as that of a `with` block does.
+    keeps_place: bool,
+}
+
+/// An object whose `with` block a frame has entered and not left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EnteredBlock {
+    pub(crate) object: Addr,
+    /// The line of the `with`.
+    pub(crate) line: Option<u32>,
 }
 
 /// Frames of one process.
@@ -47,6 +72,9 @@ pub(crate) struct Frames<'a> {
 pub(crate) struct Frame<'f, 'a> {
     frames: &'f Frames<'a>,
     address: Addr,
+    code: Addr,
+    /// The instruction that it is at, in units of two bytes, where ranges say which blocks it is in.
+    unit: Option<u64>,
     shape: Rc<Shape>,
     /// Local variables, cells included.
     variables: u64,
@@ -71,10 +99,10 @@ impl<'a> Frames<'a> {
     pub(crate) fn at(&self, address: Addr, code: Addr) -> Option<Frame<'_, 'a>> {
         let shape = self.shape(code)?;
         let locals = address + self.layout.values.frame_locals;
-        let (stack, variables, (live, is_protected)) = match self.layout.values.liveness {
+        let (stack, variables, (live, is_protected), unit) = match self.layout.values.liveness {
             Liveness::Blocks { stack, .. } => {
                 let stack = self.memory.pointer(address + stack).ok()?;
-                (stack, stack.0.checked_sub(locals.0)? / 8, self.live_by_blocks(address)?)
+                (stack, stack.0.checked_sub(locals.0)? / 8, self.live_by_blocks(address)?, None)
             }
             Liveness::Ranges { .. } => {
                 let word = self.memory.u64(address + self.layout.frame_instruction).ok()?;
@@ -82,17 +110,20 @@ impl<'a> Frames<'a> {
                 let unit = u64::try_from(offset / 2).ok();
                 // Ranges do not overlap; the depth of one covers all blocks around it.
                 let mut ranges = shape.ranges.iter();
-                let here = ranges.find(|(start, end, _)| unit.is_some_and(|unit| *start <= unit && unit < *end));
+                let here = ranges.find(|range| unit.is_some_and(|unit| range.start <= unit && unit < range.end));
                 (
                     locals + shape.variables * 8,
                     shape.variables,
-                    (here.map_or(0, |(_, _, depth)| *depth), here.is_some()),
+                    (here.map_or(0, |range| range.depth), here.is_some()),
+                    unit,
                 )
             }
         };
         (variables <= MOST_SLOTS).then(|| Frame {
             frames: self,
             address,
+            code,
+            unit,
             live: live.min(shape.stack_size),
             is_protected,
             variables,
@@ -142,6 +173,14 @@ impl<'a> Frames<'a> {
         tuple.and_then(|tuple| self.objects.sequence(tuple, MOST_SLOTS)).unwrap_or_default()
     }
 
+    /// The line of an instruction of a code object.
+    fn line(&self, code: Addr, offset: i64) -> Option<u32> {
+        let table = self.memory.pointer(code + self.layout.code_line_table).ok()?;
+        let table = bytes(self.memory, self.layout, table)?;
+        let first = i64::from(self.memory.i32(code + self.layout.code_first_line).ok()?);
+        lines::line(self.layout.line_table, &table, first, offset)
+    }
+
     /// The file of a code object.
     pub(crate) fn code_file(&self, code: Addr) -> Option<String> {
         text(self.memory, self.layout, self.memory.pointer(code + self.layout.code_file).ok()?)
@@ -164,6 +203,34 @@ impl<'a> Frames<'a> {
             }
         }
         Some((live, count > 0))
+    }
+
+    /// The byte offset of the instruction that entered the block of this depth, up to 3.10: the one that leads to the same handler.
+    fn setup_by_blocks(&self, frame: Addr, code: Addr, depth: u64) -> Option<i64> {
+        let Liveness::Blocks { count, blocks, .. } = self.layout.values.liveness else { return None };
+        let count = self.memory.u32(frame + count).ok()?.min(MOST_BLOCKS);
+        let word = |at: Addr| self.memory.i32(at).ok();
+        let entered = (0..u64::from(count)).map(|block| frame + blocks + block * 12).find(|at| {
+            word(*at) == Some(ENTERED) && word(*at + 8).and_then(|level| u64::try_from(level).ok()) == Some(depth)
+        })?;
+        let handler = i64::from(word(entered + 4)?);
+        // `co_code` stands before the constants and these before the names (3.7 to 3.10, DWARF).
+        let instructions = self.memory.pointer(code + (self.layout.values.code_names - 16)).ok()?;
+        let instructions = bytes(self.memory, self.layout, instructions)?;
+        // From 3.10 on jumps count instructions, before bytes.
+        let unit = if self.layout.line_table == LineTable::Pairs { 1 } else { 2 };
+        let mut argument: i64 = 0;
+        for (position, [operation, low]) in (0i64..).zip(instructions.as_chunks().0) {
+            argument = argument << 8 & 0xffff_ffff | i64::from(*low);
+            match *operation {
+                EXTENDED_ARG => continue,
+                SETUP_WITH | SETUP_ASYNC_WITH if (position + 1) * unit + argument == handler => {
+                    return Some(position * 2);
+                }
+                _ => argument = 0,
+            }
+        }
+        None
     }
 
     fn shape(&self, code: Addr) -> Option<Rc<Shape>> {
@@ -224,6 +291,11 @@ impl<'a> Frame<'_, 'a> {
         self.variables().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
+    /// The code that it runs.
+    pub(crate) fn code(&self) -> Addr {
+        self.code
+    }
+
     /// The dictionary of its globals.
     pub(crate) fn globals(&self) -> Option<Addr> {
         let at = self.address + self.frames.layout.values.frame_globals;
@@ -265,6 +337,32 @@ impl<'a> Frame<'_, 'a> {
 
     /// Objects whose `with` block it has entered and not left, the outermost first.
     pub(crate) fn entered(&self) -> Vec<Addr> {
+        self.entered_blocks(|_| None).into_iter().map(|block| block.object).collect()
+    }
+
+    /// The same with the lines of the `with`s.
+    pub(crate) fn entered_with_lines(&self) -> Vec<EnteredBlock> {
+        self.entered_blocks(|depth| self.line_of_block(depth))
+    }
+
+    /// The line of the `with` in whose block the stack has at least this depth. The handler's ranges begin right behind the
+    /// instruction that entered the block, which are of its line; blocks inside of it interrupt them.
+    fn line_of_block(&self, depth: u64) -> Option<u32> {
+        let offset = match self.unit {
+            None => self.frames.setup_by_blocks(self.address, self.code, depth)?,
+            Some(unit) => {
+                let ranges = self.shape.ranges.iter();
+                let of_depth = ranges.filter(|range| range.keeps_place && range.depth == depth && range.start <= unit);
+                let target = of_depth.max_by_key(|range| range.start)?.target;
+                let first =
+                    self.shape.ranges.iter().filter(|range| range.target == target).map(|range| range.start).min();
+                i64::try_from(first?).ok()?.checked_mul(2)?
+            }
+        };
+        self.frames.line(self.code, offset)
+    }
+
+    fn entered_blocks(&self, line: impl Fn(u64) -> Option<u32>) -> Vec<EnteredBlock> {
         let slots = self.slots(self.stack, self.live);
         let objects = &self.frames.objects;
         let is_exit = |name: &str| matches!(name, "__exit__" | "__aexit__");
@@ -273,14 +371,18 @@ impl<'a> Frame<'_, 'a> {
             if slot.is_null() {
                 continue;
             }
-            let object = match self.frames.layout.values.exit_and_object {
-                false => objects.bound(*slot).filter(|bound| is_exit(&bound.name)).map(|bound| bound.object),
+            let bound = || objects.bound(*slot).filter(|bound| is_exit(&bound.name)).map(|bound| bound.object);
+            // With how many slots the block began.
+            let (object, depth) = match self.frames.layout.values.exit_and_object {
+                false => (bound(), position + 1),
                 true => match objects.function_name(*slot) {
-                    Some(name) if is_exit(&name) => slots.get(position + 1).copied(),
-                    _ => objects.bound(*slot).filter(|bound| is_exit(&bound.name)).map(|bound| bound.object),
+                    Some(name) if is_exit(&name) => (slots.get(position + 1).copied(), position + 2),
+                    _ => (bound(), position + 2),
                 },
             };
-            entered.extend(object.filter(|object| !object.is_null()));
+            if let Some(object) = object.filter(|object| !object.is_null()) {
+                entered.push(EnteredBlock { object, line: line(depth as u64) });
+            }
         }
         entered
     }
@@ -297,7 +399,7 @@ impl<'a> Frame<'_, 'a> {
 }
 
 /// `co_exceptiontable`: start, length, target and depth with a flag, each a number of six bits a byte, the highest first.
-fn ranges(table: &[u8]) -> Vec<(u64, u64, u64)> {
+fn ranges(table: &[u8]) -> Vec<Range> {
     let mut rest = table.iter();
     let mut number = || {
         let mut value: u64 = 0;
@@ -310,22 +412,23 @@ fn ranges(table: &[u8]) -> Vec<(u64, u64, u64)> {
         }
     };
     let mut list = Vec::new();
-    while let (Some(start), Some(length), Some(_), Some(depth)) = (number(), number(), number(), number()) {
-        list.push((start, start + length, depth >> 1));
+    while let (Some(start), Some(length), Some(target), Some(depth)) = (number(), number(), number(), number()) {
+        list.push(Range { start, end: start + length, target, depth: depth >> 1, keeps_place: depth & 1 == 1 });
     }
     list
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ranges;
+    use super::{Range, ranges};
 
     #[test]
     fn ranges_of_nested_with_blocks() {
         // Start, length, target, depth and flag; the first byte of an entry has the highest bit, a number goes on with the
         // next one.
         let table = [0x80 | 12, 7, 0x40 | 1, 10, 3, 0x80 | 20, 2, 30, 1];
-        assert_eq!(ranges(&table), [(12, 19, 1), (20, 22, 0)]);
+        let range = |start, end, target, depth| Range { start, end, target, depth, keeps_place: true };
+        assert_eq!(ranges(&table), [range(12, 19, 74, 1), range(20, 22, 30, 0)]);
         assert_eq!(ranges(&[0x80]), []);
         assert_eq!(ranges(&[0x40; 100]), []);
     }

@@ -5,10 +5,11 @@
 
 use std::collections::HashSet;
 
+use super::kernel_threads::KernelThreads;
 use super::layout::{Anchors, Layout, LineTable, OWNER_SHIM, gil, stop};
 use super::names::Codes;
 use super::{EvalEntry, Gil, PythonFrame, PythonThread, StopTheWorld};
-use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, ThreadImage, saturated};
+use crate::image::{Addr, Fault, Memory, MemoryExt, ProcessImage, saturated};
 use crate::limits;
 use crate::limits::python::{COST_OF_A_FRAME, MOST_FRAMES, MOST_INTERPRETERS, MOST_THREADS};
 
@@ -40,7 +41,8 @@ pub(crate) fn interpreters(memory: &dyn Memory, runtime: Addr, layout: &Layout) 
 }
 
 /// The GILs, each once: interpreters may share one, so the pointer is followed and the result compared.
-pub(crate) fn gils(memory: &dyn Memory, runtime: Addr, layout: &Layout, interpreters: &[Interpreter]) -> Vec<Gil> {
+pub(crate) fn gils(image: &ProcessImage, runtime: Addr, layout: &Layout, interpreters: &[Interpreter]) -> Vec<Gil> {
+    let memory = &*image.memory;
     let mut list: Vec<Gil> = Vec::new();
     for interpreter in interpreters {
         let address = match (layout.runtime_gil, layout.interpreter_gil) {
@@ -60,7 +62,7 @@ pub(crate) fn gils(memory: &dyn Memory, runtime: Addr, layout: &Layout, interpre
         let address = address + shift;
         if let Some(known) = list.iter_mut().find(|g| g.address == address) {
             known.interpreters.push(interpreter.id);
-        } else if let Ok(mut gil) = read_gil(memory, address) {
+        } else if let Ok(mut gil) = read_gil(image, address) {
             gil.interpreters.push(interpreter.id);
             list.push(gil);
         }
@@ -68,7 +70,8 @@ pub(crate) fn gils(memory: &dyn Memory, runtime: Addr, layout: &Layout, interpre
     list
 }
 
-fn read_gil(memory: &dyn Memory, address: Addr) -> Result<Gil, Fault> {
+fn read_gil(image: &ProcessImage, address: Addr) -> Result<Gil, Fault> {
+    let memory = &*image.memory;
     Ok(Gil {
         address,
         interpreters: Vec::new(),
@@ -77,18 +80,24 @@ fn read_gil(memory: &dyn Memory, address: Addr) -> Result<Gil, Fault> {
         switch_number: memory.u64(address + gil::SWITCH_NUMBER)?,
         cond: address + gil::COND,
         mutex: address + gil::MUTEX,
-        switch_cond: address + gil::SWITCH_COND,
+        switch_cond: address + gil::MUTEX + image.architecture.glibc_mutex_size(),
     })
 }
 
+/// `pthread_mutex_t` in the processes whose structures [`layout`](super::layout) has.
+const MEASURED_MUTEX: u64 = 40;
+
 /// Pauses of all threads that were asked for: by the runtime and by each interpreter.
 pub(crate) fn stops(
-    memory: &dyn Memory,
+    image: &ProcessImage,
     runtime: Addr,
     layout: &Layout,
     interpreters: &[Interpreter],
 ) -> Vec<StopTheWorld> {
-    let Some(offsets) = layout.free_threaded else { return Vec::new() };
+    let memory = &*image.memory;
+    // Both stand behind mutexes, and were measured where these have 40 bytes.
+    let is_measured = image.architecture.glibc_mutex_size() == MEASURED_MUTEX;
+    let Some(offsets) = layout.free_threaded.filter(|_| is_measured) else { return Vec::new() };
     let own = interpreters.iter().map(|one| (Some(one.id), one.address + offsets.interpreter_stop));
     let all = std::iter::once((None, runtime + offsets.runtime_stop)).chain(own);
     let read = |(interpreter, address): (Option<i64>, Addr)| {
@@ -108,13 +117,13 @@ pub(crate) fn stops(
 
 /// The thread states of one interpreter with their frames.
 pub(crate) fn threads(
-    image: &ProcessImage,
+    known: &KernelThreads<'_>,
     layout: &Layout,
     interpreter: Interpreter,
     codes: &mut Codes<'_>,
     left: &mut usize,
 ) -> Vec<PythonThread> {
-    let memory = &*image.memory;
+    let memory = known.memory();
     let mut list = Vec::new();
     let mut seen = HashSet::new();
     let mut next = memory.pointer(interpreter.address + layout.interpreter_threads);
@@ -133,7 +142,7 @@ pub(crate) fn threads(
             tstate,
             interpreter: interpreter.id,
             ident,
-            tid: on_stack(image, &entries).or_else(|| kernel_thread(image, ident, native)),
+            tid: known.on_stack(&entries).or_else(|| known.of(ident, native)),
             name: None,
             entries,
             gap,
@@ -141,32 +150,6 @@ pub(crate) fn threads(
         next = memory.pointer(tstate + layout.thread_next);
     }
     list
-}
-
-/// The thread on whose stack the state's frames stand. Until 3.12 a sub-interpreter comes with a thread state of the
-/// thread that created it, and whoever runs code there later uses that very state: its ident is another thread's.
-fn on_stack(image: &ProcessImage, entries: &[EvalEntry]) -> Option<i32> {
-    let anchor = entries.iter().find_map(|entry| entry.anchor)?;
-    let stack = image.mapping(anchor)?;
-    let top = |thread: &&ThreadImage| {
-        thread.registers.and_then(|r| r.general.sp()).filter(|sp| stack.contains(*sp) && *sp <= anchor)
-    };
-    image.threads.iter().filter(|thread| top(thread).is_some()).max_by_key(top).map(|thread| thread.tid)
-}
-
-/// The kernel's thread of a thread state. pthread_self is the thread pointer on glibc, which no PID namespace
-/// changes; `native_thread_id` is the id inside the target's namespace; the word at 0x2d0 of `struct pthread` has
-/// held it in glibc 2.27 to 2.43.
-pub(crate) fn kernel_thread(image: &ProcessImage, ident: u64, native: Option<u64>) -> Option<i32> {
-    let by_pointer = image
-        .threads
-        .iter()
-        .find(|t| t.registers.is_some_and(|r| image.architecture.thread_descriptor(r.thread_pointer).0 == ident));
-    let by_number = || {
-        let ns_tid = native.or_else(|| image.memory.u32(Addr(ident) + 0x2d0).ok().map(u64::from))?;
-        image.threads.iter().find(|t| u64::try_from(t.ns_tid) == Ok(ns_tid))
-    };
-    by_pointer.or_else(by_number).map(|t| t.tid)
 }
 
 /// One frame as the list has it.

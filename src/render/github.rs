@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::headline;
 use super::markdown::cut;
-use crate::report::{Report, ThreadReference, installed};
+use crate::report::{Report, ThreadReference, Verdict, installed};
 
 /// Most bytes of the message.
 const MOST_MESSAGE: usize = 4 << 10;
@@ -19,7 +19,9 @@ pub(crate) fn annotation(report: &Report, what: &str, checkout: &Path) -> String
     let title = property(&super::escape(&format!("lockscope: {} in {what}", report.verdict.words())));
     let message = format!("{}\n{}", headline(report), report.summary);
     let message = message.lines().map(super::escape).collect::<Vec<_>>().join("\n");
-    format!("::error {place}title={title}::{}", data(&cut(&message, MOST_MESSAGE)))
+    // What did not happen breaks nothing.
+    let command = if report.verdict == Verdict::CouldDeadlock { "warning" } else { "error" };
+    format!("::{command} {place}title={title}::{}", data(&cut(&message, MOST_MESSAGE)))
 }
 
 /// The innermost line of the checkout among the threads that take part.

@@ -1,4 +1,4 @@
-//! Threads that do the same with equal stacks, together.
+//! Threads that do the same in the same functions of the program, together.
 //!
 //! In: a [`View`], the parties and who waits because of them. Out: [`Group`]s, victims first, then the largest. Lays nothing out.
 
@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::view::{self, Key, View};
 use crate::report::Thread;
 
-/// Threads with equal stacks.
+/// Threads that do the same in the same functions of the program.
 pub(super) struct Group<'a> {
     /// "idle thread of the pool, ", or nothing.
     pub(super) role: String,
@@ -15,8 +15,12 @@ pub(super) struct Group<'a> {
     pub(super) doing: String,
     /// The call in which they do it.
     pub(super) call: Option<String>,
+    /// They are a library's own and do their library's work, or none: of no interest, unless they wait because of the parties.
+    pub(super) is_idle: bool,
     /// They wait because of the parties.
     pub(super) because: bool,
+    /// ", held by orders (12)": who has what they wait for, where that is one for all.
+    holder: String,
     /// Process and thread of each.
     pub(super) members: Vec<(&'a str, &'a Thread)>,
 }
@@ -43,22 +47,47 @@ pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet
         let because = victims.contains(&(process, thread.tid));
         // Without the address: a pool's 64 condition variables are one group.
         let alike = view.doing_in_general(process, thread);
-        let frames: Vec<String> = thread.frames.iter().map(view::function_name).collect();
+        // In a library the same call is made on many ways.
+        let own = thread.frames.iter().filter(|frame| frame.belongs_to.is_none());
+        let frames: Vec<String> = own.map(view::function_name).collect();
         let key = (because, thread.role.as_deref(), alike.clone(), call.clone(), frames);
         match known.get(&key) {
             Some(&at) => {
                 let group: &mut Group = &mut groups[at];
                 group.doing = alike;
                 group.members.push((process, thread));
+                if group.holder != view.holder_of(process, thread) {
+                    group.holder.clear();
+                }
             }
             None => {
                 known.insert(key, groups.len());
                 let role = thread.role.clone().unwrap_or_default();
                 let doing = view.doing(process, thread);
-                groups.push(Group { role, doing, call, because, members: vec![(process, thread)] });
+                let is_idle = !role.is_empty() && !because;
+                groups.push(Group {
+                    role,
+                    doing,
+                    call,
+                    is_idle,
+                    because,
+                    holder: view.holder_of(process, thread),
+                    members: vec![(process, thread)],
+                });
             }
         }
     }
-    groups.sort_by_key(|group| (!group.because, std::cmp::Reverse(group.members.len())));
-    groups
+    // Of what a library's threads do it is enough to say how many there are.
+    let mut told: Vec<Group> = Vec::new();
+    for group in groups {
+        match told.iter_mut().find(|known| known.is_idle && group.is_idle && known.role == group.role) {
+            Some(known) => known.members.extend(group.members),
+            None => told.push(group),
+        }
+    }
+    for group in told.iter_mut().filter(|group| group.members.len() > 1) {
+        group.doing += &std::mem::take(&mut group.holder);
+    }
+    told.sort_by_key(|group| (!group.because, group.is_idle, std::cmp::Reverse(group.members.len())));
+    told
 }

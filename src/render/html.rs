@@ -10,8 +10,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::parties::{Parties, Party};
 use super::view::{self, View};
-use super::{captured, certainty_word, escape, groups, headline, shortened, svg};
-use crate::report::{Finding, FrameKind, Report, Thread};
+use super::{Style, captured, certainty_word, escape, fold, groups, headline, places, shortened, svg};
+use crate::report::{Finding, FrameKind, JobRanks, Report, Thread, Verdict};
 
 /// Groups of equal stacks that are shown, and frames of each; the rest is counted.
 const MOST_GROUPS: usize = 100;
@@ -43,7 +43,6 @@ fn name(name: &str) -> String {
 fn page(report: &Report) -> Markup {
     let view = View::new(report, "←");
     let parties = Parties::of(&view);
-    let wrong = report.verdict.exit_code() != 0;
     let verdict = report.verdict.words();
     html! {
         (DOCTYPE)
@@ -56,23 +55,103 @@ fn page(report: &Report) -> Markup {
                 style { (PreEscaped(STYLE)) (PreEscaped(svg::STYLE)) }
             }
             body {
-                header class=(if wrong { "wrong" } else { "fine" }) {
+                header class=(state(report)) {
                     p.verdict { (verdict) }
-                    h1 { (text(headline(report))) }
-                    @if report.summary != headline(report) { p { (text(&report.summary)) } }
+                    h1 { (prose(headline(report))) }
+                    @if !report.summary.is_empty() && report.summary != headline(report) { p { (prose(&report.summary)) } }
                     p.quiet { (text(&processes(&view))) }
+                    @if let Some(taken) = taken(report) { p.quiet { (text(&taken)) } }
                 }
                 main {
+                    @if let Some(job) = &report.job { (ranks(job)) }
+                    @if !report.scenes.is_empty() { (scenes(report, &parties)) }
+                    @if report.scenes.is_empty() && !parties.is_empty() { (who(&view, &parties)) }
                     @if !report.waits.is_empty() { (graph(report)) }
-                    @if !parties.is_empty() { (who(&view, &parties)) }
                     @if !report.findings.is_empty() { (advice(report)) }
-                    @if !parties.is_empty() { (evidence(&parties)) }
+                    @if !parties.edges.is_empty() { (evidence(&parties)) }
                     @if !parties.is_empty() { (stacks(&view, &parties)) }
                     (others(&view, &parties))
                     @if report.processes.iter().any(|process| !process.gpus.is_empty()) { (gpus(&view)) }
                     @if !report.gaps.is_empty() { (gaps(report)) }
                 }
                 footer { p { (text(&captured(report))) "; lockscope " (report.lockscope) } }
+            }
+        }
+    }
+}
+
+/// The colour of the page: a hang that lockscope finds nothing wrong with is still a hang.
+fn state(report: &Report) -> &'static str {
+    match report.verdict {
+        Verdict::Running | Verdict::NothingFound => "fine",
+        Verdict::Blocked | Verdict::CouldDeadlock => "waiting",
+        _ => "wrong",
+    }
+}
+
+/// When and where it was taken.
+fn taken(report: &Report) -> Option<String> {
+    let host = report.host.as_ref();
+    let parts = [
+        report.capture.ended.clone().or_else(|| report.capture.began.clone()),
+        host.and_then(|host| host.name.clone()).map(|name| format!("on {name}")),
+        host.and_then(|host| host.kernel.clone()).map(|kernel| format!("Linux {kernel}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Text in which what stands between backticks is code.
+fn prose(words: &str) -> Markup {
+    let words = text(words);
+    let pieces: Vec<&str> = words.split('`').collect();
+    // One backtick alone is a character.
+    if pieces.len().is_multiple_of(2) {
+        return html! { (words) };
+    }
+    html! {
+        @for (position, piece) in pieces.iter().enumerate() {
+            @if position % 2 == 1 { code { (piece) } } @else { (piece) }
+        }
+    }
+}
+
+/// Who takes part, at the lines of source that matter.
+fn scenes(report: &Report, parties: &Parties) -> Markup {
+    let style = Style { links: true, ..Style::plain() };
+    html! {
+        section aria-labelledby="parties" {
+            h2 id="parties" { @if parties.is_empty() { "Where it is" } @else { "Who takes part" } }
+            div.side {
+                @for scene in &report.scenes {
+                    article.scene {
+                        h3 { (name(&scene.who)) }
+                        @for place in &scene.places {
+                            p.place {
+                                @let shown = places::shown(place, &style).unwrap_or_default();
+                                @if let Some(address) = places::address(place, &style) { a href=(address) { (text(&shown)) } }
+                                @else { (text(&shown)) }
+                                @if let Some(function) = &place.function { " " code { (text(function)) } }
+                                @if place.changed { " (the file was changed since)" }
+                            }
+                            // What all lines are indented by says nothing.
+                            @let indent = place.lines.iter().filter_map(|line| line.text.as_ref());
+                            @let cut = indent.map(|text| text.len() - text.trim_start().len()).min().unwrap_or(0);
+                            ol.source {
+                                @for line in &place.lines {
+                                    li {
+                                        @if let Some(number) = line.line { span.number { (number) } }
+                                        @if let Some(words) = &line.text { code { (text(words.get(cut..).unwrap_or(words))) } }
+                                        span.does { (prose(&line.does)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            @if let Some(more) = parties.more().filter(|_| parties.members().count() > report.scenes.iter().map(|scene| scene.threads.len()).sum()) {
+                p { (more) }
             }
         }
     }
@@ -169,7 +248,7 @@ fn who(view: &View, parties: &Parties) -> Markup {
                         }
                         ul {
                             @for statement in &party.statements {
-                                li { (text(&statement.what)) @if let Some(call) = &statement.call { " in " code { (text(call)) } } }
+                                li { (prose(&statement.what)) @if let Some(call) = &statement.call { " in " code { (text(call)) } } }
                             }
                         }
                     }
@@ -201,8 +280,11 @@ fn evidence(parties: &Parties) -> Markup {
                     tbody {
                         @for edge in &parties.edges {
                             tr {
-                                th scope="row" { (edge.from + 1) " → " @if let Some(to) = edge.to { (to + 1) } }
-                                td { (text(&edge.evidence)) }
+                                th scope="row" {
+                                    (parties.parties.get(edge.from).map(|party| name(&party.name)).unwrap_or_default()) " → "
+                                    (edge.to.and_then(|to| parties.parties.get(to)).map_or("nobody".into(), |party| name(&party.name)))
+                                }
+                                td { (prose(&edge.evidence)) }
                                 td { (certainty_word(edge.certainty)) }
                             }
                         }
@@ -217,21 +299,28 @@ fn advice(report: &Report) -> Markup {
     html! {
         section aria-labelledby="advice" {
             h2 id="advice" { "What to change" }
-            @for (position, finding) in report.findings.iter().enumerate() {
-                (one_finding(finding, report.advice_was_given(position)))
+            @for (position, finding, more) in report.different_findings() {
+                (one_finding(finding, report.advice_was_given(position), says(&report.summary, &finding.message)))
+                @if more > 0 { p { (more) @if more == 1 { " more thread does" } @else { " more threads do" } " the same." } }
             }
         }
     }
 }
 
-fn one_finding(finding: &Finding, advice_was_given: bool) -> Markup {
+/// Whether a text begins with a message, whose first letter may be another there.
+fn says(text: &str, message: &str) -> bool {
+    let rest = |text: &str| text.chars().skip(1).collect::<String>();
+    !message.is_empty() && rest(text).starts_with(&rest(message))
+}
+
+fn one_finding(finding: &Finding, advice_was_given: bool, is_summary: bool) -> Markup {
     let severity = finding.severity.as_str();
     html! {
         article {
-            h3 { span class=(severity) { (severity) } " " (text(&finding.title)) " " code { (text(&finding.code)) } }
-            @if !finding.message.is_empty() { p { (text(&finding.message)) } }
+            h3 { span class=(severity) { (severity) } " " (prose(&finding.title)) " " code { (text(&finding.code)) } }
+            @if !finding.message.is_empty() && !is_summary { p { (prose(&finding.message)) } }
             @if !advice_was_given {
-                @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (text(help)) } } } }
+                @if !finding.help.is_empty() { ul { @for help in &finding.help { li { (prose(help)) } } } }
                 @if !finding.references.is_empty() { p.quiet { "Similar reports: " (text(&finding.references.join(", "))) } }
                 p.quiet { "More: " code { "lockscope explain " (text(&finding.code)) } }
             }
@@ -272,18 +361,36 @@ fn stack(view: &View, process: &str, thread: &Thread) -> Markup {
         })
         .collect();
     let hidden = frames().count() - shown.len();
+    let runs = fold::runs(thread, |index| marked(index).next().is_some());
+    let run_of = |index: usize| runs.iter().find(|run| run.frames.contains(&index));
     html! {
         @if shown.is_empty() { p.quiet { "no frame could be read" } }
         ol.stack {
-            @for (index, frame) in shown {
+            @for (index, frame) in shown.iter().copied() {
+                @if let Some(run) = run_of(index) {
+                    @if run.frames.start == index {
+                        li.fold value=(index) {
+                            details {
+                                summary { (run.told()) }
+                                ol.stack { @for (index, frame) in shown.iter().copied().filter(|(index, _)| run.frames.contains(index)) {
+                                    li value=(index) {
+                                        code { (text(&view::function_name(frame))) }
+                                        @if let Some(place) = view::place_or_module(frame) { " " span.place { (text(&place)) } }
+                                    }
+                                } }
+                            }
+                        }
+                    }
+                } @else {
                 @let words = marked(index).collect::<Vec<_>>().join(", ");
                 li class=[(!words.is_empty()).then_some("marked")] value=(index) {
                     code { (text(&view::function_name(frame))) }
                     @if let Some(place) = view::place_or_module(frame) { " " span.place { (text(&place)) } }
-                    @if !words.is_empty() { " " strong { (text(&words)) } }
+                    @if !words.is_empty() { " " strong { (prose(&words)) } }
                     @if !frame.locals.is_empty() {
                         dl { @for (name, value) in &frame.locals { dt { (text(name)) } dd { (text(value)) } } }
                     }
+                }
                 }
             }
         }
@@ -305,7 +412,7 @@ fn others(view: &View, parties: &Parties) -> Markup {
                     summary {
                         (group.members.len()) @if group.members.len() == 1 { " thread: " } @else { " threads: " }
                         @if !group.role.is_empty() { (text(&group.role)) ": " }
-                        (text(&group.doing))
+                        (prose(&group.doing))
                         @if let Some(call) = &group.call { " in " (text(call)) }
                         @if group.because { ", because of this" }
                     }
@@ -316,6 +423,39 @@ fn others(view: &View, parties: &Parties) -> Markup {
             @if hidden > 0 { p { (hidden) " more threads are in the JSON" } }
         }
     }
+}
+
+/// All ranks of a job, in groups of those that do the same: the rare ones, among which to look, come first.
+fn ranks(job: &JobRanks) -> Markup {
+    let of = job.size.map(|size| format!(" of {size}")).unwrap_or_default();
+    let hidden = job.groups.get(MOST_GROUPS..).unwrap_or_default();
+    let count: usize = hidden.iter().map(|group| group.count).sum();
+    html! {
+        section aria-labelledby="ranks" {
+            h2 id="ranks" { "Who is where: ranks " (text(&job.reported)) (of) }
+            table {
+                thead { tr { th scope="col" { "Ranks" } th scope="col" { "How many" } th scope="col" { "What they do" } } }
+                tbody {
+                    @for group in job.groups.iter().take(MOST_GROUPS) {
+                        tr {
+                            th scope="row" { (text(&group.ranks)) }
+                            td { (group.count) }
+                            td { span class=[wrong(group.verdict)] { (group.verdict.words()) } ": " (prose(&group.doing)) }
+                        }
+                    }
+                }
+            }
+            @if count > 0 { p.quiet { (count) " more ranks in " (hidden.len()) " further groups, which the JSON has." } }
+            @if !job.missing.is_empty() { p { "No report of ranks " (text(&job.missing)) "." } }
+            @if !job.ended.is_empty() { p { "Ended: ranks " (text(&job.ended)) "." } }
+            @if !job.two_rounds { p.quiet { "Not all were looked at twice." } }
+        }
+    }
+}
+
+/// How a verdict over a group of ranks looks.
+fn wrong(verdict: Verdict) -> Option<&'static str> {
+    (verdict.exit_code() != 0).then_some("error")
 }
 
 fn gaps(report: &Report) -> Markup {
@@ -330,7 +470,29 @@ fn gaps(report: &Report) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::tests::{empty, ring, seed};
+    use crate::render::text::tests::{empty, ring, seed, with_scenes};
+
+    #[test]
+    fn ranks_of_a_job_stand_in_groups_however_many_there_are() {
+        let mut report = seed();
+        let group = |number: usize| crate::report::RankGroup {
+            ranks: format!("{number}-{}", number + 9),
+            count: 10,
+            verdict: if number == 0 { Verdict::Deadlock } else { Verdict::Blocked },
+            doing: format!("in `step` {number} <b>"),
+        };
+        report.job = Some(JobRanks {
+            size: Some(2000),
+            reported: "0-1999".into(),
+            missing: "7".into(),
+            groups: (0..200).map(group).collect(),
+            ..JobRanks::default()
+        });
+        let page = page(&report).into_string();
+        assert!(page.contains("Who is where: ranks 0-1999 of 2000"));
+        assert!(page.contains("1000 more ranks in 100 further groups") && page.contains("No report of ranks 7."));
+        assert!(page.contains("&lt;b&gt;") && page.contains("class=\"error\">"));
+    }
 
     #[test]
     fn equal_advice_is_given_once() {
@@ -338,7 +500,8 @@ mod tests {
         report.findings.push(report.findings[0].clone());
         let page = page(&report).into_string();
         assert_eq!(page.matches("give CUDA a native callback").count(), 1, "{page}");
-        assert_eq!(page.matches("<h3><span class=\"error\">").count(), 2, "{page}");
+        assert_eq!(page.matches("<h3><span class=\"error\">").count(), 1, "{page}");
+        assert!(page.contains("1 more thread does the same"), "{page}");
         report.findings[1].help.push("another".into());
         assert_eq!(super::page(&report).into_string().matches("give CUDA a native callback").count(), 2);
     }
@@ -346,7 +509,7 @@ mod tests {
     #[test]
     fn a_long_cycle_stays_a_page_that_can_be_read() {
         let page = page(&ring(500)).into_string();
-        assert!(page.contains("484 more members") && page.contains("484 threads: "), "{page}");
+        assert!(page.contains("and 499 more") && page.contains("484 threads: "), "{page}");
         assert!(page.len() < 200_000, "{}", page.len());
     }
 
@@ -363,7 +526,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
-        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="), "{page}");
+        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href=\"http"), "{page}");
         assert!(super::page(&empty()).into_string().contains("</html>"));
     }
 
@@ -371,14 +534,14 @@ mod tests {
     fn each_party_says_how_long_it_has_been_asleep() {
         let mut report = seed();
         for (since, words) in
-            [(12_345, "asleep for 12.3 s<"), (300_000, "asleep for 5 min<"), (7_200_000, "asleep for 2 h<")]
+            [(12_345, "waits since 12.3 s "), (300_000, "waits since 5 min "), (7_200_000, "waits since 2 h ")]
         {
             report.waits[0].since_ms = Some(since);
-            let page = page(&report).into_string();
+            let page = page(&with_scenes(report.clone())).into_string();
             assert!(page.contains(words), "{words}: {page}");
         }
         report.waits[0].since_ms = Some(999);
-        assert!(!page(&report).into_string().contains("asleep for"));
+        assert!(!page(&with_scenes(report)).into_string().contains("waits since"));
     }
 
     #[test]

@@ -42,6 +42,17 @@ pub(crate) struct TestResult {
     pub time: Duration,
     /// Why it failed or was skipped.
     pub text: String,
+    /// The same in one line, where the runner says it.
+    pub reason: Option<String>,
+}
+
+impl TestResult {
+    /// Why in one line: what the runner says; else pytest marks the first line of an error; else the last line tells most.
+    pub(crate) fn reason(&self) -> &str {
+        let marked = || self.text.lines().find_map(|line| line.strip_prefix("E   ")).map(str::trim);
+        let last = || self.text.lines().rev().find(|line| !line.trim().is_empty());
+        self.reason.as_deref().or_else(marked).or_else(last).unwrap_or_default()
+    }
 }
 
 /// A test, or a whole command, that hangs.
@@ -88,6 +99,29 @@ pub(crate) fn render(
     report.serialize(out).map_err(io::Error::other)
 }
 
+/// Write the file of a command that ended by itself, with what was found besides as properties.
+pub(crate) fn render_passed(
+    name: &str,
+    time: Duration,
+    properties: &[(String, String)],
+    attachments: &[PathBuf],
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let mut case = named(name, time, TestCaseStatus::success());
+    for (name, value) in properties {
+        case.add_property((name.as_str(), harmless(value, MOST_MESSAGE).as_str()));
+    }
+    if !attachments.is_empty() {
+        let lines = attachments.iter().map(|path| format!("[[ATTACHMENT|{}]]\n", escape(&path.display().to_string())));
+        case.set_system_out(lines.collect::<String>());
+    }
+    let mut suite = TestSuite::new("lockscope");
+    suite.add_test_case(case);
+    let mut report = Report::new("lockscope");
+    report.add_test_suite(suite);
+    report.serialize(out).map_err(io::Error::other)
+}
+
 /// XML cannot contain all that texts can, not even as a reference.
 fn harmless(text: &str, most: usize) -> String {
     escape_lines(&cut(text, most))
@@ -96,8 +130,7 @@ fn harmless(text: &str, most: usize) -> String {
 fn case_of(result: &TestResult) -> TestCase {
     let failed = |kind| {
         let mut status = TestCaseStatus::non_success(kind);
-        let first_line = result.text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        status.set_message(harmless(first_line, MOST_MESSAGE)).set_description(harmless(&result.text, MOST_TEXT));
+        status.set_message(harmless(result.reason(), MOST_MESSAGE)).set_description(harmless(&result.text, MOST_TEXT));
         status
     };
     let status = match result.outcome {
@@ -162,6 +195,7 @@ mod tests {
             outcome,
             time: Duration::from_millis(20),
             text: "def f():\nE   assert 0".into(),
+            reason: None,
         };
         let ended = [
             result("test_a.py::test_1", TestOutcome::Passed),

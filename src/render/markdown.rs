@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_deadlock_has_a_graph_advice_and_the_whole_report() {
         let text = rendered(&seed());
-        for part in ["### lockscope: deadlock", "```mermaid\nflowchart LR", "\n- ", "<details>", "error: deadlock"] {
+        for part in ["### lockscope: deadlock", "```mermaid\nflowchart LR", "\n- ", "<details>", "deadlock: "] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!rendered(&empty()).contains("mermaid"));

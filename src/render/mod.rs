@@ -4,7 +4,9 @@
 //! and [`github`] for CI systems. A renderer sees the report and a [`Style`];
 //! it looks at no process and decides nothing that the report does not say.
 
-pub(crate) mod dot;
+mod alike;
+mod dot;
+mod fold;
 pub(crate) mod github;
 mod groups;
 pub(crate) mod html;
@@ -17,13 +19,14 @@ mod parties;
 mod picture;
 #[cfg(test)]
 mod pictures;
+mod places;
 pub(crate) mod short;
 pub(crate) mod svg;
 pub(crate) mod text;
 mod view;
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::report::{Certainty, Report, Verdict};
 
@@ -75,6 +78,10 @@ pub struct Style {
     pub color: bool,
     /// Arrows beyond ASCII.
     pub unicode: bool,
+    /// The folder below which paths are told without it.
+    pub working_directory: Option<PathBuf>,
+    /// Places are links, for terminals that follow such (OSC 8).
+    pub links: bool,
     /// How much to tell.
     pub detail: Detail,
 }
@@ -101,7 +108,14 @@ const LEAST_WIDTH: usize = 40;
 impl Style {
     /// For a file or a pipe: 100 columns, no colour, ASCII arrows.
     pub fn plain() -> Style {
-        Style { width: DEFAULT_WIDTH, color: false, unicode: false, detail: Detail::default() }
+        Style {
+            width: DEFAULT_WIDTH,
+            color: false,
+            unicode: false,
+            working_directory: None,
+            links: false,
+            detail: Detail::default(),
+        }
     }
 
     /// For standard output as it is: its width, and colour and arrows where the terminal and the user want them.
@@ -110,7 +124,8 @@ impl Style {
             terminal_size::terminal_size_of(io::stdout())
                 .map_or(DEFAULT_WIDTH, |(terminal_size::Width(width), _)| width.into())
         });
-        Style::decide(|name| std::env::var(name).ok(), terminal)
+        let style = Style::decide(|name| std::env::var(name).ok(), terminal);
+        Style { working_directory: std::env::current_dir().ok(), ..style }
     }
 
     /// The rules, apart from the process's own environment; `terminal` is the width of a terminal, if it is one.
@@ -136,6 +151,9 @@ impl Style {
             width: terminal.unwrap_or(DEFAULT_WIDTH).max(LEAST_WIDTH),
             color,
             unicode: terminal.is_some() && !dumb && utf8,
+            working_directory: None,
+            // Terminals that know no links leave them out; the kernel's own console and `dumb` ones print them.
+            links: terminal.is_some() && color && !dumb && set("TERM").is_some_and(|term| term != "linux"),
             detail: Detail::default(),
         }
     }
@@ -155,9 +173,10 @@ pub fn render(report: &Report, format: Format, style: &Style, out: &mut dyn io::
     }
 }
 
-/// The title of the first finding, else the summary, else words for the verdict.
+/// The first sentence; of a report without one the title of the first finding, else the summary, else words for the verdict.
 pub(crate) fn headline(report: &Report) -> &str {
     match report.findings.first() {
+        _ if !report.sentence.is_empty() => &report.sentence,
         Some(finding) if !finding.title.is_empty() => &finding.title,
         _ if !report.summary.is_empty() => &report.summary,
         _ => match report.verdict {
@@ -166,6 +185,8 @@ pub(crate) fn headline(report: &Report) -> &str {
             Verdict::Deadlock | Verdict::SuspectedDeadlock => "threads wait for each other",
             Verdict::OrphanedLock => "the owner of a lock is gone",
             Verdict::Stuck => "nobody can end a wait",
+            Verdict::CouldDeadlock => "locks are taken in different orders",
+            Verdict::NothingFound => "nothing was seen that could hang",
         },
     }
 }
@@ -238,7 +259,7 @@ fn is_treacherous(character: char) -> bool {
 }
 
 /// The same for text of several lines, which stay lines.
-fn escape_lines(text: &str) -> String {
+pub(crate) fn escape_lines(text: &str) -> String {
     text.split('\n').map(|line| escape(&line.replace('\t', "    "))).collect::<Vec<_>>().join("\n")
 }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::view::{Key, View, lost_owner};
-use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait};
+use crate::report::{Certainty, Edge, Gone, Hold, Severity, Wait, evidence};
 
 /// Parties of a report without a cycle.
 const MOST: usize = 10;
@@ -87,12 +87,6 @@ impl<'a> Parties<'a> {
     /// "and 484 more members of the cycle: ...".
     pub(super) fn more(&self) -> Option<&str> {
         self.more.as_deref()
-    }
-
-    /// Threads among the parties with their numbers.
-    pub(super) fn numbered_threads(&self) -> impl Iterator<Item = (usize, &'a str, i32)> {
-        let numbered = self.parties.iter().enumerate();
-        numbered.filter_map(|(index, party)| party.thread.map(|(process, tid)| (index + 1, process, tid)))
     }
 
     fn add_cycle(&mut self, view: &View<'a>, edges: &'a [Edge]) {
@@ -237,23 +231,7 @@ fn hold_of<'a>(view: &View<'a>, edge: &Edge) -> Option<&'a Hold> {
 }
 
 fn edge_line(from: usize, to: Option<usize>, wait: Option<&Wait>, hold: Option<&Hold>) -> EdgeLine {
-    let mut evidence: Vec<&str> = Vec::new();
-    let said = wait.iter().flat_map(|wait| &wait.evidence).chain(hold.iter().flat_map(|hold| &hold.evidence));
-    for sentence in said {
-        // What another sentence says as well, as its beginning, is said once: the longer way.
-        if let Some(shorter) = evidence.iter_mut().find(|known| sentence.starts_with(**known)) {
-            *shorter = sentence;
-        } else if !evidence.iter().any(|known| known.starts_with(sentence.as_str())) {
-            evidence.push(sentence);
-        }
-    }
-    let mut evidence = evidence.join("; ");
-    if evidence.is_empty() {
-        evidence.push_str("no evidence recorded");
-    }
-    if let Some(since) = wait.and_then(|wait| wait.since_ms).filter(|since| *since >= 1000) {
-        evidence.push_str(&format!("; asleep for {:.1} s", since as f64 / 1000.0));
-    }
+    let evidence = evidence(wait, hold);
     let sure = [wait.map(|wait| wait.certainty), hold.map(|hold| hold.certainty)];
     EdgeLine { from, to, evidence, certainty: sure.into_iter().flatten().min().unwrap_or(Certainty::Candidate) }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::view::{NO_BREAK, View, lost_owner};
 use crate::report::{Certainty, Hold, Report};
-use crate::waits::kinds::Kind;
+use crate::waits::kinds::{Holding, Kind};
 
 /// The graph of a report.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Picture {
     pub(super) framed: bool,
     /// Waits and holds.
     pub(super) links: Vec<Link>,
+    /// The threads that the first finding tells of.
+    told: HashSet<String>,
 }
 
 /// A process with its threads and what is waited for in it.
@@ -35,6 +37,8 @@ pub(super) struct Cluster {
 pub(super) struct Node {
     pub(super) id: String,
     pub(super) label: String,
+    /// What many like it are called together.
+    pub(super) general: String,
     pub(super) shape: Shape,
     /// Part of a cycle.
     pub(super) red: bool,
@@ -60,6 +64,8 @@ pub(super) struct Link {
     pub(super) to: String,
     /// `read`, `write`; often empty.
     pub(super) label: String,
+    /// What stands beside it: "waits :14", "held by".
+    pub(super) words: String,
     pub(super) certainty: Certainty,
     pub(super) evidence: String,
     /// Part of a cycle.
@@ -75,11 +81,16 @@ impl Picture {
         let framed = report.processes.len() > 1;
         let mut threads: BTreeMap<&str, BTreeMap<String, (String, Shape)>> = BTreeMap::new();
         let mut links = Vec::new();
-        let mut link = |from: &str, to: &str, certainty: Certainty, mode: Option<&str>, evidence: &[String]| {
+        let mut link = |from: &str,
+                        to: &str,
+                        certainty: Certainty,
+                        mode: Option<&str>,
+                        evidence: &[String],
+                        words: String| {
             let pair = (from.to_string(), to.to_string());
             let red = red.links.contains(&pair);
             let label = mode.unwrap_or_default().to_string();
-            links.push(Link { from: pair.0, to: pair.1, label, certainty, evidence: evidence.join("; "), red });
+            links.push(Link { from: pair.0, to: pair.1, label, certainty, words, evidence: evidence.join("; "), red });
         };
         for wait in &report.waits {
             let waiter = names.node(&wait.process, wait.tid, wait.waiter_resource.as_deref());
@@ -87,7 +98,11 @@ impl Picture {
                 let thread = names.thread(&view, &wait.process, wait.tid);
                 threads.entry(&wait.process).or_default().insert(waiter.clone(), thread);
             }
-            link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence);
+            let words = match view.wait_line(wait) {
+                Some(line) => format!("waits :{line}"),
+                None => "waits".to_owned(),
+            };
+            link(&waiter, &wait.resource, wait.certainty, wait.mode.as_deref(), &wait.evidence, words);
         }
         for hold in &report.holds {
             let holder = names.holder(hold);
@@ -95,14 +110,27 @@ impl Picture {
                 Some(_) => (lost_owner(hold), Shape::Thread),
                 None => names.thread(&view, &hold.process, hold.tid),
             };
-            threads.entry(&hold.process).or_default().insert(holder.clone(), thread);
-            link(&hold.resource, &holder, hold.certainty, hold.mode.as_deref(), &hold.evidence);
+            // A task is a node of its own.
+            if hold.holder_resource.is_none() || hold.gone.is_some() {
+                threads.entry(&hold.process).or_default().insert(holder.clone(), thread);
+            }
+            let holds = view.resource(&hold.resource).is_none_or(|one| one.properties().holding == Holding::Holds);
+            let words = match (&hold.taken, holds) {
+                (Some(taken), true) => format!("held by :{}", taken.line),
+                (None, true) => "held by".to_owned(),
+                _ => String::new(),
+            };
+            link(&hold.resource, &holder, hold.certainty, hold.mode.as_deref(), &hold.evidence, words);
         }
+        let joined = joined(&view, &mut links);
         let mut processes: BTreeMap<&str, Vec<Node>> = BTreeMap::new();
         let mut home: HashMap<String, &str> = HashMap::new();
         let node = |id: &str, label: &str, shape| Node {
             id: id.to_string(),
             label: spaced(label),
+            general: spaced(
+                view.resource(id).map(|one| one.called_in_general().to_string()).as_deref().unwrap_or(label),
+            ),
             shape,
             red: red.nodes.contains(id),
         };
@@ -114,9 +142,9 @@ impl Picture {
         }
         let touched = touched_by(&links, &home);
         let mut between = Vec::new();
-        for resource in &report.resources {
+        for resource in report.resources.iter().filter(|one| !joined.contains(&one.id)) {
             let shape = shape_of(resource.properties());
-            let one = node(&resource.id, &view.resource_name(&resource.id), shape);
+            let one = node(&resource.id, &view.short_name(&resource.id), shape);
             let by = touched.get(&resource.id);
             if framed && (shape == Shape::Outside || by.is_some_and(|by| by.len() > 1)) {
                 between.push(one);
@@ -130,7 +158,9 @@ impl Picture {
             label: spaced(&view.process_name(process)),
             nodes,
         });
-        Picture { clusters: clusters.collect(), between, framed, links }
+        let told = report.findings.first().map(|finding| finding.threads.as_slice()).unwrap_or_default();
+        let told = told.iter().map(|thread| names.node(&thread.process, Some(thread.tid), None)).collect();
+        Picture { clusters: clusters.collect(), between, framed, links, told }
     }
 
     /// All nodes: those of the processes, then those between them.
@@ -138,8 +168,8 @@ impl Picture {
         self.clusters.iter().flat_map(|cluster| &cluster.nodes).chain(&self.between)
     }
 
-    /// What a picture can show: the cycles and what leads to them; without a cycle, whatever is held; else the waits. No more
-    /// than `most` links, and how many of these are left out.
+    /// What a picture can show: the cycles and what leads to them; without a cycle, the waits that a finding tells of with all that
+    /// hangs on them; without a finding, whatever is held; else the waits. No more than `most` links, and how many of these are left out.
     pub(super) fn reduced(mut self, most: usize) -> (Picture, usize) {
         let holders = self.nodes().filter(|node| matches!(node.shape, Shape::Thread | Shape::Process));
         let threads: HashSet<String> = holders.map(|node| node.id.clone()).collect();
@@ -147,12 +177,15 @@ impl Picture {
         let is_hold = |link: &Link| threads.contains(&link.to);
         let wanted = if self.links.iter().any(|link| link.red) {
             self.joined_to(|link| link.red)
+        } else if self.links.iter().any(|link| self.told.contains(&link.from)) {
+            self.joined_to(|link| self.told.contains(&link.from))
         } else if self.links.iter().any(is_hold) {
             self.joined_to(is_hold)
         } else {
             self.joined_to(|_| true)
         };
         self.links.retain(|link| wanted.contains(&link.from));
+        self.join_pools();
         self.join_equal_waiters();
         let before = self.links.len();
         self.links.sort_by_key(|link| !link.red);
@@ -287,7 +320,7 @@ impl<'a> Names<'a> {
     fn holder(&self, hold: &Hold) -> String {
         match hold.gone {
             Some(_) => format!("{}_gone_{}", hold.process, hold.tid.unwrap_or_default()),
-            None => self.node(&hold.process, hold.tid, None),
+            None => self.node(&hold.process, hold.tid, hold.holder_resource.as_deref()),
         }
     }
 
@@ -304,6 +337,24 @@ impl<'a> Names<'a> {
     }
 }
 
+/// Let links lead right to a thread that is waited for by name; without the things that stood between, which are given back.
+fn joined(view: &View, links: &mut Vec<Link>) -> HashSet<String> {
+    let mut threads: HashMap<String, Vec<String>> = HashMap::new();
+    for link in links.iter() {
+        if view.resource(&link.from).is_some_and(|one| one.properties().holding == Holding::Is) {
+            threads.entry(link.from.clone()).or_default().push(link.to.clone());
+        }
+    }
+    threads.retain(|_, threads| threads.len() == 1);
+    links.retain(|link| !threads.contains_key(&link.from));
+    for link in links.iter_mut() {
+        if let Some([thread]) = threads.get(&link.to).map(Vec::as_slice) {
+            link.to.clone_from(thread);
+        }
+    }
+    threads.into_keys().collect()
+}
+
 /// The processes whose threads each resource is linked with.
 fn touched_by<'a>(links: &[Link], home: &HashMap<String, &'a str>) -> HashMap<String, BTreeSet<&'a str>> {
     let mut touched: HashMap<String, BTreeSet<&str>> = HashMap::new();
@@ -318,7 +369,8 @@ fn touched_by<'a>(links: &[Link], home: &HashMap<String, &'a str>) -> HashMap<St
 }
 
 fn spaced(text: &str) -> String {
-    text.replace(NO_BREAK, " ")
+    // Labels are code as a whole.
+    text.replace(NO_BREAK, " ").replace('`', "")
 }
 
 #[cfg(test)]
@@ -359,5 +411,20 @@ mod tests {
         let joined = nodes.iter().filter(|node| node.label.ends_with("more threads")).count();
         assert!(joined == 1 && nodes.len() < 10, "{nodes:?}");
         assert!(left_out == 0 && !nodes.iter().any(|node| node.id == "r99"), "{nodes:?}");
+    }
+
+    #[test]
+    fn without_a_cycle_the_picture_is_that_of_the_finding() {
+        let mut report = seed();
+        report.cycles.clear();
+        let wait = report.waits[0].clone();
+        let result = crate::report::Resource { id: "r99".into(), ..report.resources[0].clone() };
+        report.resources.push(result);
+        report.waits.push(crate::report::Wait { tid: Some(800), resource: "r99".into(), ..wait.clone() });
+        let told = crate::report::ThreadReference { process: wait.process, tid: 800 };
+        report.findings[0].threads = vec![told];
+        let (picture, _) = Picture::of(&report).reduced(60);
+        let links: Vec<&str> = picture.links.iter().map(|link| link.to.as_str()).collect();
+        assert_eq!(links, ["r99"], "who holds what elsewhere is no part of it");
     }
 }

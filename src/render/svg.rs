@@ -22,6 +22,10 @@ const MOST_LINES: usize = 4;
 /// A character of a monospaced font of 13 px, and a line of it.
 const CHARACTER: f64 = 8.0;
 const LINE_HEIGHT: f64 = 17.0;
+/// A character of the words beside a link.
+const SMALL: f64 = 6.8;
+/// Height of a frame's title.
+const TITLE: f64 = 26.0;
 /// Around the picture.
 const MARGIN: f64 = 16.0;
 
@@ -40,7 +44,8 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     picture.links.retain(|link| nodes.contains(&link.from) && nodes.contains(&link.to));
     let placed = Placement::of(&plan(&picture));
     let curves = placed.links.iter().flat_map(|path| layout::samples(path, 8.0));
-    let curves = curves.map(|point| Rect { left: point.x, top: point.y, right: point.x, bottom: point.y });
+    let at = |point: Point| Rect { left: point.x, top: point.y, right: point.x, bottom: point.y };
+    let curves = curves.map(at);
     let all = layout::bounds(placed.items.iter().chain(&placed.frames).copied().chain(curves));
     let note = if left_out > 0 { LINE_HEIGHT + MARGIN } else { 0.0 };
     let (wide, high) = ((all.width() + 2.0 * MARGIN).ceil(), (all.height() + 2.0 * MARGIN + note).ceil());
@@ -69,6 +74,13 @@ pub(super) fn graph(report: &Report, with_style: bool) -> String {
     }
     for (link, path) in picture.links.iter().zip(&placed.links) {
         draw_link(&mut text, link, path);
+    }
+    let mut taken: Vec<Rect> = placed.items.clone();
+    taken.extend(placed.frames.iter().map(|frame| Rect { bottom: frame.top + TITLE, ..*frame }));
+    // No words on a line, not even on their own.
+    taken.extend(placed.links.iter().flat_map(|path| layout::samples(path, 4.0)).map(at));
+    for (link, path) in picture.links.iter().zip(&placed.links) {
+        draw_words(&mut text, link, path, all, &mut taken);
     }
     let boxed = picture.nodes().filter(|node| !(picture.framed && node.shape == Shape::Process));
     for (node, place) in boxed.zip(&placed.items) {
@@ -123,6 +135,55 @@ fn draw_link(text: &mut String, link: &Link, path: &[Point]) {
         "<path class=\"link {sure}{cycle}\" d=\"{curve}\" marker-end=\"url(#{end})\"><title>{}</title></path>",
         markup(&cut(&format!("{mode}{sure}: {}", link.evidence)))
     );
+}
+
+/// The words of a link beside its line, where there is room: else its title alone has them.
+fn draw_words(text: &mut String, link: &Link, path: &[Point], all: Rect, taken: &mut Vec<Rect>) {
+    if link.words.is_empty() {
+        return;
+    }
+    let (width, height) = (textwrap::core::display_width(&link.words) as f64 * SMALL, LINE_HEIGHT - 4.0);
+    let points = layout::samples(path, 6.0);
+    let middle = points.len() / 2;
+    let is_steep = match (points.first(), points.last()) {
+        (Some(first), Some(last)) => f64::abs(last.y - first.y) > f64::abs(last.x - first.x),
+        _ => false,
+    };
+    // From the middle of the line outwards, above it, below it, and on either side.
+    let order = (0..points.len())
+        .map(|step| if step % 2 == 0 { middle + step / 2 } else { middle.wrapping_sub(step.div_ceil(2)) });
+    let places = order.filter_map(|at| points.get(at)).flat_map(|point| {
+        let beside = width / 2.0 + 7.0;
+        let (above, below) = ((0.0, -height / 2.0 - 3.0), (0.0, height / 2.0 + 4.0));
+        let (right, left) = ((beside, 0.0), (-beside, 0.0));
+        // Beside a line that goes up or down, above one that goes to the side.
+        if is_steep { [right, left, above, below] } else { [above, below, right, left] }
+            .map(|(x, y)| Point { x: point.x + x, y: point.y + y })
+    });
+    let around = |point: Point| Rect {
+        left: point.x - width / 2.0 - 2.0,
+        top: point.y - height / 2.0,
+        right: point.x + width / 2.0 + 2.0,
+        bottom: point.y + height / 2.0,
+    };
+    let overlap = |one: Rect, other: &Rect| {
+        one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom
+    };
+    let free = places.map(|point| (point, around(point))).find(|(_, room)| {
+        let is_inside = room.left > all.left - MARGIN && room.right < all.right + MARGIN;
+        is_inside && room.top > all.top - MARGIN && !taken.iter().any(|other| overlap(*room, other))
+    });
+    if let Some((point, room)) = free {
+        taken.push(room);
+        let cycle = if link.red { " cycle" } else { "" };
+        let _ = writeln!(
+            text,
+            "<text class=\"words{cycle}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            point.x,
+            point.y,
+            markup(&link.words)
+        );
+    }
 }
 
 fn draw_node(text: &mut String, node: &Node, place: Rect) {

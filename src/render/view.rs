@@ -9,7 +9,7 @@ use crate::report::{
     CallSite, Callback, Certainty, Frame, Hold, Process, Report, Resource, Thread, Wait, base_name, short_function,
     short_path, short_word,
 };
-use crate::waits::kinds::Holding;
+use crate::waits::kinds::{Holding, World};
 use crate::waits::label::Called;
 
 /// Longest name of a thread or process that is told, in characters.
@@ -115,6 +115,16 @@ impl<'a> View<'a> {
     /// `python3 885`.
     pub(super) fn process_name(&self, id: &str) -> String {
         match self.processes.get(id) {
+            Some(Process { identity: Some(identity), cluster, pid, .. }) if self.report.job.is_some() => {
+                let role = |cluster: &crate::report::ClusterMember| {
+                    let role = cluster.roles.first()?;
+                    Some(format!("{} {}", role.role, role.name.clone().unwrap_or_else(|| pid.to_string())))
+                };
+                let role = || cluster.as_ref().and_then(role).unwrap_or_else(|| id.to_owned());
+                let rank = identity.rank.filter(|_| cluster.is_none()).map_or_else(role, |rank| format!("rank {rank}"));
+                let host = identity.host.as_ref().and_then(|host| host.name.as_deref());
+                keep_together(&host.map_or_else(|| rank.clone(), |host| format!("{rank} on {host}")))
+            }
             Some(process) => {
                 let program = process.exe.as_deref().or(process.cmdline.first().map(String::as_str));
                 keep_together(&format!("{} {}", program.map_or("process", base_name), process.pid))
@@ -128,13 +138,18 @@ impl<'a> View<'a> {
         self.called(id).to_string()
     }
 
+    /// The same without the address of what has a name.
+    pub(super) fn short_name(&self, id: &str) -> String {
+        self.resource(id).map_or_else(|| self.resource_name(id), |resource| resource.called_shortly().to_string())
+    }
+
     /// The same of many like it.
     pub(super) fn resource_in_general(&self, id: &str) -> String {
         self.resource(id).map_or_else(|| self.resource_name(id), |resource| resource.called_in_general().to_string())
     }
 
     fn called(&self, id: &str) -> Called {
-        let unknown = || Called { wanted: None, thing: keep_together(&format!("resource {id}")) };
+        let unknown = || Called { wanted: None, thing: keep_together(&format!("resource {id}")), work: None };
         self.resource(id).map_or_else(unknown, Resource::called)
     }
 
@@ -159,7 +174,7 @@ impl<'a> View<'a> {
         statement
     }
 
-    /// What somebody is to a resource that he is said to have: "holds the GIL", "belongs to child process 12".
+    /// What somebody is to a resource that he is said to have: "holds the GIL", "runs in child process 12".
     pub(super) fn held(&self, id: &str) -> String {
         let holding = self.resource(id).map_or(Holding::Holds, |resource| resource.properties().holding);
         holding.held(&self.called(id))
@@ -194,14 +209,50 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The line of the program at which a thread waits.
+    pub(super) fn wait_line(&self, wait: &Wait) -> Option<u32> {
+        if let Some(place) = &wait.place {
+            return Some(place.line);
+        }
+        let thread = self.thread(&wait.process, wait.tid?)?;
+        let sites = [wait.at.call, wait.at.caller].into_iter().flatten();
+        let mut frames = sites.filter_map(|index| thread.frames.get(index));
+        frames.find(|frame| frame.belongs_to.is_none() && frame.line.is_some())?.line
+    }
+
     /// The call that took what is held.
     pub(super) fn hold_call(&self, hold: &Hold) -> Option<String> {
         self.call(self.thread(&hold.process, hold.tid?)?, &hold.at)
     }
 
+    fn is_event_loop(&self, resource: &str) -> bool {
+        let kind = self.resource(resource).map(|one| one.properties());
+        kind.is_some_and(|kind| kind.world == World::EventLoop && !kind.is_lock())
+    }
+
     /// What a thread waits for, or its state.
     pub(super) fn doing(&self, process: &str, thread: &Thread) -> String {
-        self.doing_as(process, thread, |wait| self.wait_statement(wait))
+        self.doing_as(process, thread, |wait| self.wait_statement(wait) + &self.held_by(wait))
+    }
+
+    /// Who has the lock that a thread waits for: ", held by orders (12)".
+    pub(super) fn holder_of(&self, process: &str, thread: &Thread) -> String {
+        match self.waits_of(process, thread.tid) {
+            [wait] => self.held_by(wait),
+            _ => String::new(),
+        }
+    }
+
+    /// ", held by orders (12)", where that is known of a lock.
+    fn held_by(&self, wait: &Wait) -> String {
+        let is_lock = self.resource(&wait.resource).is_some_and(|one| one.properties().holding == Holding::Holds);
+        let holders =
+            self.holds_of(&wait.resource).iter().filter(|hold| is_lock && hold.certainty > Certainty::Candidate);
+        match holders.collect::<Vec<_>>().as_slice() {
+            [] => String::new(),
+            [hold] => format!(", held by {}{}", self.holder_name(hold), took_at(hold)),
+            [hold, more @ ..] => format!(", held by {} and {} more", self.holder_name(hold), more.len()),
+        }
     }
 
     /// The same of several threads that wait for things like these: without addresses.
@@ -229,10 +280,28 @@ impl<'a> View<'a> {
     pub(super) fn marks(&self, process: &str, thread: &Thread) -> Vec<(usize, String)> {
         let waiting: BTreeSet<usize> =
             self.waits_of(process, thread.tid).iter().filter_map(|wait| wait.frame).collect();
-        let took = self
-            .holds_by(process, thread.tid)
-            .filter_map(|hold| Some((hold.frame?, format!("took {}", self.resource_name(&hold.resource)))));
-        waiting.into_iter().map(|frame| (frame, "waits here".to_string())).chain(took).collect()
+        let took = self.holds_by(process, thread.tid).filter_map(|hold| {
+            let holding = self.resource(&hold.resource).map_or(Holding::Holds, |one| one.properties().holding);
+            let words = match (holding, &hold.taken) {
+                (Holding::Holds, Some(taken)) => {
+                    format!("took {} at line {}", self.short_name(&hold.resource), taken.line)
+                }
+                // A loop is nothing that is taken.
+                (Holding::Holds, None) if self.is_event_loop(&hold.resource) => {
+                    format!("runs {}", self.short_name(&hold.resource))
+                }
+                (Holding::Holds, None) => format!("took {}", self.short_name(&hold.resource)),
+                _ => self.held(&hold.resource),
+            };
+            Some((hold.frame?, words))
+        });
+        let mut marks: Vec<(usize, String)> = Vec::new();
+        for mark in waiting.into_iter().map(|frame| (frame, "waits here".to_string())).chain(took) {
+            if !marks.contains(&mark) {
+                marks.push(mark);
+            }
+        }
+        marks
     }
 
     /// Each thread with the id of its process.
@@ -261,6 +330,14 @@ impl<'a> View<'a> {
     pub(super) fn victims(&self) -> HashSet<Key<'a>> {
         self.report.victims.iter().map(|one| (one.process.as_str(), one.tid)).collect()
     }
+}
+
+/// ", which took it at orders.py:12 place_order", where the recorder saw that.
+fn took_at(hold: &Hold) -> String {
+    let taken = hold.taken.as_ref().filter(|_| hold.source.is_some());
+    taken.map_or_else(String::new, |taken| {
+        format!(", which took it at {}:{} {}", base_name(&taken.file), taken.line, short_function(&taken.function))
+    })
 }
 
 /// "thread 543, gone".

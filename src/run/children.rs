@@ -40,15 +40,22 @@ pub(crate) fn become_it(command: &[OsString]) -> io::Error {
     }
 }
 
-/// End the descendants of a process, and where wished itself: `signal`, then after `grace` SIGKILL to what is left. `meanwhile`
-/// is called again and again.
-pub(crate) fn end_tree(root: i32, with_root: bool, signal: Signal, grace: Duration, mut meanwhile: impl FnMut()) {
+/// End the descendants of a process: `signal`, then after `grace` SIGKILL to what is left; and itself, where there is a signal for
+/// it. `meanwhile` is called again and again.
+pub(crate) fn end_tree(
+    root: i32,
+    for_root: Option<Signal>,
+    signal: Signal,
+    grace: Duration,
+    mut meanwhile: impl FnMut(),
+) {
+    let with_root = for_root.is_some();
     const STEP: Duration = Duration::from_millis(20);
     const AFTER_KILL: Duration = Duration::from_secs(5);
     let begin = Instant::now();
     let mut tree = living(root, with_root);
     for process in &tree {
-        process.signal(signal);
+        process.signal(for_root.filter(|_| process.pid == root).unwrap_or(signal));
         // A stopped process takes the signal when it goes on.
         process.signal(Signal::SIGCONT);
     }

@@ -217,7 +217,7 @@ impl Family {
             }
             return;
         }
-        end_tree(own, false, signal, grace, || {
+        end_tree(own, None, signal, grace, || {
             let _ = self.reap();
         });
     }

@@ -9,10 +9,11 @@
 //! calls can return success after a kernel has failed. All of this was measured with driver 580. Under MPS the FIFO would be
 //! another process's, so nothing is set; nor is anything that the user has set.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,10 @@ use crate::gpu::GpuCore;
 use crate::image::core::elf::Bytes;
 use crate::image::core::{CoreFile, Places};
 use crate::image::gpu::kernel_driver;
-use crate::image::{Gap, budget};
-use crate::limits::run::MOST_CORES;
+use crate::image::live::parse_maps;
+use crate::image::{Gap, Mapping, budget};
+use crate::limits::cuda::ARGUMENTS_READ;
+use crate::limits::run::{COPIED_IN_ALL, COPIED_OF_A_MAPPING, MOST_CORES};
 use crate::report::Report;
 
 /// The variables that are set, and those that say that the user wants something else.
@@ -137,6 +140,8 @@ pub(super) fn add(mut outcome: Outcome, folder: &Path, pids: &[i32], is_limit: b
     let (mut cores, mut gaps) = (Vec::new(), Vec::new());
     let end = Instant::now() + LONGEST_DUMP;
     let mut asked = Vec::new();
+    let memories = pids.iter().filter_map(|pid| Some((innermost_id(*pid)?, HostMemory::of(*pid)?)));
+    let memories: BTreeMap<i32, HostMemory> = memories.collect();
     for (id, pipe) in pipes {
         // Whoever reads it may be gone: the driver reads for as long as it has its context.
         let opened = OpenOptions::new().write(true).custom_flags(nix::libc::O_NONBLOCK).open(&pipe);
@@ -158,7 +163,10 @@ pub(super) fn add(mut outcome: Outcome, folder: &Path, pids: &[i32], is_limit: b
         }
         let name = path.display().to_string();
         match Bytes::open(&path).and_then(|bytes| GpuCore::read(&bytes, &name)) {
-            Ok(core) => cores.push(core),
+            Ok(mut core) => {
+                core.words = memories.get(&id).map(|memory| memory.words(&core)).unwrap_or_default();
+                cores.push(core);
+            }
             Err(error) => gaps.push(gap(&what, error.to_string())),
         }
     }
@@ -167,6 +175,63 @@ pub(super) fn add(mut outcome: Outcome, folder: &Path, pids: &[i32], is_limit: b
     }
     outcome.report.gaps.extend(gaps);
     outcome
+}
+
+/// The host's memory that the GPU sees, of a process that is about to end.
+///
+/// The driver ends the process as soon as the core is written, and which words the kernels have only the core says: so the beginning
+/// of each pinned allocation is copied before. These are shared mappings of /dev/zero (driver 580); memory that was registered is found
+/// only while the process is still there.
+struct HostMemory {
+    memory: File,
+    pinned: Vec<(u64, Vec<u8>)>,
+}
+
+impl HostMemory {
+    /// Copy it.
+    fn of(pid: i32) -> Option<HostMemory> {
+        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let mappings = parse_maps(&std::fs::read(format!("/proc/{pid}/maps")).ok()?);
+        let is_pinned =
+            |mapping: &&Mapping| mapping.shared && mapping.write && mapping.path.as_deref() == Some("/dev/zero");
+        let mut pinned = Vec::new();
+        let mut copied = 0;
+        for mapping in mappings.iter().filter(is_pinned) {
+            let size = (mapping.end - mapping.start).min(COPIED_OF_A_MAPPING);
+            copied += size;
+            if copied > COPIED_IN_ALL {
+                break;
+            }
+            let mut bytes = vec![0; size as usize];
+            // The first page that is not there ends it.
+            let read = memory.read_at(&mut bytes, mapping.start.0).unwrap_or_default();
+            bytes.truncate(read);
+            pinned.push((mapping.start.0, bytes));
+        }
+        Some(HostMemory { memory, pinned })
+    }
+
+    /// The words whose addresses kernels have as arguments. Those of the GPU cannot be read, and are left out.
+    fn words(&self, core: &GpuCore) -> BTreeMap<u64, u32> {
+        let arguments = core.kernels().flat_map(|(_, kernel)| kernel.arguments.iter().copied().take(ARGUMENTS_READ));
+        arguments
+            .filter(|address| *address > 0 && address % 4 == 0)
+            .filter_map(|address| Some((address, self.word(address)?)))
+            .collect()
+    }
+
+    fn word(&self, address: u64) -> Option<u32> {
+        let copied = self.pinned.iter().find_map(|(start, bytes)| {
+            let at = usize::try_from(address.checked_sub(*start)?).ok()?;
+            bytes.get(at..at.checked_add(4)?)?.try_into().ok()
+        });
+        let now = || {
+            let mut bytes = [0; 4];
+            self.memory.read_exact_at(&mut bytes, address).ok()?;
+            Some(bytes)
+        };
+        copied.or_else(now).map(u32::from_le_bytes)
+    }
 }
 
 /// Look at what was captured once more, with the cores beside it.

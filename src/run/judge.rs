@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::sample::Sample;
-use crate::report::{Certainty, Needs, Process, Report, Severity, ThreadState, Verdict, Wait};
+use crate::report::{Certainty, Needs, Process, Report, Severity, Thread, ThreadState, Verdict, Wait};
 
 /// A tree that used less than this share of one processor stands still, in permille. Waiters for a GIL wake every 5 ms and
 /// idle threads of drivers every 100 ms; that costs a few permille each.
@@ -61,6 +61,10 @@ pub(crate) struct Judge {
     monitored: bool,
     /// What was told already.
     told: BTreeSet<Fingerprint>,
+    /// Threads of hangs whose tests were ended: no suite ends because of what an earlier test has left.
+    left: BTreeSet<i32>,
+    /// The process waits for all of them.
+    waits_for_all: bool,
 }
 
 /// What several looks agreed on.
@@ -92,7 +96,41 @@ impl Judge {
             agreed: None,
             monitored: false,
             told: BTreeSet::new(),
+            left: BTreeSet::new(),
+            waits_for_all: false,
         }
+    }
+
+    /// The test of a hang was ended, and its threads stay as they are; what comes now is judged anew.
+    pub(crate) fn leave_behind(&mut self, now: Instant, report: &Report) {
+        self.left.extend(report.hang().into_iter().map(|(_, tid)| tid));
+        self.begin_anew(now);
+    }
+
+    /// The process waits for all that is left, and hangs because of it.
+    pub(crate) fn end_with_what_is_left(&mut self) {
+        self.waits_for_all = true;
+    }
+
+    /// Something else begins, and is to be seen soon where it stands still.
+    pub(crate) fn begin_anew(&mut self, now: Instant) {
+        // What the looks have cost is paid: the next hang is to be found as soon as this one.
+        (self.began, self.spent) = (now, Duration::ZERO);
+        (self.agreed, self.still_since, self.pause) = (None, None, WHILE_STILL.0);
+        (self.next_still, self.next_at_work) = (now, now + WHILE_IT_WORKS);
+    }
+
+    /// Whether all that is wrong is what earlier tests have left, and the main thread is not in it.
+    fn is_left_behind(&self, report: &Report) -> bool {
+        !self.waits_for_all && self.was_told(report) && !main_is_stuck(report)
+    }
+
+    /// Whether all that is wrong is what earlier tests have left; the main thread may wait for it.
+    pub(crate) fn was_told(&self, report: &Report) -> bool {
+        let main: BTreeSet<i32> = report.processes.iter().map(|process| process.pid).collect();
+        let mut own = report.hang();
+        own.retain(|(_, tid)| !main.contains(tid));
+        !own.is_empty() && own.iter().all(|(_, tid)| self.left.contains(tid))
     }
 
     /// Take in a sample.
@@ -133,7 +171,7 @@ impl Judge {
         let least = cost * COST;
         self.spent += cost;
         self.next_at_work = now + WHILE_IT_WORKS.max(least);
-        let Some(found) = report.and_then(fingerprint) else {
+        let Some(found) = report.filter(|report| !self.is_left_behind(report)).and_then(fingerprint) else {
             self.agreed = None;
             if self.is_still(now) {
                 self.next_still = now + self.pause;
@@ -175,7 +213,8 @@ impl Judge {
         }
         // A wait that nobody ends may be that of a thread which nobody misses.
         let may_go_on = |report: &Report| others_work(report) || !is_proven && report.verdict == Verdict::Stuck;
-        if report.is_some_and(|report| may_go_on(report) && !main_is_stuck(report)) {
+        let goes_on = |report: &Report| !self.waits_for_all && may_go_on(report) && !main_is_stuck(report);
+        if report.is_some_and(goes_on) {
             self.next = now + self.pause.max(least);
             self.pause = (self.pause * 2).min(WHILE_STILL.1);
             return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
@@ -227,7 +266,7 @@ fn members(report: &Report) -> impl Iterator<Item = &Wait> {
 fn rest(report: &Report, last: Instant, began: Instant) -> bool {
     let retries = |wait: &&Wait| {
         let resource = report.resources.iter().find(|resource| resource.id == wait.resource);
-        resource.is_some_and(|resource| matches!(resource.kind.as_str(), "gil" | "py_stop_the_world"))
+        resource.is_some_and(|resource| resource.properties().is_asked_again())
     };
     members(report).filter(|wait| !retries(wait)).all(|wait| {
         let since = wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
@@ -258,12 +297,31 @@ fn main_is_stuck(report: &Report) -> bool {
     // A process ends when its main thread does: who waits for its end waits for that.
     while let Some(at) = next.and_then(|id| left.iter().position(|process| process.id == id)) {
         let process = left.swap_remove(at);
-        if hang.contains(&(process.id.as_str(), process.pid)) {
+        if hang.contains(&(process.id.as_str(), process.pid)) || tests_are_stuck(report, process, &hang) {
             return true;
         }
         next = awaited_process(report, process);
     }
     false
+}
+
+/// Whether a process runs tests of Rust, and each of its other threads is in the hang: the runner waits for ever.
+fn tests_are_stuck(report: &Report, process: &Process, hang: &BTreeSet<(&str, i32)>) -> bool {
+    let timed = |tid: i32| {
+        let own = |wait: &&Wait| wait.process == process.id && wait.tid == Some(tid);
+        report.waits.iter().filter(own).any(|wait| wait.timed)
+    };
+    let (runners, others): (Vec<&Thread>, Vec<&Thread>) =
+        process.threads.iter().partition(|thread| thread.tid == process.pid && thread.runs_rust_tests());
+    // Each test that hangs is a finding of its own.
+    let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let told: BTreeSet<(&str, i32)> =
+        errors.flat_map(|finding| &finding.threads).map(|one| (one.process.as_str(), one.tid)).collect();
+    let is_in = |thread: &&Thread| {
+        let key = (process.id.as_str(), thread.tid);
+        hang.contains(&key) || told.contains(&key)
+    };
+    !runners.is_empty() && !others.is_empty() && others.iter().all(is_in) && !runners.iter().any(|one| timed(one.tid))
 }
 
 /// The process whose end a process's main thread waits for.
@@ -385,6 +443,24 @@ mod tests {
         // The main thread is in it: the command never ends.
         let all = decisions(&report("deadlock", "running", 1), &busy(), 60);
         assert_eq!(all.last().map(|(_, decision)| *decision), Some(Decision::Over), "{all:?}");
+    }
+
+    #[test]
+    fn what_an_earlier_test_has_left_ends_no_other() {
+        let start = Instant::now();
+        let (left, again) = (report("deadlock", "sleeping", 4), report("deadlock", "sleeping", 1));
+        let ends = |report: &Report| {
+            let mut judge = Judge::new(start);
+            judge.leave_behind(start, &left);
+            (1..100).any(|step| {
+                let now = start + Duration::from_millis(step * 200);
+                judge.sampled(now, &still());
+                judge.wants_a_look(now) && judge.looked(now, LOOK, Some(report)) != Decision::GoOn
+            })
+        };
+        assert!(!ends(&left));
+        // The main thread of the next one waits for them.
+        assert!(ends(&again));
     }
 
     #[test]

@@ -182,6 +182,26 @@ impl Watch {
         Watch { gpu_cores: folder, ..self }
     }
 
+    /// The test of these threads was ended, and they stay as they are: what they do to each other is no news.
+    pub(crate) fn leave_behind(&mut self, report: &Report) {
+        self.judge.leave_behind(Instant::now(), report);
+    }
+
+    /// Whether all that is wrong is what was left behind.
+    pub(crate) fn was_left_behind(&self, report: &Report) -> bool {
+        self.judge.was_told(report)
+    }
+
+    /// The process waits for all that is left: it hangs because of that, whichever thread it is.
+    pub(crate) fn end_with_what_is_left(&mut self) {
+        self.judge.end_with_what_is_left();
+    }
+
+    /// Something else begins: what was seen before says nothing of when to look.
+    pub(crate) fn begin_anew(&mut self) {
+        self.judge.begin_anew(Instant::now());
+    }
+
     /// How long to rest before [`Watch::wanted`] is asked again.
     pub(crate) fn rest(&self) -> Duration {
         let left = self.limits.timeout.map(|limit| limit.saturating_sub(self.began.elapsed()));
@@ -232,6 +252,11 @@ impl Watch {
             Purpose::FromOutside => return Next::Event(Event::Nothing),
         };
         Next::Event(Event::Over(reason, look))
+    }
+
+    /// A look at the whole tree as it is now, for somebody who asks.
+    pub(crate) fn for_others(&mut self) -> Wanted {
+        Wanted { purpose: Purpose::Routine, ..self.last_from_outside() }
     }
 
     /// A look at the whole tree as it is now, which somebody else ends.

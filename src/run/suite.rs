@@ -3,6 +3,7 @@
 //! In: the lines of a runner's plugin, or a [`Report`]. Out: the test that runs now with its time limit, the results of those
 //! that ended; or a name found in the frames. It reads no pipe and has no clock.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use crate::report::{Frame, FrameKind, Report};
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Line {
     /// The runner has allowed the looks, and waits for the answer.
-    Ready,
+    Ready(Runner),
     Start {
         test: String,
         timeout: Option<f64>,
@@ -27,10 +28,43 @@ enum Line {
         seconds: f64,
         #[serde(default)]
         text: Option<String>,
+        reason: Option<String>,
+    },
+    /// What was told of a hang has ended the test's phase from inside.
+    Ended {
+        number: u64,
+    },
+    /// The answer to the request to save what was measured.
+    Coverage {
+        kept: Option<PathBuf>,
+        #[serde(default)]
+        why: Option<String>,
     },
     /// A debugger has the word.
     Pause,
     Resume,
+    /// The tests are over, and the process is about to wait for its threads.
+    Over,
+}
+
+/// What a runner can do about a hang, and what is to be done in its place. Descriptors are numbers of files that it shares.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Runner {
+    /// The signal by which it ends the test that runs.
+    pub interrupts: Option<i32>,
+    /// The signal by which it ends as after failed tests, without running any code of its own.
+    pub ends: Option<i32>,
+    /// Where it reads what was found.
+    pub told: Option<i32>,
+    /// The tests that it is to run, a line each.
+    pub plan: Option<i32>,
+    /// Where it is asked to save what coverage was measured.
+    pub coverage: Option<i32>,
+    /// Where it keeps which tests have failed.
+    pub last_failed: Option<PathBuf>,
+    /// Somebody else tells of a process that was ended.
+    pub is_silent: bool,
 }
 
 /// A test that runs.
@@ -51,12 +85,22 @@ pub(crate) struct TestLog {
     later: Vec<u8>,
     rest: Vec<u8>,
     overlong: bool,
-    /// The runner waits for the answer to its `ready`.
-    pub ready: bool,
+    /// The runner waits for the answer to its `ready`, or has it.
+    pub runner: Option<Runner>,
+    /// The last hang of which the runner has ended the test.
+    pub ended_inside: u64,
+    /// What became of the coverage that was measured.
+    pub coverage: Option<Result<PathBuf, String>>,
     /// A debugger has the word: nothing is a hang.
     pub paused: bool,
+    /// It was so, and what comes now is to be seen soon.
+    pub resumed: bool,
+    /// The tests are over, and the process waits for what they have left.
+    pub over: bool,
     /// The test that runs.
     pub running: Option<RunningTest>,
+    /// How many tests have begun: one may run again under its name.
+    pub begun: u64,
     /// Those that ended.
     pub ended: Vec<TestResult>,
 }
@@ -102,24 +146,37 @@ impl TestLog {
 
     fn take(&mut self, line: Line, now: Instant) {
         match line {
-            Line::Ready => self.ready = true,
+            Line::Ready(runner) => self.runner = Some(runner),
+            Line::Ended { number } => {
+                self.ended_inside = number;
+                // What the test leaves behind is cleared up in a time of its own.
+                if let Some(running) = &mut self.running {
+                    running.since = now;
+                }
+            }
+            Line::Coverage { kept, why } => {
+                self.coverage = Some(kept.ok_or_else(|| why.unwrap_or_else(|| "there is none".into())));
+            }
             Line::Pause => self.paused = true,
+            Line::Over => self.over = true,
             Line::Resume => {
-                self.paused = false;
+                (self.paused, self.resumed) = (false, true);
                 // The time in the debugger is not the test's.
                 if let Some(running) = &mut self.running {
                     running.since = now;
                 }
             }
             Line::Start { test, timeout } => {
+                self.begun += 1;
                 let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
                 self.running = Some(RunningTest { name: test, since: now, timeout: timeout.filter(|t| !t.is_zero()) });
             }
-            Line::Finish { test, outcome, seconds, text } => {
+            Line::Finish { test, outcome, seconds, text, reason } => {
                 self.running = None;
                 if self.ended.len() < MOST_RESULTS {
                     let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                    self.ended.push(TestResult { name: test, outcome, time, text: text.unwrap_or_default() });
+                    let text = text.unwrap_or_default();
+                    self.ended.push(TestResult { name: test, outcome, time, text, reason });
                 }
             }
         }
@@ -169,7 +226,7 @@ mod tests {
         let mut log = TestLog::default();
         let start = Instant::now();
         log.read(b"{\"event\":\"ready\"}\n{\"event\":\"sta", start);
-        assert!(log.ready && log.running.is_none());
+        assert!(log.runner == Some(Runner::default()) && log.running.is_none());
         log.read_later(b"rt\",\"te");
         assert!(log.takes_more() && log.running.is_none());
         log.catch_up(start);
@@ -186,6 +243,11 @@ mod tests {
         );
         assert!(log.running.is_none() && log.deadline().is_none());
         assert_eq!((log.ended.len(), log.ended[0].outcome), (1, TestOutcome::Failed));
+        log.read(b"{\"event\":\"ready\",\"interrupts\":16,\"told\":7,\"newer\":1}\n", start);
+        assert_eq!(log.runner, Some(Runner { interrupts: Some(16), told: Some(7), ..Runner::default() }));
+        log.read(b"{\"event\":\"ended\",\"number\":3}\n{\"event\":\"coverage\",\"kept\":null}\n", start);
+        assert_eq!((log.ended_inside, log.coverage), (3, Some(Err("there is none".into()))));
+        let mut log = TestLog::default();
         for timeout in ["null", "0", "-1", "1e400"] {
             log.read(format!("{{\"event\":\"start\",\"test\":\"t\",\"timeout\":{timeout}}}\n").as_bytes(), start);
             assert_eq!(log.deadline(), None, "{timeout}");

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::Architecture;
-use crate::image::{Addr, Descriptor, Fault, Gap, KernelFacts, Mapping, ProcessImage, Taken, ThreadImage};
+use crate::image::{
+    Addr, Descriptor, Fault, Gap, KernelFacts, Launch, Mapping, ProcessImage, SourceLines, Taken, ThreadImage,
+};
 use crate::modules::RecordedModule;
 use crate::python::{Python, PythonThread};
 use crate::symbols::SymbolCache;
@@ -63,15 +65,20 @@ pub(super) struct SavedProcess {
     pub(super) auxiliary: Vec<u8>,
     #[serde(default)]
     pub(super) descriptors: Vec<Descriptor>,
-    /// Variables of the environment that concern CUDA.
+    /// Variables of the environment that concern CUDA and jobs.
     #[serde(default)]
     pub(super) environment: Vec<(String, String)>,
+    #[serde(default)]
+    pub(super) launch: Launch,
     pub(super) threads: Vec<ThreadImage>,
     pub(super) mappings: Vec<Mapping>,
     /// Of each thread, in their order.
     pub(super) stacks: Vec<NativeStack>,
     pub(super) modules: Vec<RecordedModule>,
     pub(super) answers: SymbolCache,
+    /// Lines of its source files that the report shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) sources: Vec<SourceLines>,
     /// What py-spy added.
     #[serde(default)]
     pub(super) help: Option<Help>,
@@ -165,11 +172,13 @@ impl SavedProcess {
             auxiliary: image.auxiliary.clone(),
             descriptors: image.descriptors.clone(),
             environment: image.environment.clone(),
+            launch: image.launch.clone(),
             threads: image.threads.clone(),
             mappings: image.mappings.clone(),
             stacks: Vec::new(),
             modules: Vec::new(),
             answers: SymbolCache::default(),
+            sources: Vec::new(),
             help: None,
             pages: Vec::new(),
             faults: Vec::new(),

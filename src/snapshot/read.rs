@@ -139,8 +139,11 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
     let mut seen = BTreeSet::new();
     let stacks = saved.stacks.into_iter().chain(std::iter::repeat_with(NativeStack::unknown));
     let threads = saved.threads.into_iter().zip(stacks).filter(|(thread, _)| seen.insert(thread.tid));
-    let (threads, mut stacks): (Vec<_>, Vec<NativeStack>) = threads.unzip();
-    stacks.iter_mut().for_each(|stack| stack.recognise_leaf(saved.architecture));
+    let (mut threads, mut stacks): (Vec<_>, Vec<NativeStack>) = threads.unzip();
+    for registers in threads.iter_mut().filter_map(|thread: &mut crate::image::ThreadImage| thread.registers.as_mut()) {
+        registers.general = registers.general.on(saved.architecture);
+    }
+    stacks.iter_mut().for_each(|stack| stack.of_machine(saved.architecture));
     let memory = RecordedMemory {
         pages: pages(&saved.pages, core, blob),
         blob: Arc::clone(blob),
@@ -148,7 +151,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
         mappings: mappings.clone(),
     };
     let builds = saved.modules.iter().map(|module| (module.path.clone(), module.build_id.clone()));
-    let files = SnapshotFiles::new(places.clone(), builds.collect());
+    let files = SnapshotFiles::new(places.clone(), builds.collect(), saved.sources);
     let image = ProcessImage {
         architecture: saved.architecture,
         pid: saved.pid,
@@ -165,6 +168,7 @@ fn restore(saved: SavedProcess, core: &CoreFile, blob: &Arc<Vec<u8>>, places: &P
         auxiliary: saved.auxiliary,
         descriptors: saved.descriptors,
         environment: saved.environment,
+        launch: saved.launch,
     };
     let known = Known { stacks, modules: saved.modules, answers: saved.answers, help: saved.help };
     (image, known)

@@ -9,7 +9,7 @@ use super::recorder::{self, Recorder};
 use super::roots;
 use super::write::{self, Kept};
 use crate::image::gpu::GpuUse;
-use crate::image::{Gap, Image, KernelFacts, budget};
+use crate::image::{Gap, Image, KernelFacts, SourceLines, budget};
 use crate::limits::snapshot::LOOKS_KEPT;
 use crate::python::Python;
 use crate::symbols::Symbols;
@@ -34,6 +34,8 @@ pub(crate) struct KeptLook<'a> {
     /// Of which processes something was asked that is not in their memory.
     pub(crate) helped: &'a [bool],
     pub(crate) of_one_instant: bool,
+    /// Lines of source that the report shows, of each process; empty before there is one.
+    pub(crate) sources: &'a [Vec<SourceLines>],
     /// How busy the GPUs were.
     pub(crate) gpu: Option<&'a GpuUse>,
 }
@@ -81,6 +83,7 @@ impl Recording {
             saved.modules = kept.symbols[position].modules().record();
             saved.answers = kept.symbols[position].cache();
             saved.help = python.filter(|_| kept.helped[position]).map(Help::of);
+            saved.sources = kept.sources.get(position).cloned().unwrap_or_default();
             saved.faults = recorder.take_faults();
             if recorder.is_full() {
                 look.gaps.push(Gap::new(

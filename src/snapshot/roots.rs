@@ -17,7 +17,7 @@ use crate::threads::Thread;
 
 /// The red zone.
 const BELOW_STACK_POINTER: u64 = 128;
-/// `struct pthread` and the static thread-local variables below it.
+/// Before and behind the thread pointer, at least: `struct pthread` and the static thread-local variables beside it.
 const DESCRIPTOR: (u64, u64) = (0x200, 0x900);
 
 /// Program headers and an entry of the dynamic section (elf.h).
@@ -65,9 +65,11 @@ fn stacks(recorder: &Recorder, process: &ProcessImage) {
             let start = Addr(sp.0.saturating_sub(BELOW_STACK_POINTER)).max(mapping.start);
             recorder.keep(start, (mapping.end - start).min(each));
         }
-        let descriptor = process.architecture.thread_descriptor(registers.thread_pointer);
-        if process.mapping(descriptor).is_some_and(|mapping| mapping.write) {
-            recorder.keep(descriptor - DESCRIPTOR.0, DESCRIPTOR.0 + DESCRIPTOR.1);
+        let pointer = registers.thread_pointer;
+        let (before, behind) = process.architecture.around_thread_pointer();
+        let (before, behind) = (before.max(DESCRIPTOR.0), behind.max(DESCRIPTOR.1));
+        if process.mapping(pointer).is_some_and(|mapping| mapping.write) {
+            recorder.keep(pointer - before, before + behind);
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn redact(looks: &mut [Kept]) -> Option<Gap> {
         }
         for (process, pages) in kept.look.processes.iter_mut().zip(&mut kept.pages) {
             process.cmdline.clear();
+            process.sources.clear();
             if let Some(help) = &mut process.help {
                 help.drop_locals();
             }
@@ -160,6 +161,9 @@ fn kernel_notes(process: &SavedProcess) -> Vec<u8> {
     for thread in main.chain(others) {
         let Some(registers) = &thread.registers else { continue };
         note(&mut out, b"CORE", notes::NT_PRSTATUS, &status(thread.tid, registers));
+        for (kind, data) in process.architecture.notes(registers) {
+            note(&mut out, notes::LINUX, kind, &data);
+        }
         if std::mem::take(&mut first) {
             note(&mut out, b"CORE", notes::NT_PRPSINFO, &information(process));
             if !process.auxiliary.is_empty() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{SourceFrame, Symbol};
+use super::{SourceFrame, Symbol, Variable};
 use crate::image::Addr;
 
 /// Answers by question. That there is no answer is one as well.
@@ -25,4 +25,7 @@ pub(crate) struct SymbolCache {
     pub slots: BTreeMap<Addr, Option<String>>,
     /// Source positions.
     pub sources: BTreeMap<Addr, Vec<SourceFrame>>,
+    /// Guards and locks among the variables of a place.
+    #[serde(default)]
+    pub variables: BTreeMap<Addr, Vec<Variable>>,
 }

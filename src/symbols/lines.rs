@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
@@ -13,6 +14,8 @@ use self_cell::self_cell;
 
 use super::SourceFrame;
 use super::demangle::demangle;
+use super::proportion::{Functions, ranges_fit, units_fit};
+use super::variables::{Variable, variables};
 use crate::image::{FileBytes, budget};
 use crate::limits;
 use crate::limits::symbols::{DEEPEST_INLINING, LARGEST_LINE_PROGRAM, LARGEST_UNIT, MOST_RANGES, MOST_UNITS};
@@ -23,7 +26,12 @@ struct Sections {
     unpacked: BTreeMap<&'static str, Vec<u8>>,
 }
 
-type Tables<'a> = Context<EndianSlice<'a, LittleEndian>>;
+struct Tables<'a> {
+    context: Context<EndianSlice<'a, LittleEndian>>,
+    dwarf: Arc<Dwarf<EndianSlice<'a, LittleEndian>>>,
+    /// Where functions may share their ranges as units may.
+    functions: Option<Functions>,
+}
 
 self_cell!(
     /// addr2line keeps slices into the sections: copying them would cost hundreds of megabytes.
@@ -69,8 +77,8 @@ impl Sections {
         });
         loaded.ok()?;
         let sections = Sections { file: file.clone(), unpacked };
-        let fits = sections.with_section(".debug_info", |data| units_fit(data, LARGEST_UNIT))?
-            && sections.with_section(".debug_line", |data| units_fit(data, LARGEST_LINE_PROGRAM))?;
+        let fits = sections.with_section(".debug_info", |data| units_fit(data, MOST_UNITS, LARGEST_UNIT))?
+            && sections.with_section(".debug_line", |data| units_fit(data, MOST_UNITS, LARGEST_LINE_PROGRAM))?;
         if !fits {
             // What it says of itself stands for what parsing it would take.
             budget::take(u64::MAX, || "source lines of a file whose debug information is out of all proportion".into());
@@ -91,18 +99,16 @@ impl Sections {
 
     fn tables(&self) -> Option<Tables<'_>> {
         let dwarf = self.dwarf()?;
-        // Thousands of units may name the same list of ranges, and each gets a copy of it. Of most files the sizes of the sections
-        // say that there cannot be so many: an entry has three bytes (DWARF 5, section 7.25) or two addresses, a unit has eleven.
-        let size = |name| self.with_section(name, |data| data.len() as u64).unwrap_or(0);
-        let longest = size(".debug_rnglists") / 3 + size(".debug_ranges") / 16;
-        let may_share = longest.saturating_mul(size(".debug_info") / 11) > MOST_RANGES as u64;
-        if may_share && !ranges_fit(&dwarf, MOST_RANGES) {
+        // Thousands of units may name the same list of ranges, and each gets a copy of it.
+        if !ranges_fit(&dwarf, MOST_RANGES) {
             budget::take(u64::MAX, || {
                 "source lines of a file whose units share their ranges out of all proportion".into()
             });
             return None;
         }
-        Context::from_dwarf(dwarf).ok()
+        let functions = Functions::to_ask(&dwarf, MOST_RANGES);
+        let dwarf = Arc::new(dwarf);
+        Some(Tables { context: Context::from_arc_dwarf(dwarf.clone()).ok()?, dwarf, functions })
     }
 
     fn dwarf(&self) -> Option<Dwarf<EndianSlice<'_, LittleEndian>>> {
@@ -119,47 +125,6 @@ impl Sections {
     }
 }
 
-/// Whether the units of .debug_info or .debug_line are so few and so small that parsing them takes a bounded room: a unit is parsed
-/// as a whole, into up to thirty times its size.
-fn units_fit(section: &[u8], largest: u64) -> bool {
-    let mut rest = section;
-    for _ in 0..MOST_UNITS {
-        let Some((word, behind)) = rest.split_first_chunk::<4>() else { return true };
-        let (length, behind) = match u32::from_le_bytes(*word) {
-            // 64-bit DWARF: the length follows (DWARF 5, section 7.4).
-            u32::MAX => match behind.split_first_chunk::<8>() {
-                Some((length, behind)) => (u64::from_le_bytes(*length), behind),
-                None => return true,
-            },
-            length => (u64::from(length), behind),
-        };
-        // One that ends outside of the section is not parsed.
-        let Some(next) = usize::try_from(length).ok().and_then(|length| behind.get(length..)) else { return true };
-        if length > largest {
-            return false;
-        }
-        rest = next;
-    }
-    rest.is_empty()
-}
-
-/// Whether all units together have no more than `most` ranges of addresses.
-fn ranges_fit(dwarf: &Dwarf<EndianSlice<'_, LittleEndian>>, most: usize) -> bool {
-    let mut left = most;
-    let mut units = dwarf.units();
-    while let Ok(Some(header)) = units.next() {
-        let Ok(unit) = dwarf.unit(header) else { continue };
-        let Ok(mut ranges) = dwarf.unit_ranges(&unit) else { continue };
-        while let Ok(Some(_)) = ranges.next() {
-            match left.checked_sub(1) {
-                Some(fewer) => left = fewer,
-                None => return false,
-            }
-        }
-    }
-    true
-}
-
 impl Lines {
     /// `None` for a file without debug information.
     pub(crate) fn load(bytes: &FileBytes) -> Option<Lines> {
@@ -171,10 +136,37 @@ impl Lines {
     pub(crate) fn source(&self, address: u64) -> Vec<SourceFrame> {
         self.0.with_dependent(|_, tables| frames(tables, address))
     }
+
+    /// Guards and locks among the variables there.
+    pub(crate) fn variables(&self, address: u64) -> Vec<Variable> {
+        self.0.with_dependent(|_, tables| {
+            if !tables.fit_at(address) {
+                return Vec::new();
+            }
+            let unit = tables.context.find_dwarf_and_unit(address).skip_all_loads();
+            unit.map(|unit| variables(unit, address)).unwrap_or_default()
+        })
+    }
+}
+
+impl Tables<'_> {
+    /// Whether the functions there can be parsed in a bounded room; told where they cannot.
+    fn fit_at(&self, address: u64) -> bool {
+        let fits = self.functions.as_ref().is_none_or(|functions| functions.fit_at(&self.dwarf, address));
+        if !fits {
+            budget::take(u64::MAX, || {
+                "source lines of a file whose functions share their ranges out of all proportion".into()
+            });
+        }
+        fits
+    }
 }
 
 fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
-    let Ok(mut frames) = tables.find_frames(address).skip_all_loads() else { return Vec::new() };
+    if !tables.fit_at(address) {
+        return Vec::new();
+    }
+    let Ok(mut frames) = tables.context.find_frames(address).skip_all_loads() else { return Vec::new() };
     let mut found = Vec::new();
     while let Ok(Some(frame)) = frames.next() {
         if found.len() >= DEEPEST_INLINING {
@@ -198,33 +190,6 @@ fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Units of a few bytes that all name the same list of ranges.
-    fn shared(units: usize, ranges: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-        // A compile unit without children, with DW_AT_low_pc (DW_FORM_addr) and DW_AT_ranges (DW_FORM_sec_offset).
-        let abbreviations = vec![1, 0x11, 0, 0x11, 0x01, 0x55, 0x17, 0, 0, 0];
-        let unit = [&20u32.to_le_bytes()[..], &4u16.to_le_bytes(), &[0; 4], &[8, 1], &[0; 8], &[0; 4]].concat();
-        let mut list: Vec<u8> =
-            (1..=ranges as u64).flat_map(|at| [at * 16, at * 16 + 8]).flat_map(u64::to_le_bytes).collect();
-        list.extend([0; 16]);
-        (abbreviations, unit.repeat(units), list)
-    }
-
-    #[test]
-    fn ranges_that_many_units_share_are_counted_for_each() {
-        let (abbreviations, units, list) = shared(100, 50);
-        let section = |id: SectionId| -> Result<EndianSlice<'_, LittleEndian>, ()> {
-            let data: &[u8] = match id {
-                SectionId::DebugAbbrev => &abbreviations,
-                SectionId::DebugInfo => &units,
-                SectionId::DebugRanges => &list,
-                _ => &[],
-            };
-            Ok(EndianSlice::new(data, LittleEndian))
-        };
-        let dwarf = Dwarf::load(section).expect("sections");
-        assert!(ranges_fit(&dwarf, 5000) && !ranges_fit(&dwarf, 4999));
-    }
 
     #[test]
     fn circles_in_debug_information_come_to_an_end() {

@@ -19,7 +19,9 @@ mod cache;
 mod demangle;
 pub(crate) mod lines;
 mod name_pattern;
+mod proportion;
 pub(crate) mod table;
+mod variables;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -31,6 +33,7 @@ pub(crate) use name_pattern::{begins_with, is_named};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object};
 use table::Table;
+pub(crate) use variables::Variable;
 
 use crate::image::{Addr, FileBytes, ProcessImage};
 use crate::modules::{Module, Modules};
@@ -163,6 +166,19 @@ impl<'a> Symbols<'a> {
         self.once(|cache| &mut cache.sources, address, || self.lines_of(address))
     }
 
+    /// Guards and locks among the variables of the functions that `address` is in; empty without debug information.
+    pub(crate) fn variables(&self, address: Addr) -> Vec<Variable> {
+        self.once(
+            |cache| &mut cache.variables,
+            address,
+            || {
+                let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+                let lines = self.lines(module, parsed);
+                lines.map(|lines| lines.variables(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+            },
+        )
+    }
+
     /// The answer that was given before, or the one that `find` gives now.
     fn once<K: Ord, V: Clone>(
         &self,
@@ -195,12 +211,16 @@ impl<'a> Symbols<'a> {
 
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
         let Some((module, parsed)) = self.module(address) else { return Vec::new() };
+        self.lines(module, parsed).map(|l| l.source(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+    }
+
+    fn lines(&self, module: &Module, parsed: &'a OfModule) -> Option<&'a Lines> {
         let lines = parsed.lines.get_or_init(|| {
             log::info!("reading the line tables of {}", module.name);
             let own = module.file.as_ref().and_then(Lines::load);
             own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
         });
-        lines.as_ref().map(|l| l.source(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+        lines.as_ref()
     }
 
     fn covering(&self, address: Addr, ask: impl Fn(&Table, u64) -> Option<Symbol>) -> Option<Symbol> {

@@ -5,9 +5,12 @@
 //! frame's stack pointer and its CFA. This needs no symbol, and it holds for stripped interpreters whose eval
 //! loop runs outside its own symbol. Up to 3.9 there is no such variable, and the name of the C function decides.
 
+use std::collections::HashMap;
+
 use super::{Frame, FrameKind, Thread, missing_names};
 use crate::image::{ProcessImage, TaskState};
-use crate::python::{EvalEntry, Python};
+use crate::python::{EvalEntry, Python, PythonThread};
+use crate::recorder::is_recorder;
 use crate::symbols::{Mangling, Symbol, Symbols};
 use crate::unwind::{NativeFrame, NativeStack};
 
@@ -19,15 +22,20 @@ pub(crate) fn merge(
     python: Option<&Python>,
 ) -> Vec<Thread> {
     let names = missing_names(image, symbols, &stacks);
+    let mut by_thread = HashMap::<i32, Vec<(usize, &PythonThread)>>::new();
+    for (position, state) in python.iter().flat_map(|python| python.threads.iter().enumerate()) {
+        if let Some(tid) = state.tid {
+            by_thread.entry(tid).or_default().push((position, state));
+        }
+    }
     image
         .threads
         .iter()
         .zip(stacks)
         .filter(|(thread, _)| thread.state != TaskState::Zombie || thread.registers.is_some())
         .map(|(thread, native)| {
-            let states =
-                || python.iter().flat_map(|p| p.threads.iter().enumerate()).filter(|(_, t)| t.tid == Some(thread.tid));
-            let entries: Vec<&EvalEntry> = states().flat_map(|(_, t)| &t.entries).collect();
+            let states = || by_thread.get(&thread.tid).into_iter().flatten().copied();
+            let entries: Vec<&EvalEntry> = states().flat_map(|(_, state)| &state.entries).collect();
             // A sub-interpreter calls whoever first came to it its MainThread.
             let named = states().map(|(_, state)| state).filter(|state| state.name.is_some());
             let name = named.min_by_key(|state| state.interpreter).and_then(|state| state.name.clone());
@@ -107,6 +115,10 @@ fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item
 /// A native frame, before it the calls that were inlined into it.
 fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symbol>, position: usize) -> Vec<Frame> {
     let module = symbols.modules().at(frame.lookup).map(|m| &symbols.modules().list[m]);
+    // It stands between a call and the C library's function, and is nobody's code that hangs.
+    if module.is_some_and(|module| is_recorder(&module.name)) {
+        return Vec::new();
+    }
     let base = Frame {
         kind: FrameKind::Native,
         mangling: symbol.as_ref().map(|symbol| symbol.mangling).unwrap_or_default(),

@@ -7,10 +7,10 @@ mod merge;
 mod names;
 mod roles;
 
-use crate::unwind::NativeStack;
+use crate::unwind::{NativeStack, StackEnd};
 pub(crate) use merge::merge;
 pub(crate) use names::missing as missing_names;
-pub(crate) use roles::{Role, role};
+pub(crate) use roles::{RUST_TESTS, Role, role};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]
@@ -25,6 +25,13 @@ pub(crate) struct Thread {
     pub python: Option<usize>,
     /// Merged frames, innermost first.
     pub frames: Vec<Frame>,
+}
+
+impl Thread {
+    /// Whether its native stack was unwound to its end, with no frame that is a guess.
+    pub(crate) fn is_unwound(&self) -> bool {
+        self.native.end == StackEnd::Bottom && self.native.frames.iter().all(|frame| frame.trust.is_certain())
+    }
 }
 
 /// What a merged frame is.

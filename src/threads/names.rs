@@ -78,8 +78,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// What `pthread_self()` gives in a thread.
     fn descriptor(&self, thread: &ThreadImage) -> Option<Addr> {
-        let pointer = thread.registers?.thread_pointer;
-        Some(self.image.architecture.thread_descriptor(pointer))
+        thread.registers?.thread_descriptor()
     }
 
     fn thread(&mut self, thread: &ThreadImage, stack: &NativeStack) {
@@ -123,7 +122,7 @@ impl Search<'_> {
         *self
             .names_a_thread
             .entry(function)
-            .or_insert_with(|| code.calls_of(function, [None, None], None).iter().any(is_naming))
+            .or_insert_with(|| code.calls_of(function, [None; 4], None).iter().any(is_naming))
     }
 
     fn name(&mut self, site: &CallSite, own: Addr, thread: &ThreadImage) {

@@ -23,6 +23,9 @@ const fn for_program(phrase: &'static str) -> Role {
     Role { phrase, own_work: false }
 }
 
+/// The thread of Rust's libtest that waits for tests to end and for nothing else.
+pub(crate) const RUST_TESTS: &str = "runner of Rust's tests";
+
 /// Where a row's text is looked for.
 #[derive(Debug, Clone, Copy)]
 enum Where {
@@ -40,6 +43,7 @@ enum Where {
 /// be in. Sources: names and functions as seen on an H200 with PyTorch 2.11, NCCL 2.28, driver 580.159.04 and numpy 2.5;
 /// paths as in the wheels of PyTorch, Numba, CuPy, JAX, RMM and UCX.
 const ROLES: &[(Where, &str, Role)] = &[
+    (Where::Function, "Receiver<test::event::CompletedTest>>::recv", library(RUST_TESTS)),
     (Where::Name, "cuda-EvtHandlr", library("event thread of the CUDA driver")),
     (Where::Name, "cuda0", library("thread of the CUDA driver")),
     (Where::Function, "ProcessGroupNCCL::Watchdog", library("watchdog of PyTorch's ProcessGroupNCCL")),

@@ -233,6 +233,10 @@ fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSe
         }
     }
     caller.set_sp(Addr(cfa));
+    let link = architecture.link();
+    if let Some((link, value)) = link.and_then(|link| Some((link, registers.get(link)?))) {
+        caller.set(link, value);
+    }
     for (register, rule) in &row.rules {
         let is_return = *register == row.return_register;
         let word = |address: u64| {
@@ -266,6 +270,11 @@ fn apply(row: &Row, module: &Module, memory: &dyn Memory, registers: &RegisterSe
     }
     if row.return_register != architecture.return_column() {
         return Err(NoStep::Unknown);
+    }
+    if let Some(link) = link {
+        let address = caller.get(link).ok_or(NoStep::Unknown)?;
+        caller.set_pc(architecture.returned_to(address));
+        caller.forget(link);
     }
     match caller.pc() {
         None => Err(NoStep::Unknown),

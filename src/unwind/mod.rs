@@ -55,7 +55,7 @@ pub(crate) enum Trust {
     Cfi,
     /// The innermost function has no call frame information and calls no other: its return address is where the call
     /// left it, and there is a call before it. As good as call frame information.
-    // Saved as what readers of before knew it as; [`NativeStack::recognise_leaf`] finds it again.
+    // Saved as what readers of before knew it as; [`NativeStack::of_machine`] finds it again.
     #[serde(rename = "Scan", skip_deserializing)]
     Leaf,
     /// The chain of frame pointers.
@@ -116,8 +116,12 @@ pub(crate) struct NativeStack {
 }
 
 impl NativeStack {
-    /// Tell the caller of a leaf function from a frame that was searched for, in a stack that was saved.
-    pub(crate) fn recognise_leaf(&mut self, architecture: Architecture) {
+    /// Give a stack that was saved what was not saved with it: the machine of its registers, and what tells the caller of a leaf
+    /// function from a frame that was searched for.
+    pub(crate) fn of_machine(&mut self, architecture: Architecture) {
+        for frame in &mut self.frames {
+            frame.registers = frame.registers.on(architecture);
+        }
         if let [leaf, caller, ..] = self.frames.as_mut_slice()
             && caller.trust == Trust::Scan
             && caller.sp == leaf.sp + architecture.bytes_of_call()
@@ -150,6 +154,9 @@ fn first_registers(architecture: Architecture, thread: &ThreadImage) -> Option<R
     Some(registers)
 }
 
+/// Functions that call one another and have no stack of their own: libffi's call of a function, and what that calls.
+const EMPTY_IN_A_ROW: usize = 3;
+
 fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: &ThreadImage) -> NativeStack {
     let mut frames: Vec<NativeFrame> = Vec::new();
     let Some(mut registers) = first_registers(image.architecture, thread) else {
@@ -159,12 +166,23 @@ fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: 
     let mut trust = Trust::Context;
     // A return address belongs to the call before it; the pc of a thread and of an interrupted frame is itself.
     let mut exact_pc = true;
+    // What the stack pointer is at least, where a step does not tell it.
+    let mut lowest = Addr(0);
+    // Frames without a stack of their own, in a row.
+    let mut empty = 0;
     let end = loop {
-        let (Some(pc), Some(sp)) = (registers.pc(), registers.sp()) else { break StackEnd::NoRegisters };
+        let Some(pc) = registers.pc() else { break StackEnd::NoRegisters };
+        let sp = registers.sp().unwrap_or(lowest);
         if frames.len() >= MOST_FRAMES {
             break StackEnd::Limit(MOST_FRAMES);
         }
         let lookup = if exact_pc { pc } else { pc - 1 };
+        if let Some(interrupted) = image.architecture.interrupted(pc, sp, memory) {
+            frames.push(NativeFrame { pc, lookup: pc, sp, cfa: None, registers, trust, signal: true });
+            (registers, exact_pc, trust) = (interrupted, true, trust.then(Trust::Cfi));
+            continue;
+        }
+        let may_be_leaf = frames.is_empty() || exact_pc && image.architecture.link().is_some();
         let step = cache.step(modules, memory, lookup, &registers);
         let cfa = step.as_ref().ok().map(|s| s.cfa);
         let signal = cache.is_signal_frame(lookup);
@@ -173,18 +191,23 @@ fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: 
             Ok(step) => (step.registers, Trust::Cfi),
             Err(NoStep::Bottom) => break StackEnd::Bottom,
             Err(NoStep::Unreadable(at)) => break StackEnd::Unreadable(at),
-            Err(NoStep::NoRule | NoStep::Unknown) => match fallback::step(image, &registers, frames.len() == 1) {
-                Some((next, how)) => {
+            Err(NoStep::NoRule | NoStep::Unknown) => match fallback::step(image, &registers, sp, may_be_leaf) {
+                Some(found) => {
                     if let Some(frame) = frames.last_mut() {
-                        frame.cfa = next.sp();
+                        frame.cfa = found.registers.sp();
                     }
-                    (next, how)
+                    lowest = found.lowest;
+                    (found.registers, found.trust)
                 }
                 None => break StackEnd::NoRule(pc),
             },
         };
+        let up = next.sp().unwrap_or(lowest);
+        empty = if up == sp { empty + 1 } else { 0 };
+        // Where a call puts nothing on the stack, a function may have no stack of its own, though not many in a row.
+        let is_empty = image.architecture.bytes_of_call() == 0 && empty <= EMPTY_IN_A_ROW && next.pc() != Some(pc);
         // Only a signal frame may lead to another stack; all others lead up.
-        if !signal && next.sp().is_none_or(|up| up <= sp) {
+        if !signal && (up < sp || up == sp && !is_empty) {
             break StackEnd::NoProgress(pc);
         }
         exact_pc = signal;
@@ -228,7 +251,7 @@ mod tests {
             let json = serde_json::to_string(&NativeStack { frames, end: StackEnd::Bottom }).expect("JSON");
             assert!(!json.contains("Leaf"), "older readers know no such word");
             let mut read: NativeStack = serde_json::from_str(&json).expect("a stack");
-            read.recognise_leaf(architecture);
+            read.of_machine(architecture);
             read.frames[1].trust
         };
         assert_eq!(saved(0x1008, Trust::Leaf), Trust::Leaf);

@@ -5,10 +5,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
-use super::{JudgeInput, Judgement, call_sites};
+use super::{JudgeInput, Judgement, call_sites, owners};
 use crate::gpu::{GpuCore, Kernel, SourceLine};
-use crate::image::Addr;
-use crate::image::TaskState;
+use crate::image::launch::Connection;
+use crate::image::{Addr, ProcessImage, TaskState};
+use crate::launcher;
 use crate::report::{self, Report};
 use crate::threads::{Frame, FrameKind, Role};
 use crate::unwind::Trust;
@@ -38,8 +39,10 @@ pub(crate) fn report(
         host: input.image.taken.as_ref().map(|taken| taken.host.clone()),
         verdict: judgement.verdict,
         summary: judgement.summary,
+        sentence: judgement.sentence,
+        scenes: Vec::new(),
         processes: (0..input.image.processes.len()).map(|position| process(input, &names, roles, position)).collect(),
-        resources: names.keys().iter().map(|key| resource(&names, key)).collect(),
+        resources: names.keys().iter().map(|key| resource(input, &names, key)).collect(),
         waits: seen
             .waits
             .iter()
@@ -56,6 +59,7 @@ pub(crate) fn report(
                     since_ms: wait.since_ms,
                     frame: wait.frame,
                     at: call_site(&names, &wait.waiter, wait.frame),
+                    place: wait.place.clone(),
                     callback: callbacks.of_wait(&names, wait),
                     certainty: wait.certainty,
                     evidence: wait.evidence.clone(),
@@ -66,14 +70,19 @@ pub(crate) fn report(
             .holds
             .iter()
             .map(|hold| {
-                let (process, tid, _) = party(&names, &hold.holder);
+                let (process, tid, holder_resource) = party(&names, &hold.holder);
                 report::Hold {
                     process,
                     tid,
+                    holder_resource,
+                    holder_rank: None,
                     gone: hold.gone,
                     resource: names.resource_id(&hold.resource),
                     mode: hold.mode.map(String::from),
                     frame: hold.frame,
+                    taken: hold.taken.clone(),
+                    since_ms: hold.since_ms,
+                    source: hold.source,
                     at: call_site(&names, &hold.holder, hold.frame),
                     certainty: hold.certainty,
                     evidence: hold.evidence.clone(),
@@ -107,6 +116,7 @@ pub(crate) fn report(
         victims: judgement.victims.iter().filter_map(|party| names.reference(party)).collect(),
         findings: judgement.findings,
         gaps,
+        job: None,
         capture,
     }
 }
@@ -159,10 +169,16 @@ fn home(names: &Names<'_>, key: &ResourceKey) -> usize {
         .map_or(if let Scope::Process(process) = key.scope { process } else { 0 }, |resource| resource.process)
 }
 
-fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
+fn resource(input: &JudgeInput<'_>, names: &Names<'_>, key: &ResourceKey) -> report::Resource {
     let described = names.described(key);
     let parts = names.label(key);
     let state = described.map(|resource| resource.state.as_slice()).unwrap_or_default();
+    let words = state.iter().map(|(name, value)| (name.to_string(), (*value).into()));
+    let collective = input.observations.collective(key).and_then(|collective| serde_json::to_value(collective).ok());
+    let collective = match collective {
+        Some(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
     report::Resource {
         id: names.resource_id(key),
         kind: key.kind.name.into(),
@@ -170,7 +186,7 @@ fn resource(names: &Names<'_>, key: &ResourceKey) -> report::Resource {
         address: hex(key.address),
         label: parts.to_string(),
         parts,
-        state: state.iter().map(|(name, value)| (name.to_string(), (*value).into())).collect(),
+        state: words.chain(collective).collect(),
     }
 }
 
@@ -185,6 +201,7 @@ fn process(
     let roles = roles.get(position).map(Vec::as_slice).unwrap_or_default();
     let roles: HashMap<i32, &Role> =
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
+    let mut clusters = input.observations.clusters.iter();
     let threads = image.threads.iter().map(|thread| {
         let merged = names.thread(position, thread.tid);
         report::Thread {
@@ -210,8 +227,61 @@ fn process(
             free_threaded: python.free_threaded,
         }),
         cuda: cuda(input, position),
+        identity: identity(image),
+        cluster: clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone()),
+        sockets: image.launch.connections.iter().map(connection).collect(),
+        enqueued: input.observations.enqueued.iter().filter(|(of, _)| *of == position).map(enqueued).collect(),
         gpus: input.gpu_cores.of(position).iter().flat_map(gpus).collect(),
         threads: threads.collect(),
+    }
+}
+
+fn enqueued((_, one): &(usize, crate::waits::collective::Enqueued)) -> report::Enqueued {
+    report::Enqueued {
+        backend: one.backend.clone(),
+        group: one.group.clone(),
+        last: one.last,
+        op: one.op.clone(),
+        over: one.over,
+        size: one.size,
+    }
+}
+
+/// Which process of which job it is; `None` where the capture says nothing of that, as a core.
+fn identity(image: &ProcessImage) -> Option<report::Identity> {
+    let membership = launcher::membership(&image.environment);
+    if membership.is_none() && image.launch.namespaces.pid.is_none() {
+        return None;
+    }
+    let main = image.thread(image.pid);
+    let mut identity = report::Identity {
+        ns_pid: image.ns_pid,
+        namespaces: image.launch.namespaces,
+        start_ticks: main.and_then(|main| main.start_ticks),
+        launcher: image.launch.launcher,
+        addresses: image.launch.addresses.clone(),
+        ..report::Identity::default()
+    };
+    if let Some(membership) = membership {
+        identity.job = Some(membership.job);
+        identity.rank = Some(membership.rank);
+        identity.size = membership.size;
+        identity.attempt = membership.attempt;
+        identity.local_rank = membership.local_rank;
+        identity.local_size = membership.local_size;
+        identity.helper = image.launch.inherited_rank;
+    }
+    Some(identity)
+}
+
+fn connection(connection: &Connection) -> report::Connection {
+    report::Connection {
+        fd: connection.descriptor,
+        local: connection.local.to_string(),
+        remote: connection.remote.to_string(),
+        state: connection.state().to_owned(),
+        unread: connection.unread,
+        unsent: connection.unsent,
     }
 }
 
@@ -311,6 +381,7 @@ fn frame(frame: &Frame) -> report::Frame {
         pc: frame.pc.map(|pc| pc.to_string()),
         trust: frame.trust.map(trust),
         library: call_sites::library_of(frame),
+        belongs_to: owners::owner(frame).map(Into::into),
         module_offset: frame.module_offset.map(|offset| format!("{offset:#x}")),
         locals: frame.locals.clone(),
     }

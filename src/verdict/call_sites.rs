@@ -2,6 +2,7 @@
 //!
 //! In: merged frames. Out: a [`CallSite`] and a [`Library`]. It makes no sentence of them.
 
+use super::owners;
 use crate::python::library;
 use crate::report::{CallSite, Callback, Library};
 use crate::threads::{Frame, FrameKind};
@@ -51,29 +52,46 @@ pub(super) fn call_site(frames: &[Frame], from: usize) -> CallSite {
     let all = || frames.iter().enumerate().skip(from);
     let python = || all().filter(|(_, frame)| frame.kind == FrameKind::Python);
     if let Some(((called, _), (caller, _))) = library::call(python(), |(_, frame)| frame.file.as_deref()) {
-        return CallSite { call: Some(called), caller: Some(caller) };
+        return CallSite { call: Some(called), caller: owners::own(frames, caller).or(Some(caller)) };
     }
     if first.kind == FrameKind::Python {
-        return CallSite { call: Some(from), caller: None };
+        let is_of_others = owners::owner(first).is_some();
+        let caller = owners::own(frames, from + 1).filter(|_| is_of_others);
+        return CallSite { call: Some(from), caller };
     }
     let native = || all().take_while(|(_, frame)| frame.kind != FrameKind::Python);
     let gpu = native().filter(|(_, frame)| is_gpu_call(frame)).last();
-    let (call, frame) = gpu.or_else(|| native().find(|(_, frame)| !is_inner(frame))).unwrap_or((from, first));
-    let library = library_of(frame);
+    let named = || native().find(|(_, frame)| !is_inner(frame)).unwrap_or((from, first));
+    // A function of the program says more than one of a library that called it, even where it has no name.
+    let nameless = |(named, of): &(usize, &Frame)| {
+        let is_own =
+            |frame: &Frame| frame.function.is_none() && frame.module.is_some() && owners::owner(frame).is_none();
+        let library = owners::owner(of).is_some();
+        native().take_while(|(at, _)| at < named).find(|(_, frame)| library && is_own(frame))
+    };
+    let (call, frame) = gpu.unwrap_or_else(|| nameless(&named()).unwrap_or_else(named));
     // A function of the program itself says where it is; one of a library says who called it.
-    let is_own = library.is_none() && frame.file.is_some();
-    let outside = || frames.iter().enumerate().skip(call + 1);
-    let of_program =
-        |frame: &Frame| frame.file.is_some() && !matches!(library_of(frame), Some(Library::C | Library::Rust));
-    let caller = outside()
-        .find(|(_, frame)| frame.kind == FrameKind::Python)
-        .or_else(|| outside().filter(|_| !is_own).find(|(_, frame)| of_program(frame)));
-    CallSite { call: Some(call), caller: caller.map(|(index, _)| index) }
+    let is_own = owners::owner(frame).is_none() && frame.line.is_some();
+    let python = || frames.iter().enumerate().skip(call + 1).find(|(_, frame)| frame.kind == FrameKind::Python);
+    let python = || python().map(|(position, _)| position);
+    let caller = match is_own {
+        true => python(),
+        false => owners::own(frames, call + 1).or_else(python),
+    };
+    CallSite { call: Some(call), caller }
 }
 
 /// The call to read of a thread of which no wait is known: from its innermost frame with a name on.
 pub(super) fn anywhere(frames: &[Frame]) -> CallSite {
-    frames.iter().position(|frame| frame.function.is_some()).map_or(CallSite::default(), |at| call_site(frames, at))
+    let named = frames.iter().position(|frame| frame.function.is_some());
+    // What an interpreter does for the program says nothing of a thread that runs.
+    let site = named.map_or(CallSite::default(), |at| call_site(frames, at));
+    let is_interpreter =
+        |at: usize| frames.get(at).and_then(owners::owner).is_some_and(|owner| owner == owners::CPYTHON);
+    match (site.call, site.caller) {
+        (Some(call), Some(caller)) if is_interpreter(call) => CallSite { call: Some(caller), caller: None },
+        _ => site,
+    }
 }
 
 /// A function that no program calls by name.
@@ -98,23 +116,7 @@ pub(super) fn callback(frames: &[Frame], waits: usize, taken: usize, into_python
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame(kind: FrameKind, function: &str, file: Option<&str>, module: Option<&str>) -> Frame {
-        Frame {
-            kind,
-            function: (!function.is_empty()).then(|| function.to_owned()),
-            mangling: crate::symbols::Mangling::Unknown,
-            module: module.map(str::to_owned),
-            module_offset: None,
-            file: file.map(str::to_owned),
-            line: file.map(|_| 7),
-            pc: None,
-            trust: None,
-            native: None,
-            python: None,
-            locals: Vec::new(),
-        }
-    }
+    use crate::verdict::testing::frame;
 
     fn native(function: &str) -> Frame {
         frame(FrameKind::Native, function, None, Some("libc.so.6"))

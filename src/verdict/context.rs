@@ -34,4 +34,6 @@ pub(super) struct Draft {
     pub(super) resources: Vec<ResourceKey>,
     /// In place of the explanation's help.
     pub(super) help: Vec<String>,
+    /// In place of the first piece of the explanation's help: the same, with names.
+    pub(super) first_help: Option<String>,
 }

@@ -9,8 +9,12 @@ mod call_sites;
 mod context;
 pub(crate) mod findings;
 pub(crate) mod names;
+mod owners;
+pub(crate) mod scenes;
 mod summary;
 pub(crate) mod suspicion;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -63,8 +67,10 @@ pub(crate) struct Judgement {
     pub cycles: Vec<Cycle>,
     /// Findings, the most important first.
     pub findings: Vec<Finding>,
-    /// The sentence of the report.
+    /// What happens, in a sentence or some.
     pub summary: String,
+    /// The one sentence that comes first.
+    pub sentence: String,
     /// Threads that cannot go on because of the cycles, else of the lost owners, else of the threads of the first finding that
     /// is no mere note; without these themselves.
     pub victims: Vec<Party>,
@@ -142,11 +148,13 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     let findings = findings::run(&context);
     let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
     let mut summary = summary::sentence(&context, verdict, &roots, &victims);
+    let mut sentence = summary::first_sentence(&context, verdict, &findings, &roots);
     if let Some(unsure) = unsure.filter(|_| verdict.exit_code() == 0) {
         summary = format!("{unsure} {summary}");
+        sentence = unsure;
     }
     gaps.extend(kept_by_hope(&context, &graph));
-    Judgement { verdict, cycles, findings, summary, victims, roles, gaps, suspicions }
+    Judgement { verdict, cycles, findings, summary, sentence, victims, roles, gaps, suspicions }
 }
 
 /// Each thing that seems wrong.
@@ -155,9 +163,7 @@ fn suspicions(input: &JudgeInput<'_>, cycles: &[Cycle], orphans: &[Orphan], dead
     for orphan in orphans {
         all.extend(orphan.waits.iter().map(|wait| suspicion::of_orphan(input, orphan, *wait)));
     }
-    for end in dead_ends {
-        all.extend(end.waits.iter().map(|wait| suspicion::of_dead_end(input, end, *wait)));
-    }
+    all.extend(dead_ends.iter().flat_map(|end| suspicion::of_dead_end(input, end)));
     all
 }
 
@@ -189,9 +195,10 @@ fn keep_confirmed(
         }
     }
     for at in (0..dead_ends.len()).rev() {
-        let waits = dead_ends[at].waits.clone();
-        let stays = |wait: &usize| confirmed.confirmed.contains(&suspicion::of_dead_end(input, &dead_ends[at], *wait));
-        let waits: Vec<usize> = waits.into_iter().filter(stays).collect();
+        let suspicions = suspicion::of_dead_end(input, &dead_ends[at]);
+        let waits = dead_ends[at].waits.iter().zip(suspicions);
+        let waits: Vec<usize> =
+            waits.filter(|(_, suspicion)| confirmed.confirmed.contains(suspicion)).map(|(wait, _)| *wait).collect();
         match waits.is_empty() {
             true => drop(dead_ends.remove(at)),
             false => dead_ends[at].waits = waits,
@@ -331,8 +338,8 @@ fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
     orphans
 }
 
-/// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples.
-/// One that is known to spin on something waits, however busy it is.
+/// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples, or taking turns
+/// at locks, however short these are. One that is known to spin on something waits, however busy it is.
 fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     let Some(image) = input.image.processes.get(process) else { return Vec::new() };
     let spinning: BTreeSet<&Party> =
@@ -342,13 +349,21 @@ fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     let candidates = || image.threads.iter().filter(|t| !spinning.contains(&Party::Thread(process, t.tid)));
     // Threads that take turns at a lock work little each and much together.
     let together: u64 = candidates().map(share).filter(|share| *share >= AWAKE_PERMILLE).sum();
+    // A signal may wake one again and again; several that ask for locks of native code anew have had them in between.
+    let is_for_lock = |tid: i32| {
+        let own = input.observations.waits.iter().filter(|wait| wait.waiter == Party::Thread(process, tid));
+        own.into_iter().any(|wait| wait.resource.kind.is_native_lock_with_holder() && !wait.timed)
+    };
+    let turning: BTreeSet<i32> =
+        candidates().filter(|one| one.took_turns() && is_for_lock(one.tid)).map(|one| one.tid).collect();
     candidates()
         .filter(|thread| {
+            let takes_turns = turning.len() > 1 && turning.contains(&thread.tid);
             let waits = || waiting.contains(&Party::Thread(process, thread.tid));
             let is_in_user_code = thread.registers.is_some_and(|registers| registers.is_in_user_code());
             let on_cpu = thread.was_at_work() && (thread.state == TaskState::Running && is_in_user_code || !waits());
             let share = share(thread);
-            on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
+            takes_turns || on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })
         .map(|thread| thread.tid)
         .collect()

@@ -2,7 +2,7 @@
 //!
 //! In: a [`JudgeInput`]. Out: words and ids. It decides nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{JudgeInput, call_sites};
 use crate::report;
@@ -20,6 +20,8 @@ pub(crate) struct Names<'a> {
     /// What is known of each resource, so that thousands of waits search nothing.
     resources: HashMap<&'a ResourceKey, &'a Resource>,
     threads: HashMap<(usize, i32), &'a Thread>,
+    /// Resources that others are called like.
+    twins: HashSet<&'a ResourceKey>,
 }
 
 /// Words for a [`CallSite`](crate::report::CallSite).
@@ -44,7 +46,9 @@ impl CallPhrase {
             (Some(line), Some(function), false) => text += &format!(", called by {function} at {line}"),
             (Some(line), Some(function), true) => text += &format!(" in {function} at {line}"),
             (Some(line), None, _) => text += &format!(" at {line}"),
-            _ => {}
+            (None, Some(function), false) => text += &format!(", called by {function}"),
+            (None, Some(function), true) => text += &format!(" in {function}"),
+            (None, None, _) => {}
         }
         text
     }
@@ -62,6 +66,7 @@ impl<'a> Names<'a> {
             keys: Vec::new(),
             resources: seen.resources.iter().map(|resource| (&resource.key, resource)).collect(),
             threads: threads.collect(),
+            twins: HashSet::new(),
         };
         // A key that a decoder used without describing it still gets an id: nothing in the report dangles.
         let holders = seen.holds.iter().map(|hold| &hold.holder).chain(seen.waits.iter().map(|wait| &wait.waiter));
@@ -74,6 +79,14 @@ impl<'a> Names<'a> {
                 names.keys.push(key);
             }
         }
+        let mut named: HashMap<String, Vec<&'a ResourceKey>> = HashMap::new();
+        for key in &names.keys {
+            let label = names.own_label(key);
+            if label.name.is_some() && label.at.is_none() {
+                named.entry(label.to_string()).or_default().push(key);
+            }
+        }
+        names.twins = named.into_values().filter(|keys| keys.len() > 1).flatten().collect();
         names
     }
 
@@ -142,7 +155,8 @@ impl<'a> Names<'a> {
             Party::Resource(key) => self.resource(key),
             Party::Absent(_, 0) if self.is_gone(party) => "a thread that is gone".into(),
             Party::Absent(_, 0) => "a process that was not captured".into(),
-            Party::Absent(_, tid) => format!("thread {tid} (gone)"),
+            Party::Absent(_, tid) if self.is_gone(party) => format!("thread {tid} (gone)"),
+            Party::Absent(_, pid) => format!("process {pid}, which was not captured"),
         }
     }
 
@@ -172,6 +186,18 @@ impl<'a> Names<'a> {
         self.called(key).to_string()
     }
 
+    /// In a title: the name alone, where the program has one.
+    pub(crate) fn bare(&self, key: &ResourceKey) -> String {
+        let label = self.label(key);
+        match &label.name {
+            Some(name) if label.offset == 0 => match &label.at {
+                Some(at) => format!("`{name}` ({at})"),
+                None => format!("`{name}`"),
+            },
+            _ => self.called(key).to_string(),
+        }
+    }
+
     /// What many things like it are called together, where that is not what it is called itself.
     pub(crate) fn resource_in_general(&self, key: &ResourceKey) -> Option<String> {
         let label = self.label(key);
@@ -180,6 +206,13 @@ impl<'a> Names<'a> {
 
     /// Its label; of one that no decoder described what its kind is called, and where it is.
     pub(crate) fn label(&self, key: &ResourceKey) -> Label {
+        let label = self.own_label(key);
+        // Two things never bear the same name: a reader would take them for one.
+        let is_told_apart = label.name.is_none() || label.at.is_some() || key.address.is_null();
+        if is_told_apart || !self.twins.contains(key) { label } else { label.at(key.address) }
+    }
+
+    fn own_label(&self, key: &ResourceKey) -> Label {
         match self.described(key).filter(|resource| !resource.label.is_empty()) {
             Some(resource) => resource.label.clone(),
             None if key.kind.topic == Topic::Gil => key.kind.noun.into(),
@@ -192,7 +225,7 @@ impl<'a> Names<'a> {
         if key.kind.topic == Topic::Gil { called.definite() } else { called }
     }
 
-    /// What a holder is to a resource: "holds the GIL", "belongs to child process 12".
+    /// What a holder is to a resource: "holds the GIL", "runs in child process 12".
     pub(crate) fn held(&self, key: &ResourceKey) -> String {
         key.kind.holding.held(&self.called(key))
     }

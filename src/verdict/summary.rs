@@ -8,7 +8,7 @@ use super::busy_threads;
 use super::context::Context;
 use crate::graph::{Cycle, Root};
 use crate::limits::verdict::ROOTS_TOLD;
-use crate::report::Verdict;
+use crate::report::{Finding, Severity, Verdict};
 use crate::waits::kinds::Topic;
 use crate::waits::model::Role;
 use crate::waits::{Gone, Hold, Party, ResourceKey};
@@ -32,6 +32,49 @@ pub(super) fn sentence(context: &Context<'_>, verdict: Verdict, roots: &[Root], 
         _ => census(context, roots),
     };
     capitalised(&text)
+}
+
+/// The sentence that comes first: the title of what is wrong; else what the main thread waits for or is at.
+pub(super) fn first_sentence(context: &Context<'_>, verdict: Verdict, findings: &[Finding], roots: &[Root]) -> String {
+    if let Some(finding) =
+        findings.first().filter(|finding| finding.severity != Severity::Note && !finding.title.is_empty())
+    {
+        return finding.title.clone();
+    }
+    let (input, names) = (context.input, context.names);
+    let Some(first) = input.image.processes.first() else { return String::new() };
+    let threads: usize = input.image.processes.iter().map(|process| process.threads.len()).sum();
+    if verdict == Verdict::Running {
+        let busy: Vec<i32> = busy_threads(input, 0);
+        let told = busy.iter().find(|tid| **tid == first.pid).or(busy.first()).map(|tid| Party::Thread(0, *tid));
+        if let Some(told) = told {
+            let call = names.call(&told, None).phrase();
+            return match busy.len() {
+                1 if threads == 1 => format!("its only thread, {}, burns CPU{call}", names.party(&told)),
+                1 => format!("1 of {threads} threads burns CPU: {}{call}", names.party(&told)),
+                count => format!("{count} of {threads} threads burn CPU; {}{call}", names.party(&told)),
+            };
+        }
+    }
+    // The main thread; where it is not there, the one that most others wait for.
+    let main = Party::Thread(0, first.pid);
+    let most = roots.iter().max_by_key(|root| root.waiting.len()).map(|root| root.party.clone());
+    let told = if names.thread(0, first.pid).is_some() { Some(main) } else { most };
+    let Some(told) = told else { return String::new() };
+    let mut waits = input.observations.waits.iter().filter(|wait| wait.waiter == told);
+    let Some(wait) = waits.next() else {
+        return format!("{}{}", names.party(&told), names.call(&told, None).phrase());
+    };
+    let more = match waits.count() {
+        0 => String::new(),
+        more => format!(" or {more} more"),
+    };
+    format!(
+        "{} waits for {}{more}{}",
+        names.party(&told),
+        names.waited_for(wait),
+        names.call(&told, wait.frame).phrase()
+    )
 }
 
 /// Who holds and waits for what, once around.
@@ -79,25 +122,40 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
     let could = seen.holds.iter().filter(|hold| hold.resource == enclosed.resource && hold.gone.is_none());
-    let could: Vec<String> = could.filter_map(|hold| waits_itself(context, hold)).collect();
+    let role = seen.resource(&enclosed.resource).and_then(|one| one.role);
+    let call = if matches!(role, Some(Role::UnfinishedItems { .. })) { "call task_done()" } else { "give it" };
+    let could = wait_themselves(context, could, call);
     format!(
         "{who} waits for {what}{}; {}.{others}{}",
         names.call(&wait.waiter, wait.frame).phrase(),
         enclosed.why,
-        could.concat()
+        could
     )
 }
 
-/// " io-service (5) could give it, and waits for the GIL itself."
-fn waits_itself(context: &Context<'_>, hold: &Hold) -> Option<String> {
+/// " Only io-service (5) could give it, in f at a.py:3, and waits for the GIL itself.": those who do the same together.
+fn wait_themselves<'h>(context: &Context<'_>, could: impl Iterator<Item = &'h Hold>, give: &str) -> String {
     let names = context.names;
-    let wait = context.input.observations.waits.iter().find(|wait| wait.waiter == hold.holder)?;
-    let call = names.call(&hold.holder, hold.frame).phrase();
-    Some(format!(
-        " {} could give it{call}, and waits for {} itself.",
-        names.party(&hold.holder),
-        names.waited_for(wait)
-    ))
+    let mut told: Vec<(String, String, Vec<String>)> = Vec::new();
+    for hold in could {
+        let Some(wait) = context.input.observations.waits.iter().find(|wait| wait.waiter == hold.holder) else {
+            continue;
+        };
+        let (call, what) = (names.call(&hold.holder, hold.frame).phrase(), names.waited_for(wait));
+        let who = names.party(&hold.holder);
+        match told.iter_mut().find(|known| (&known.0, &known.1) == (&call, &what)) {
+            Some(known) => known.2.push(who),
+            None => told.push((call, what, vec![who])),
+        }
+    }
+    let sentence = |(call, what, who): (String, String, Vec<String>)| match who.as_slice() {
+        [only] => format!(" {only} could {give}{call}, and waits for {what} itself."),
+        [first, more @ ..] => {
+            format!(" {first} and {} more could {give}{call}, and wait for {what} themselves.", more.len())
+        }
+        [] => String::new(),
+    };
+    told.into_iter().map(sentence).collect()
 }
 
 /// An owner without an id.

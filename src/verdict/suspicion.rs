@@ -3,14 +3,17 @@
 //! In: cycles, lost owners and waits without end of one look. Out: a [`Suspicion`] each. Whatever other threads do in the
 //! meantime is no part of it. Whether two looks show the same is for whoever takes the looks.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use super::{DeadEnd, JudgeInput, Orphan};
 use crate::graph::Cycle;
 use crate::waits::{Hoped, Party, ResourceKey};
 
 /// One member: who waits for what, who has it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Link {
     /// Who waits.
     pub waiter: Party,
@@ -26,7 +29,54 @@ pub(crate) struct Link {
 
 /// All members of one thing that seems wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Suspicion(pub BTreeSet<Link>);
+pub(crate) struct Suspicion {
+    /// Those of this one alone.
+    pub links: BTreeSet<Link>,
+    /// Those that it has in common with others.
+    pub shared: Shared,
+}
+
+/// Members that many suspicions have in common: of a thousand threads that wait for one thing, and could all have ended each
+/// other's waits, there are a thousand links and not a million. Two are the same by their number alone, so that to compare them
+/// takes no time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared {
+    links: Arc<BTreeSet<Link>>,
+    number: u64,
+}
+
+impl Shared {
+    fn new(links: BTreeSet<Link>) -> Shared {
+        let mut hasher = DefaultHasher::new();
+        links.hash(&mut hasher);
+        Shared { links: Arc::new(links), number: hasher.finish() }
+    }
+
+    /// Each of them.
+    pub(crate) fn links(&self) -> &BTreeSet<Link> {
+        &self.links
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Shared) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Shared {}
+
+impl PartialOrd for Shared {
+    fn partial_cmp(&self, other: &Shared) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shared {
+    fn cmp(&self, other: &Shared) -> Ordering {
+        (self.links.len(), self.number).cmp(&(other.links.len(), other.number))
+    }
+}
 
 /// What the looks so far say of suspicions.
 #[derive(Debug, Clone, Default)]
@@ -61,17 +111,17 @@ pub(super) fn of_cycle(input: &JudgeInput<'_>, cycle: &Cycle) -> Suspicion {
             said: Vec::new(),
         },
     });
-    Suspicion(links.collect())
+    Suspicion { links: links.collect(), shared: Shared::default() }
 }
 
 /// One wait for a lock whose owner is gone.
 pub(super) fn of_orphan(input: &JudgeInput<'_>, orphan: &Orphan, wait: usize) -> Suspicion {
     let holder = input.observations.holds[orphan.hold].holder.clone();
-    Suspicion(BTreeSet::from([link(input, wait, Some(holder))]))
+    Suspicion { links: BTreeSet::from([link(input, wait, Some(holder))]), shared: Shared::default() }
 }
 
-/// One wait without end, and the waits of all who could have ended it.
-pub(super) fn of_dead_end(input: &JudgeInput<'_>, end: &DeadEnd, wait: usize) -> Suspicion {
+/// Each wait without end, with the waits of all who could have ended it.
+pub(super) fn of_dead_end(input: &JudgeInput<'_>, end: &DeadEnd) -> Vec<Suspicion> {
     let seen = input.observations;
     let resource = &seen.enclosed[end.enclosed].resource;
     let hopes = seen.hopes.iter().filter(|hope| hope.resource == *resource);
@@ -81,7 +131,8 @@ pub(super) fn of_dead_end(input: &JudgeInput<'_>, end: &DeadEnd, wait: usize) ->
         let process = if let Party::Thread(process, _) = waiter { Some(Party::Process(*process)) } else { None };
         parties.contains(waiter) || process.is_some_and(|process| parties.contains(&process))
     };
-    let of = |position: &usize| *position == wait || could(&seen.waits[*position].waiter);
-    let links = (0..seen.waits.len()).filter(of).map(|position| link(input, position, None));
-    Suspicion(links.collect())
+    let of = |position: &usize| could(&seen.waits[*position].waiter);
+    let shared = Shared::new((0..seen.waits.len()).filter(of).map(|position| link(input, position, None)).collect());
+    let one = |wait: &usize| Suspicion { links: BTreeSet::from([link(input, *wait, None)]), shared: shared.clone() };
+    end.waits.iter().map(one).collect()
 }

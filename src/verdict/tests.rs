@@ -1,38 +1,19 @@
 //! Judgement over hand-made looks.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, ThreadImage};
+use crate::gpu::{Device, GpuCore, GpuCores, Kernel, Place};
+use crate::image::{Addr, Mapping, ProcessImage, ThreadImage};
 use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
-use crate::waits::circumstances::{CudaLibrary, Fits};
+use crate::waits::circumstances::{CudaLibrary, Fits, KernelWord};
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
-
-#[derive(Debug)]
-struct Nothing;
-
-impl Memory for Nothing {
-    fn read(&self, address: Addr, _: &mut [u8]) -> Result<usize, Fault> {
-        Err(Fault::Unmapped(address))
-    }
-}
-
-impl Files for Nothing {
-    fn mapped(&self, _: &Mapping) -> Option<FileBytes> {
-        None
-    }
-    fn debug_file(&self, _: Option<&[u8]>, _: Option<&str>, _: &str) -> Option<FileBytes> {
-        None
-    }
-}
 
 struct Scene {
     image: Image,
     threads: Vec<Vec<Thread>>,
     seen: Observations,
-    gpu_cores: crate::gpu::GpuCores,
+    gpu_cores: GpuCores,
 }
 
 fn key(kind: &'static str) -> ResourceKey {
@@ -46,21 +27,10 @@ impl Scene {
         let images =
             threads.iter().map(|(tid, name, _)| ThreadImage { name: name.to_string(), ..ThreadImage::new(*tid) });
         let process = ProcessImage {
-            architecture: crate::arch::Architecture::X86_64,
             pid: threads[0].0,
             ns_pid: threads[0].0,
-            parent: None,
-            parent_threads: Vec::new(),
-            exe: None,
-            cmdline: vec![],
             threads: images.collect(),
-            mappings: vec![],
-            memory: Arc::new(Nothing),
-            files: Arc::new(Nothing),
-            tracer: None,
-            auxiliary: Vec::new(),
-            descriptors: Vec::new(),
-            environment: Vec::new(),
+            ..ProcessImage::unknown()
         };
         let merged = threads.iter().map(|(tid, name, frames)| Thread {
             tid: *tid,
@@ -76,7 +46,7 @@ impl Scene {
                 cuda: vec![CudaLibrary { name: "libcuda.so.1".into(), ..CudaLibrary::default() }],
                 ..Observations::default()
             },
-            gpu_cores: crate::gpu::GpuCores::default(),
+            gpu_cores: GpuCores::default(),
         }
     }
 
@@ -92,6 +62,7 @@ impl Scene {
             certainty: Certainty::Exact,
             evidence: vec![],
             spinning: false,
+            place: None,
         });
         self.seen.waits.last_mut().unwrap()
     }
@@ -102,6 +73,9 @@ impl Scene {
             gone: None,
             resource: key(kind),
             mode: None,
+            taken: None,
+            since_ms: None,
+            source: None,
             frame: None,
             certainty: Certainty::Exact,
             is_end: false,
@@ -127,6 +101,45 @@ impl Scene {
     fn judge(&self) -> Judgement {
         judge(&self.input(), None)
     }
+}
+
+/// A process whose main thread waits for a kernel that stands at these addresses and has a word of the host's memory.
+fn waits_for_a_kernel(addresses: &[u64], word: Option<u32>) -> Scene {
+    let mut scene =
+        Scene::new(&[(5, "main", &["cudaDeviceSynchronize", "main"]), (6, "writer", &["pthread_mutex_lock"])]);
+    scene.wait(5, "cuda_device", None);
+    scene.wait(6, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 5), "pthread_mutex");
+    let place = Place { addresses: addresses.to_vec(), ..Place::default() };
+    let kernel = Kernel { name: "waits_for_flag".into(), number: 1, places: vec![place], ..Kernel::default() };
+    let device = Device { kernels: vec![kernel.clone()], ..Device::default() };
+    scene.seen.kernel_words.push(KernelWord {
+        process: 0,
+        kernel: crate::waits::cuda::kernels::key(0, &device, &kernel),
+        argument: 1,
+        address: Addr(0x7000),
+        word,
+        known_to: vec![Party::Thread(0, 5), Party::Thread(0, 6)],
+    });
+    scene.gpu_cores = GpuCores::of_first(GpuCore { devices: vec![device], ..GpuCore::default() });
+    scene
+}
+
+#[test]
+fn a_kernel_in_a_small_loop_may_wait_for_a_word_of_the_host() {
+    let codes = |scene: &Scene| scene.judge().findings.into_iter().map(|one| one.code).collect::<Vec<_>>();
+    let scene = waits_for_a_kernel(&[0x1000, 0x1010], Some(0));
+    assert_eq!(codes(&scene), ["spinning-on-memory"]);
+    let message = &scene.judge().findings[0].message;
+    assert!(message.contains("Its argument 1 is 0x7000, a word of the host's memory, which is 0x0"), "{message}");
+    assert!(message.contains("writer (6) has that address, and waits for pthread mutex"), "{message}");
+    assert!(!message.contains("main (5) has that address"), "{message}");
+    // Far apart, of no known value, or of somebody who waits for nothing.
+    assert_eq!(codes(&waits_for_a_kernel(&[0x1000, 0x2000], Some(0))), ["kernel-never-ends"]);
+    assert_eq!(codes(&waits_for_a_kernel(&[0x1000], None)), ["kernel-never-ends"]);
+    let mut scene = waits_for_a_kernel(&[0x1000], Some(0));
+    scene.seen.waits.remove(0);
+    assert_eq!(codes(&scene), Vec::<String>::new());
 }
 
 /// As if the waits of all that a look suspects had ended meanwhile.
@@ -266,6 +279,35 @@ fn running_blocked_and_stopped() {
     let finding = &scene.judge().findings[0];
     assert_eq!((finding.code.as_str(), finding.severity), ("traced-or-stopped", Severity::Warning));
     assert!(finding.help[0].contains("kill -CONT 1"));
+}
+
+#[test]
+fn threads_that_take_turns_at_locks_run_though_all_sleep_at_the_look() {
+    use crate::arch::Architecture;
+    use crate::arch::system_calls::FUTEX;
+    use crate::image::{RegisterSet, Registers};
+    let machine = Architecture::X86_64;
+    let asleep = |time_out: u64| {
+        let general = RegisterSet::new(machine);
+        let number = machine.number_of(&FUTEX).expect("a call of this machine");
+        let registers = Registers { general, system_call: number, thread_pointer: Addr(0), descriptor: None };
+        machine.in_system_call(registers, -512, [0x1000, 0x80, 2, time_out, 0, 0])
+    };
+    let made = |turns: [u64; 2], time_out: u64| {
+        let mut scene = Scene::new(&[(1, "a", &["f"]), (2, "b", &["g"])]);
+        for (thread, turns) in scene.image.processes[0].threads.iter_mut().zip(turns) {
+            thread.registers = Some(asleep(time_out));
+            thread.turns = Some(turns);
+        }
+        scene.wait(1, "pthread_mutex", None);
+        scene.wait(2, "pthread_mutex", None);
+        scene.judge().verdict
+    };
+    assert_eq!(made([9, 7], 0), Verdict::Running);
+    // One alone may be woken by signals; with a time-out, or on its way from a stop, it gets on no further.
+    assert_eq!(made([9, 0], 0), Verdict::Blocked);
+    assert_eq!(made([9, 7], 0x2000), Verdict::Blocked);
+    assert_eq!(made([2, 2], 0), Verdict::Blocked);
 }
 
 #[test]

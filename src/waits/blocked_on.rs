@@ -157,18 +157,35 @@ pub(crate) enum Ownership {
 impl Ownership {
     /// A rule of one family's own, found again by its type.
     pub(crate) fn private(rule: impl Any) -> Ownership {
-        Ownership::Private(Private(Rc::new(rule)))
+        Ownership::Private(Private { rule: Rc::new(rule), is_guess: false })
+    }
+
+    /// The same for what looks like a lock: whoever knows better what the thread waits for is right.
+    pub(crate) fn guess(rule: impl Any) -> Ownership {
+        Ownership::Private(Private { rule: Rc::new(rule), is_guess: true })
+    }
+
+    /// Whether no holder is recorded, and it may be no lock at all.
+    pub(crate) fn is_of_nobody(&self) -> bool {
+        match self {
+            Ownership::Unknown => true,
+            Ownership::Private(private) => private.is_guess,
+            _ => false,
+        }
     }
 }
 
 /// A value of one family, which no other can look into.
 #[derive(Clone)]
-pub(crate) struct Private(Rc<dyn Any>);
+pub(crate) struct Private {
+    rule: Rc<dyn Any>,
+    is_guess: bool,
+}
 
 impl Private {
     /// The value, if it is one of this type.
     pub(crate) fn get<Rule: Any>(&self) -> Option<&Rule> {
-        self.0.downcast_ref()
+        self.rule.downcast_ref()
     }
 }
 

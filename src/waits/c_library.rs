@@ -31,14 +31,19 @@ pub(crate) fn tid_offset(architecture: Architecture, library: CLibrary) -> u64 {
     }
 }
 
-/// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3).
+/// Whether `pd` is a thread descriptor: its self pointers are right (libc.md, section 3), or it has an
+/// id where it has none.
 pub(crate) fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Addr, library: CLibrary) -> bool {
     let layout = architecture.descriptor_layout();
     let at = match library {
         CLibrary::Glibc => layout.glibc_self,
-        CLibrary::Musl => layout.musl_self,
+        CLibrary::Musl => Some(layout.musl_self),
     };
-    !pd.is_null() && memory.u64(pd + at).is_ok_and(|word| word == pd.0)
+    let is_own = match at {
+        Some(at) => memory.u64(pd + at).is_ok_and(|word| word == pd.0),
+        None => memory.i32(pd + layout.glibc_tid).is_ok_and(|tid| tid > 0),
+    };
+    !pd.is_null() && is_own
 }
 /// musl is known by its loader, or in a static program by where the thread id stands.
 pub(crate) fn of_process(image: &ProcessImage) -> CLibrary {
@@ -53,9 +58,10 @@ pub(crate) fn of_process(image: &ProcessImage) -> CLibrary {
     let word_is_tid = |library: CLibrary| {
         image.threads.iter().any(|t| {
             t.registers.is_some_and(|r| {
-                let pd = architecture.thread_descriptor(r.thread_pointer);
-                is_pthread(architecture, memory, pd, library)
-                    && memory.i32(pd + tid_offset(architecture, library)).is_ok_and(|tid| tid == t.ns_tid)
+                r.thread_descriptor().is_some_and(|pd| {
+                    is_pthread(architecture, memory, pd, library)
+                        && memory.i32(pd + tid_offset(architecture, library)).is_ok_and(|tid| tid == t.ns_tid)
+                })
             })
         })
     };

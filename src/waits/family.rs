@@ -18,12 +18,17 @@ pub(crate) trait Family {
     /// whatever the family has an account of. The shared rules have been followed, and the lower families asked.
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations);
 
-    /// Whether a thread of the process, by its position, could give what `found` waits for and nobody is known to hold.
+    /// Whether a thread of the process, by its position, could give what `wait` waits for and nobody is known to hold.
     fn giver(&self, _process: &Process<'_>, _thread: usize, _found: &ThreadWait) -> Option<Way> {
         None
     }
 
-    /// Whether the handler that the process has for a signal could end the wait `found`.
+    /// Whether a thread of the process, by its position, could do something with one of these descriptors.
+    fn user(&self, _process: &Process<'_>, _thread: usize, _descriptors: &[i32]) -> Option<Way> {
+        None
+    }
+
+    /// Whether the handler that the process has for a signal could end the wait `wait`.
     fn handler(&self, _process: &Process<'_>, _signal: u32, _found: &ThreadWait) -> Option<Way> {
         None
     }

@@ -33,10 +33,32 @@ pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, 
     let module = symbols.modules().at(address).and_then(|at| list.get(at));
     let in_module = module.map(|module| Place::Module(module.name.clone()));
     let label = Label::from(noun);
+    if module.is_none()
+        && let Some((name, function)) = variable(process, address)
+    {
+        return Label { function, ..label.named(Some(name)) };
+    }
     if let Some(symbol) = symbols.object(address) {
         return Label { offset: address - symbol.address, ..label.named(Some(symbol.name)).placed(in_module) };
     }
     label.at(address).placed(in_module.or_else(|| place(process, thread, address)))
+}
+
+/// The local variable that a lock is or is a member of, `alice.m`, and its function.
+fn variable(process: &Process<'_>, address: Addr) -> Option<(String, Option<String>)> {
+    let thread = process.whose_stack(address)?;
+    let frame = thread.thread?.native.frames.get(thread.native_frame(address)?)?;
+    let variables = process.context.symbols.variables(frame.lookup);
+    variables.into_iter().find_map(|variable| {
+        let at = variable.address(frame.cfa, &frame.registers)?;
+        let (_, way) = variable.locks.iter().find(|(offset, _)| at + *offset == address)?;
+        Some((format!("{}{way}", variable.name), variable.function.as_deref().map(short)))
+    })
+}
+
+/// `transfer` of `transfer(Account&, long)`.
+fn short(function: &str) -> String {
+    function.split('(').next().unwrap_or(function).to_owned()
 }
 
 /// Where an address lies that is in no module.

@@ -55,6 +55,8 @@ pub enum Topic {
     Initialiser,
     /// The end of a thread.
     Thread,
+    /// The end of a task of an event loop.
+    Task,
     /// The interpreter's lock.
     Gil,
     /// The other threads of an interpreter that stops its world.
@@ -67,6 +69,8 @@ pub enum Topic {
     Gpu,
     /// To be woken, by a clock, a signal, a peer or another thread; or nothing is known.
     Event,
+    /// Work that was handed to the threads of a library.
+    PoolWork,
 }
 
 /// What a holder is to the thing that it is said to have.
@@ -92,6 +96,10 @@ pub enum Holding {
     Is,
     /// It runs a function that the GPU's queue waits for.
     RunsFor,
+    /// It does work that is waited for.
+    Does,
+    /// A rank that is to take part in what ranks do together.
+    TakesPart,
 }
 
 /// A kind of resource.
@@ -132,7 +140,12 @@ impl Kind {
 
     /// Whether its waiters wait to be woken, not for a lock that somebody has.
     pub fn is_wake_up(&self) -> bool {
-        self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units)
+        self.giver == Giver::AnyThread && matches!(self.topic, Topic::Event | Topic::Units | Topic::PoolWork)
+    }
+
+    /// Whether who waits for it wakes now and then and asks again, in one and the same wait.
+    pub fn is_asked_again(&self) -> bool {
+        matches!(self.topic, Topic::Gil | Topic::StopTheWorld)
     }
 
     /// Whether it is a lock of native code that the thread which took it gives back: nothing that a thread is woken for.
@@ -202,7 +215,7 @@ macro_rules! kinds {
 }
 
 use Giver::{AnyThread, Holder, Outside};
-use Holding::{Arrives, BelongsTo, Holds, Is, OtherEnd, RunsFor, Sets, Stops, TookUnit, Writes};
+use Holding::{Arrives, BelongsTo, Does, Holds, Is, OtherEnd, RunsFor, Sets, Stops, TakesPart, TookUnit, Writes};
 use World::{EventLoop, Gpu, Kernel, Native, Python};
 
 use Topic::{
@@ -235,8 +248,11 @@ kinds! {
     PY_STOP_THE_WORLD = "py_stop_the_world", "py stop the world", Python, StopTheWorld, Outside, Stops;
     PY_GENERATOR      = "py_generator", "generator", Python, Event, Outside, Holds;
     MP_LOCK           = "mp_lock", "mp lock", Kernel, Lock, Outside, Holds;
-    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Event, Outside, Holds;
+    ASYNCIO_TASK      = "asyncio_task", "asyncio task", EventLoop, Topic::Task, Outside, Holds;
     ASYNCIO_LOCK      = "asyncio_lock", "asyncio.Lock", EventLoop, Lock, Outside, Holds;
+    TRIO_TASK         = "trio_task", "trio task", EventLoop, Topic::Task, Outside, Holds;
+    TRIO_LOCK         = "trio_lock", "trio.Lock", EventLoop, Lock, Outside, Holds;
+    TRIO_LIMITER      = "trio_limiter", "trio.CapacityLimiter", EventLoop, Units, Outside, TookUnit;
     EVENT_LOOP        = "event_loop", "event loop", EventLoop, Event, Outside, Holds;
     FILE_LOCK         = "file_lock", "file lock", Kernel, FileLock, Outside, Holds;
     SYSV_SEMAPHORE    = "sysv_semaphore", "sysv semaphore", Kernel, Units, Outside, TookUnit;
@@ -256,30 +272,53 @@ kinds! {
     CUDA_DEVICE       = "cuda_device", "CUDA device", Gpu, Topic::Gpu, Outside, RunsFor;
     CUDA_KERNEL       = "cuda_kernel", "CUDA kernel", Gpu, GpuWork, Outside, Holds;
     CUDA_DRIVER_WORK  = "cuda_driver_work", "work for the CUDA driver", Gpu, Event, Outside, Holds;
+    DASK_LOCK         = "dask_lock", "distributed.Lock", Kernel, Lock, Outside, Holds;
+    DASK_SEMAPHORE    = "dask_semaphore", "distributed.Semaphore", Kernel, Units, Outside, TookUnit;
+    DASK_EVENT        = "dask_event", "distributed.Event", Kernel, Event, Outside, Sets;
+    DASK_RESULT       = "dask_result", "result of task", Kernel, Event, Outside, Does;
+    DASK_QUEUE        = "dask_queue", "distributed.Queue", Kernel, Data, Outside, Holds;
+    DASK_VARIABLE     = "dask_variable", "distributed.Variable", Kernel, Event, Outside, Sets;
+    DASK_ANSWER       = "dask_answer", "answer of Dask to", Kernel, Event, Outside, Does;
+    COLLECTIVE        = "collective", "collective", Kernel, Event, Outside, TakesPart;
     OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }
 
+/// What wakes those who wait for a thing of Python, by what it is.
+fn wake_up(thing: &str) -> &'static str {
+    match thing.split([' ', '(']).next().unwrap_or(thing) {
+        "Queue" | "LifoQueue" | "PriorityQueue" | "SimpleQueue" => "put into",
+        "Condition" => "notify",
+        "Semaphore" | "BoundedSemaphore" => "release",
+        _ => "set",
+    }
+}
+
 impl Holding {
-    /// "holds the GIL", "is to read from the pipe", "belongs to child process 12": `name` is what the resource is called.
+    /// "holds the GIL", "is the reader of the pipe", "runs in child process 12": `name` is what the resource is called.
     pub(crate) fn held(self, name: &Called) -> String {
         let thing = &name.thing;
         match self {
             OtherEnd => match name.wanted {
-                Some(Wanted::Room) => format!("is to read from {thing}"),
-                Some(Wanted::Data) => format!("is to write to {thing}"),
+                Some(Wanted::Room) => format!("is the reader of {thing}"),
+                Some(Wanted::Data) => format!("is the writer of {thing}"),
                 Some(Wanted::Answer) => format!("is to answer on {thing}"),
                 _ => format!("holds {name}"),
             },
             Writes => format!("is to write to {name}"),
             Arrives => format!("has yet to come to {name}"),
+            TakesPart => format!("is to take part in {name}"),
             TookUnit => format!("took the last unit of {name}"),
-            Sets => format!("is to set {name}"),
+            Sets => match &name.work {
+                Some((function, noun)) => format!("must run {function}() to complete the {noun}"),
+                None => format!("is to {} {name}", wake_up(thing)),
+            },
             Stops if name.wanted == Some(Wanted::End) => format!("decides on {name}"),
             Stops => format!("has yet to come to {name}"),
             // A process is waited for, and one of its threads waits in turn.
-            BelongsTo => format!("belongs to {name}"),
+            BelongsTo => format!("runs in {name}"),
             Is => format!("is {name}"),
             RunsFor => format!("runs a host function that {name} waits for"),
+            Does => format!("is in the midst of {name}"),
             Holds => format!("holds {name}"),
         }
     }
@@ -292,15 +331,49 @@ impl Holding {
             TookUnit => "took its last unit",
             Sets => "is to set that",
             RunsFor => "runs a host function that this waits for",
-            BelongsTo => "belongs to that",
+            Does => "is in the midst of that",
+            BelongsTo => "runs in that",
+            TakesPart => "is to take part in that",
             Is => "is that",
             Stops | Holds => "holds that",
         }
     }
 
+    /// Of what is waited for, in words behind its name: who has it. `work`: the function
+    /// that gives it. Of what is named by who it is, nothing.
+    pub(crate) fn by(self, who: &str, work: Option<&str>) -> Option<String> {
+        Some(match self {
+            Holds => format!("held by {who}"),
+            OtherEnd => format!("whose other end {who} has"),
+            Writes => format!("to which {who} is to write"),
+            Arrives | Stops => format!("to which {who} has yet to come"),
+            TookUnit => format!("whose last unit {who} took"),
+            Sets => match work {
+                Some(function) => format!("for which {who} must run {function}()"),
+                None => format!("which {who} is to set"),
+            },
+            RunsFor => format!("for which {who} runs a host function"),
+            Does => format!("which {who} is in the midst of"),
+            TakesPart => format!("in which {who} is to take part"),
+            BelongsTo | Is => return None,
+        })
+    }
+
+    /// The same where no thread has it but a thing: a task, a kernel of the GPU.
+    pub(crate) fn by_thing(self, what: &str, work: Option<&str>) -> Option<String> {
+        match self {
+            RunsFor => Some(format!("where {what} runs")),
+            _ => self.by(what, work),
+        }
+    }
+
     /// For a possible holder, after "may".
     pub fn infinitive(self) -> &'static str {
-        if self == Sets { "set" } else { "hold" }
+        match self {
+            Sets => "set",
+            Does => "do",
+            _ => "hold",
+        }
     }
 }
 

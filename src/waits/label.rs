@@ -145,22 +145,27 @@ impl Label {
 
     /// As sentences call it.
     pub(crate) fn called(&self) -> Called {
-        Called { wanted: self.wanted, thing: self.thing(Address::Own) }
+        self.called_by(Address::Own)
     }
 
     /// The same with its address, which may be known beside the label.
     pub(crate) fn called_with_address(&self, address: Option<&str>) -> Called {
-        Called { wanted: self.wanted, thing: self.thing(Address::Always(address)) }
+        self.called_by(Address::Always(address))
     }
 
     /// What many things of one kind and place are called together: without addresses.
     pub(crate) fn called_in_general(&self) -> Called {
-        Called { wanted: self.wanted, thing: self.thing(Address::None) }
+        self.called_by(Address::None)
     }
 
     /// Whether it is called otherwise in general.
     pub(crate) fn is_one_of_many(&self) -> bool {
         self.at.is_some() || self.offset != 0
+    }
+
+    fn called_by(&self, address: Address<'_>) -> Called {
+        let work = self.function.clone().map(|function| (function, self.noun.clone()));
+        Called { wanted: self.wanted, thing: self.thing(address), work }
     }
 
     fn thing(&self, address: Address<'_>) -> String {
@@ -218,6 +223,8 @@ pub(crate) struct Called {
     pub(crate) wanted: Option<Wanted>,
     /// The thing.
     pub(crate) thing: String,
+    /// The function that has to run for it, and what it then is: "parse", "Future".
+    pub(crate) work: Option<(String, String)>,
 }
 
 impl Called {

@@ -5,19 +5,24 @@
 //!
 //! Each layer imports only those above it in this list:
 //!
-//! 1. [`label`], [`kinds`], [`model`], [`circumstances`], [`observations`]: the words of the result.
-//! 2. [`blocked_call`], [`c_library`], [`thread`], [`references`], [`identity`]: one thread, its call, what its stack has, what an address is.
+//! 1. [`label`], [`kinds`], [`model`], [`circumstances`], [`cluster`], [`collective`], [`observations`]: the words of the result.
+//! 2. [`blocked_call`], [`c_library`], [`thread`], [`polling`], [`references`], [`identity`]: one thread, its call, what its code asks for
+//!    again, what its stack has, what an address is.
 //! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
 //! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
-//! 6. The families [`kernel`], [`libc`], [`absl`], [`cuda`], [`cpython`]: none knows another.
-//! 7. [`mod@observe`], `ways_out`: the loop that asks them, and who could still end a wait that nobody's hold ends.
+//! 6. The families [`kernel`], [`libc`], [`absl`], [`pools`], [`mpi`], [`c10d`], [`cuda`], [`cpython`]: none knows another.
+//! 7. [`mod@observe`], `recorded`, `ways_out`: the loop that asks them, what the recorder saw besides, and who could still end a
+//!    wait that nobody's hold ends.
 
 pub(crate) mod absl;
 pub(crate) mod blocked_call;
 pub(crate) mod blocked_on;
+pub(crate) mod c10d;
 pub(crate) mod c_library;
 pub(crate) mod circumstances;
+pub(crate) mod cluster;
+pub(crate) mod collective;
 pub(crate) mod cpython;
 pub(crate) mod cuda;
 pub(crate) mod family;
@@ -28,8 +33,12 @@ pub(crate) mod kinds;
 pub(crate) mod label;
 pub(crate) mod libc;
 pub(crate) mod model;
+pub(crate) mod mpi;
 pub(crate) mod observations;
 pub(crate) mod observe;
+pub(crate) mod polling;
+pub(crate) mod pools;
+pub(crate) mod recorded;
 pub(crate) mod references;
 pub(crate) mod thread;
 mod ways_out;

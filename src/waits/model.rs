@@ -37,6 +37,8 @@ pub(crate) enum Scope {
     Process(usize),
     /// Shared memory: (device, inode, offset).
     Shared((i32, i32), u64, u64),
+    /// A child of the process with this position in the image: that one, or whichever ends first.
+    Child(usize, Option<i32>),
     /// A kernel object of the whole system, named by a family ("pipe:1234").
     System(String),
 }
@@ -79,6 +81,13 @@ pub(crate) enum Role {
     },
     /// A future whose work stands in the queue of a pool.
     QueuedFuture,
+    /// A future of concurrent.futures that no pool runs, or one that a pool runs now.
+    Future,
+    /// A queue that is waited for until each of its items is done.
+    UnfinishedItems {
+        /// How many are not, by its own count.
+        count: u64,
+    },
     /// A result of a pool of processes whose task is lost.
     LostTask,
     /// A lock that is an extension's own.
@@ -135,6 +144,32 @@ pub(crate) struct Wait {
     pub evidence: Vec<String>,
     /// Burns CPU instead of sleeping.
     pub spinning: bool,
+    /// The line where it waits, of a waiter that has no frames: a task.
+    pub place: Option<TakenAt>,
+}
+
+/// A line of source at which something was taken, or at which who has no frames waits.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[non_exhaustive]
+pub struct TakenAt {
+    /// The file.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+    /// The variable that gives it back when it goes, where there is one: `a` of `std::lock_guard a(from.m)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<String>,
+}
+
+/// Who saw that something was taken, where neither the lock nor the code of a thread tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum HoldSource {
+    /// The recorder, which the command was started with (`lockscope run --record`).
+    Recorder,
 }
 
 /// One hold.
@@ -150,6 +185,12 @@ pub(crate) struct Hold {
     pub mode: Option<&'static str>,
     /// Index into the holder's merged frames of the call that took it, where known.
     pub frame: Option<usize>,
+    /// Where it was taken, where that is known: the frame itself has gone on since.
+    pub taken: Option<TakenAt>,
+    /// How long ago it was taken, in milliseconds, where that is known.
+    pub since_ms: Option<u64>,
+    /// Who saw it being taken, where somebody did.
+    pub source: Option<HoldSource>,
     /// How sure.
     pub certainty: Certainty,
     /// The holder is a process that has one end of a pipe or socket. The data must come from another of its threads; a

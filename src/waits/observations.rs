@@ -2,8 +2,10 @@
 //!
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
-use super::circumstances::{CudaLibrary, Handled};
-use super::model::{Enclosed, Hold, Hope, Resource, ResourceKey, Wait};
+use super::circumstances::{CudaLibrary, Handled, KernelWord, Queued};
+use super::cluster::ClusterMember;
+use super::collective::{Collective, Enqueued};
+use super::model::{Enclosed, Hold, Hope, Hoped, Party, Resource, ResourceKey, Wait};
 use crate::image::Gap;
 
 /// All that the families found in one sample.
@@ -19,19 +21,61 @@ pub(crate) struct Observations {
     pub hopes: Vec<Hope>,
     /// What nobody but the hopes and the holders can give.
     pub enclosed: Vec<Enclosed>,
+    /// Descriptors by which processes have the other end of what somebody waits for.
+    pub ends: Vec<EndsOf>,
+    /// What ranks do together, by the resource that stands for it.
+    pub collectives: Vec<(ResourceKey, Collective)>,
+    /// What ranks have enqueued last: (process position, what).
+    pub enqueued: Vec<(usize, Enqueued)>,
+    /// What processes are to clusters of workers, by their position.
+    pub clusters: Vec<(usize, ClusterMember)>,
     /// Libraries of CUDA.
     pub cuda: Vec<CudaLibrary>,
+    /// What threads gave to the GPU before they wait for it.
+    pub queued: Vec<Queued>,
+    /// Words of the host that kernels have.
+    pub kernel_words: Vec<KernelWord>,
     /// Exceptions of Python that threads handle now.
     pub handled: Vec<Handled>,
     /// What could not be decided.
     pub gaps: Vec<Gap>,
+    /// Threads of interpreters by whose structures a ring of tasks can still end: (process position, id, where it is known). While such
+    /// a thread runs these are changed, and say what is not so.
+    pub read_of: Vec<(usize, Option<i32>)>,
     /// The gaps of locks that count their readers and name none: a family that knows more of them takes its own away.
     pub nameless_readers: Vec<(ResourceKey, Gap)>,
 }
 
+/// The descriptors of one process that are an end of a thing.
+#[derive(Debug, Clone)]
+pub(crate) struct EndsOf {
+    /// What is waited for.
+    pub resource: ResourceKey,
+    /// Position of the process in the look.
+    pub process: usize,
+    /// Its descriptors.
+    pub numbers: Vec<i32>,
+}
+
 impl Observations {
+    /// What ranks do together there.
+    pub(crate) fn collective(&self, key: &ResourceKey) -> Option<&Collective> {
+        self.collectives.iter().find(|(known, _)| known == key).map(|(_, collective)| collective)
+    }
+
     /// What is known of a resource.
     pub(crate) fn resource(&self, key: &ResourceKey) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key == *key)
+    }
+
+    /// Add that something else may end each wait of this party.
+    pub(crate) fn hope_for(&mut self, party: &Party, by: Hoped, what: &str) {
+        let own = self.waits.iter().filter(|wait| wait.waiter == *party).map(|wait| Hope {
+            resource: wait.resource.clone(),
+            waiter: Some(party.clone()),
+            by: by.clone(),
+            what: what.to_owned(),
+        });
+        self.hopes.extend(own);
     }
 }

@@ -12,12 +12,21 @@ use super::kinds::Kind;
 use super::model::{Party, Resource, Wait};
 use super::observations::Observations;
 use super::thread::{CapturedProcess, Process, ThreadView};
-use super::{absl, cpython, cuda, kernel, libc, ways_out};
+use super::{absl, c10d, cpython, cuda, kernel, libc, mpi, pools, recorded, ways_out};
 use crate::limits::waits::ENTRY_FRAMES;
 use crate::symbols::{base_symbol, begins_with};
 
 /// The families, lowest first. A new one is a folder and a line here.
-const FAMILIES: &[Registered] = &[kernel::FAMILY, libc::FAMILY, absl::FAMILY, cuda::FAMILY, cpython::FAMILY];
+const FAMILIES: &[Registered] = &[
+    kernel::FAMILY,
+    libc::FAMILY,
+    absl::FAMILY,
+    pools::FAMILY,
+    mpi::FAMILY,
+    c10d::FAMILY,
+    cuda::FAMILY,
+    cpython::FAMILY,
+];
 
 /// The row of a kind by its name in the JSON contract.
 pub(crate) fn kind_named(name: &str) -> Option<&'static Kind> {
@@ -48,6 +57,8 @@ pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     for family in &families {
         family.holds(&blocked, &mut out);
     }
+    recorded::add(&blocked, &mut out);
+    holders::taken_at::add(&blocked, &mut out);
     let nameless = std::mem::take(&mut out.nameless_readers);
     out.gaps.extend(nameless.into_iter().map(|(_, gap)| gap));
     for family in &families {
@@ -111,6 +122,7 @@ fn wait(process: &Process<'_>, thread: &ThreadView<'_>, blocked_on: &BlockedOn) 
         frame: blocked_on.at.or_else(|| frame(thread, blocked_on.entry_points)),
         certainty: blocked_on.certainty,
         evidence: blocked_on.evidence.clone(),
+        place: None,
         spinning: blocked_on.spinning,
     }
 }

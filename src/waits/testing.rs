@@ -6,12 +6,10 @@ use std::sync::Arc;
 use super::{CapturedProcess, Observations, observe};
 use crate::arch::Architecture;
 use crate::arch::system_calls::{FUTEX, SystemCall};
-use crate::image::{
-    Addr, Fault, FileBytes, Files, Image, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage,
-};
+use crate::image::{Addr, Fault, Image, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage};
 use crate::modules::Modules;
 use crate::python::Python;
-use crate::symbols::{Symbols, Tables};
+use crate::symbols::{Mangling, Symbol, SymbolCache, Symbols, Tables};
 use crate::threads::{Frame, FrameKind, Thread};
 use crate::unwind::{NativeFrame, NativeStack, StackEnd, Trust};
 
@@ -41,18 +39,6 @@ impl Memory for Bytes {
     }
 }
 
-#[derive(Debug)]
-struct NoFiles;
-
-impl Files for NoFiles {
-    fn mapped(&self, _: &Mapping) -> Option<FileBytes> {
-        None
-    }
-    fn debug_file(&self, _: Option<&[u8]>, _: Option<&str>, _: &str) -> Option<FileBytes> {
-        None
-    }
-}
-
 /// A process under construction.
 #[derive(Debug)]
 pub(super) struct Made {
@@ -64,6 +50,9 @@ pub(super) struct Made {
     pub(super) parent_threads: Vec<(i32, String)>,
     pub(super) mappings: Vec<Mapping>,
     pub(super) python: Option<Python>,
+    pub(super) environment: Vec<(String, String)>,
+    /// Names of data of the process's files.
+    pub(super) objects: Vec<(u64, String)>,
 }
 
 /// Thread descriptors are 0x1000 apart from here, so are stacks from `STACK`.
@@ -84,6 +73,8 @@ impl Made {
             parent_threads: Vec::new(),
             mappings: Vec::new(),
             python: None,
+            environment: Vec::new(),
+            objects: Vec::new(),
         };
         for (index, &tid) in tids.iter().enumerate() {
             made.zero(PD + 0x1000 * index as u64, 0x700);
@@ -137,7 +128,7 @@ impl Made {
         general.set_sp(Addr(Self::sp(index)));
         general.set_pc(Addr(0x40_1000));
         let thread_pointer = Addr(self.pd(index));
-        let registers = Registers { general, system_call: number, thread_pointer };
+        let registers = Registers { general, system_call: number, thread_pointer, descriptor: None };
         self.threads[index].registers = Some(ARCHITECTURE.in_system_call(registers, result, arguments));
     }
 
@@ -191,7 +182,7 @@ impl Made {
 
 /// What is observed of these processes.
 pub(super) fn observe_made(made: Vec<Made>) -> Observations {
-    let (mut images, mut rest) = (Vec::new(), Vec::new());
+    let (mut images, mut rest, mut caches) = (Vec::new(), Vec::new(), Vec::new());
     for one in made {
         images.push(ProcessImage {
             architecture: ARCHITECTURE,
@@ -199,18 +190,18 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
             ns_pid: one.pid,
             parent: one.parent,
             parent_threads: one.parent_threads,
-            exe: None,
-            cmdline: Vec::new(),
             threads: one.threads,
             mappings: one.mappings,
             memory: Arc::new(one.bytes),
-            files: Arc::new(NoFiles),
-            tracer: None,
-            auxiliary: Vec::new(),
-            descriptors: Vec::new(),
-            environment: Vec::new(),
+            environment: one.environment,
+            ..ProcessImage::unknown()
         });
         rest.push((one.stacks, one.python));
+        let named = |(at, name): (u64, String)| {
+            (Addr(at), Some(Symbol { name, address: Addr(at), size: 64, mangling: Mangling::Cpp }))
+        };
+        let objects = one.objects.into_iter().map(named).collect();
+        caches.push(SymbolCache { objects, ..SymbolCache::default() });
     }
     let image = Image { processes: images, ..Image::default() };
     let modules: Vec<Modules> = image.processes.iter().map(|_| Modules::default()).collect();
@@ -219,7 +210,8 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
         .processes
         .iter()
         .zip(&modules)
-        .map(|(process, modules)| Symbols::new(modules, &tables, process))
+        .zip(caches)
+        .map(|((process, modules), cache)| Symbols::with_cache(modules, &tables, process, cache))
         .collect();
     let contexts: Vec<CapturedProcess<'_>> = rest
         .iter()

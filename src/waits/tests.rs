@@ -187,7 +187,7 @@ fn joins_of_both_forms() {
         let seen = observe_made(vec![made]);
         assert_eq!(waits_of(&seen, WAITER), [("thread", PD + 0x1000)], "{offset:#x}");
         assert_eq!(seen.holds[0].holder, Party::Thread(0, 11));
-        assert_eq!(seen.resources[0].label.to_string(), "thread 't11' (11)");
+        assert_eq!(seen.resources[0].label.to_string(), "thread `t11` (11)");
     }
 }
 

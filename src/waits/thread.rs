@@ -49,6 +49,8 @@ pub(crate) struct Process<'a> {
     pub library: CLibrary,
     by_libc_tid: HashMap<i32, usize>,
     by_pthread: HashMap<Addr, usize>,
+    /// First address, end and thread of each part of a stack, in order of address.
+    by_stack: Vec<(Addr, Addr, usize)>,
 }
 
 /// One thread, prepared.
@@ -83,7 +85,7 @@ impl<'a> Process<'a> {
         for image in &context.image.threads {
             let pthread = image
                 .registers
-                .map(|registers| architecture.thread_descriptor(registers.thread_pointer))
+                .and_then(|registers| registers.thread_descriptor())
                 .filter(|&pd| c_library::is_pthread(architecture, memory, pd, library));
             let libc_tid = pthread
                 .and_then(|pd| memory.i32(pd + c_library::tid_offset(architecture, library)).ok())
@@ -111,7 +113,13 @@ impl<'a> Process<'a> {
                 words: OnceCell::new(),
             });
         }
-        Process { context, threads, library, by_libc_tid, by_pthread }
+        let parts = |thread: &ThreadView<'a>| {
+            let position = thread.position;
+            thread.segments.iter().map(|(start, end)| (*start, *end, position)).collect::<Vec<_>>()
+        };
+        let mut by_stack: Vec<(Addr, Addr, usize)> = threads.iter().flat_map(parts).collect();
+        by_stack.sort_unstable();
+        Process { context, threads, library, by_libc_tid, by_pthread, by_stack }
     }
 
     /// The machine that it runs on.
@@ -127,6 +135,13 @@ impl<'a> Process<'a> {
     /// Position of the thread whose `pthread_self()` is `pd`.
     pub(crate) fn pthread(&self, pd: Addr) -> Option<usize> {
         self.by_pthread.get(&pd).copied()
+    }
+
+    /// The thread in the captured part of whose stack an address lies.
+    pub(crate) fn whose_stack(&self, address: Addr) -> Option<&ThreadView<'a>> {
+        let behind = self.by_stack.partition_point(|(start, ..)| *start <= address);
+        let (_, end, position) = self.by_stack.get(behind.checked_sub(1)?)?;
+        self.threads.get(*position).filter(|_| address < *end)
     }
 
     /// Position of the thread with lockscope's `tid`.
@@ -242,6 +257,11 @@ impl ThreadView<'_> {
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
     pub(crate) fn merged(&self, native: usize) -> Option<usize> {
         self.thread?.frames.iter().rposition(|f| f.native == Some(native))
+    }
+
+    /// Whether its frames are known: by all its registers, or because its stack could be unwound whole while it slept.
+    pub(crate) fn is_read(&self) -> bool {
+        self.image.registers.is_some() || self.image.source.is_asleep() && self.thread.is_some_and(Thread::is_unwound)
     }
 
     /// Position among the merged frames of the Python frame at `address`.

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_INITIALIZED = 3, DEINITIALIZED = 4, ILLEGAL_ADDRESS = 700 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, DEINITIALIZED = 4, ILLEGAL_ADDRESS = 700 };
 enum kind { DONE, ENDLESS, UNTIL_FLAG, HOST_FUNCTION };
 enum { YIELDS = 2, SLEEPS = 4, MOST = 64 };
 
@@ -217,6 +217,16 @@ int cuLaunchKernel(const char *name, unsigned a, unsigned b, unsigned c, unsigne
     if (!strcmp(name, "until_flag"))
         enqueue(stream, (struct operation){.kind = UNTIL_FLAG, .flag = (void *)(uintptr_t) * (uint64_t *)arguments[0]});
     if (!strcmp(name, "wrong_address")) failed = ILLEGAL_ADDRESS;
+    pthread_rwlock_unlock(&ctx_lock);
+    return SUCCESS;
+}
+
+/* Of CU_STREAM_WAIT_VALUE_EQ and the value 1 alone. */
+int cuStreamWaitValue32(struct stream *stream, uint64_t address, unsigned value, unsigned flags) {
+    if (usable()) return usable();
+    if (value != 1 || flags != 1) return INVALID_VALUE;
+    pthread_rwlock_rdlock(&ctx_lock);
+    enqueue(stream, (struct operation){.kind = UNTIL_FLAG, .flag = (void *)(uintptr_t)address});
     pthread_rwlock_unlock(&ctx_lock);
     return SUCCESS;
 }

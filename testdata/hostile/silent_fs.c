@@ -1,6 +1,7 @@
 /* A FUSE file system of one file, `file`, whose reads are never answered. MOUNTPOINT is the argument; it is mounted in a name space
  * of this program's own, in which it runs the rest of the arguments; on its end the kernel ends all that waits for it. The file is
- * a mebibyte of zeros, or has the bytes of the one that SERVES names; ANSWERS reads are answered before the silence. */
+ * a mebibyte of zeros, or has the bytes of the one that SERVES names; ANSWERS reads are answered before the silence; with
+ * INTERRUPTIBLE one that is interrupted, as by a signal to who waits for it, is given up. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +102,10 @@ int main(int count, char **arguments) {
         }
         case FUSE_FORGET:
         case FUSE_BATCH_FORGET:
-        case FUSE_INTERRUPT: break; /* a read is never answered, and an interruption of one changes nothing */
+            break;
+        case FUSE_INTERRUPT: /* a read is never answered, and an interruption of one changes nothing unless that is wanted */
+            if (getenv("INTERRUPTIBLE")) answer(((struct fuse_interrupt_in *)(in + sizeof *head))->unique, -EINTR, 0, 0);
+            break;
         case FUSE_RELEASE:
         case FUSE_RELEASEDIR:
         case FUSE_FLUSH: answer(head->unique, 0, 0, 0); break;

@@ -82,6 +82,22 @@ static void wait_for_refill() {
     while (!is_full(&count)) refilled.Wait(&stock);
 }
 
+// Whoever is woken at a condition takes its mutex again, which it does not have meanwhile: the clerk keeps it and sleeps.
+static void keep_after_a_signal() {
+    name("clerk");
+    absl::MutexLock lock(&stock);
+    refilled.Signal();
+    sleep(120);
+}
+
+static void start_the_clerk_once_it_sleeps() {
+    name("sleeper");
+    absl::MutexLock lock(&stock);
+    std::thread(keep_after_a_signal).detach();
+    ready();
+    while (!is_full(&count)) refilled.Wait(&stock);
+}
+
 // Both take their locks in one order, for two minutes.
 static void work(const char *own) {
     name(own);
@@ -109,6 +125,7 @@ int main(int argc, char **argv) {
     absl::SetMutexDeadlockDetectionMode(detects ? absl::OnDeadlockCycle::kReport : absl::OnDeadlockCycle::kIgnore);
     auto is = [way](const char *wanted) { return !std::strcmp(way, wanted); };
     if (is("self")) return std::thread(twice).join(), 0;
+    if (is("retakes")) return std::thread(start_the_clerk_once_it_sleeps).join(), 0;
     if (is("healthy")) {
         std::thread(wait_until_full).detach(), std::thread(wait_for_refill).detach(), std::thread(read_on).detach();
         std::thread worker(work, "worker"), other(work, "other");

@@ -116,6 +116,19 @@ static void *read_then_write(void *unused) {
     pthread_rwlock_wrlock(&scene_lock);
     return unused;
 }
+static void *read_both_then_write(void *unused) {
+    pthread_rwlock_rdlock(&scene_lock);
+    pthread_barrier_wait(&both);
+    pthread_rwlock_wrlock(&scene_lock);
+    return unused;
+}
+static void two_upgrades(void) {
+    pthread_barrier_init(&both, 0, 2);
+    pthread_t t = start("upgrade-0", read_both_then_write, 0);
+    start("upgrade-1", read_both_then_write, 0);
+    ready("READY pids=%d\n", getpid(), 0);
+    pthread_join(t, 0);
+}
 static void upgrade(void) {
     pthread_t t = start("upgrade", read_then_write, 0);
     ready("READY pids=%d\n", getpid(), 0);
@@ -264,12 +277,14 @@ int main(int count, char **words) {
     if (!strcmp(name, "abba")) abba();
     else if (!strcmp(name, "abba-recursive")) kind(&ledger_lock, 0, 0, 0, PTHREAD_MUTEX_RECURSIVE), kind(&journal_lock, 0, 0, 0, PTHREAD_MUTEX_ERRORCHECK), abba();
     else if (!strcmp(name, "abba-inheriting")) kind(&ledger_lock, PTHREAD_PRIO_INHERIT, 0, 0, 0), kind(&journal_lock, 0, 0, 0, 0), abba();
+    else if (!strcmp(name, "abba-both-inheriting")) kind(&ledger_lock, PTHREAD_PRIO_INHERIT, 0, 0, 0), kind(&journal_lock, PTHREAD_PRIO_INHERIT, 0, 0, 0), abba();
     else if (!strcmp(name, "abba-robust")) kind(&ledger_lock, 0, 1, 0, 0), kind(&journal_lock, 0, 1, 0, 0), abba();
     else if (!strcmp(name, "ring")) ring();
     else if (!strcmp(name, "self")) self();
     else if (!strcmp(name, "self-inheriting")) kind(&ledger_lock, PTHREAD_PRIO_INHERIT, 0, 0, 0), self();
     else if (!strcmp(name, "rwlocks")) rwlocks();
     else if (!strcmp(name, "upgrade")) upgrade();
+    else if (!strcmp(name, "two-upgrades")) two_upgrades();
     else if (!strcmp(name, "join-ring")) join_ring();
     else if (!strcmp(name, "join-under-lock")) join_under_lock();
     else if (!strcmp(name, "exit-holding")) exit_holding();

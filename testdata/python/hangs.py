@@ -38,7 +38,7 @@ def start_and_join(*functions):
 # Locks.
 
 def lock_order():
-    truth("deadlock", "lock-order-cycle", ["orders", "users"], 3, "Lock `lock_users`", "Lock `lock_orders`", "__exit__")
+    truth("deadlock", "lock-order-cycle", ["orders", "users"], 3, "Lock `lock_users`", "Lock `lock_orders`")
     lock_users, lock_orders, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
     def orders():
@@ -64,7 +64,7 @@ def both_in_order(one, other, both):
 
 
 def names_of_parameters():
-    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `one` 0x", "waits for Lock `one` 0x")
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "took Lock `one` 0x", "waits for Lock `one` 0x")
     locks, both = [threading.Lock(), threading.Lock()], threading.Barrier(2)
 
     def there():
@@ -80,7 +80,7 @@ LEDGER, JOURNAL = threading.Lock(), threading.Lock()
 
 
 def names_of_globals():
-    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "holds Lock `LEDGER`", "waits for Lock `JOURNAL`")
+    truth("deadlock", "lock-order-cycle", ["there", "back"], 3, "took Lock `LEDGER`", "waits for Lock `JOURNAL`")
     both = threading.Barrier(2)
 
     def there():
@@ -270,7 +270,7 @@ def signal_handler():
 # Threads, imports, pools.
 
 def join_under_lock():
-    truth("deadlock", "join-cycle", ["MainThread", "refresh"], 2, "RLock `lock`", "thread refresh (join)")
+    truth("deadlock", "join-cycle", ["MainThread", "refresh"], 2, "RLock `lock`", "thread `refresh`")
     lock, taken = threading.RLock(), threading.Event()
 
     def refresh():
@@ -404,7 +404,7 @@ def lock_across_await():
 
 
 def order_of_tasks():
-    truth("deadlock", "lock-order-cycle", [], 0, "asyncio.Lock `second`", "async with")
+    truth("deadlock", "lock-order-cycle", [], 0, "asyncio.Lock `one`", "asyncio.Lock `two`", "async with", "holds asyncio.Lock")
     import asyncio
 
     async def take(first, second, taken, other):

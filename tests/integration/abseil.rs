@@ -165,6 +165,20 @@ fn a_core_and_a_snapshot_say_the_same() {
 }
 
 #[test]
+fn who_is_woken_at_a_condition_does_not_have_the_mutex_that_it_takes_again() {
+    for (build, program) in programs() {
+        let target = start(program, &["retakes"], 2);
+        let look = attach(&target.pids, &[]);
+        assert_eq!((look.code, look.cycles()), (0, vec![]), "{build:?}: {}", look.text);
+        assert!(look.findings().is_empty(), "{build:?}: {}", look.text);
+        if build.has_names() {
+            let words: Vec<&str> = look.text.split_whitespace().collect();
+            assert!(words.join(" ").contains("(write), held by clerk"), "{build:?}: {}", look.text);
+        }
+    }
+}
+
+#[test]
 fn healthy_programs_are_left_in_peace() {
     for (build, program) in programs() {
         let target = start(program, &["healthy"], 0);

@@ -153,6 +153,44 @@ fn a_look_without_privilege() {
     }
 }
 
+/// Whose stack was unwound whole while it slept was read: that it waits for what nobody can give is known.
+#[test]
+fn a_wait_without_end_is_told_without_privilege() {
+    if !nix::unistd::geteuid().is_root() {
+        return skipped!("only root can become another user");
+    }
+    let folder = tempfile::Builder::new().prefix("lockscope-unprivileged").tempdir_in("/tmp").expect("a folder");
+    let own = folder.path().join("lockscope");
+    std::fs::copy(env!("CARGO_BIN_EXE_lockscope"), &own).expect("copied");
+    for path in [folder.path(), &own] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("permissions");
+    }
+    let as_nobody = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).env("PATH", "/usr/bin:/bin");
+        command
+    };
+    let python = Path::new("python3");
+    if !as_nobody(python).arg("-V").output().is_ok_and(|output| output.status.success()) {
+        return skipped!("no python3 that everybody may run");
+    }
+    let program = "
+import os, queue, signal
+signal.alarm(120)
+print('READY pids=%d' % os.getpid(), flush=True)
+queue.Queue().get()
+";
+    let target = Target::start(as_nobody(python).args(["-c", program])).settle(1);
+    let mut attach = as_nobody(&own);
+    let output = attach.args(["attach", &target.pid().to_string(), "--format", "json"]).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("ptrace_scope") {
+        return skipped!("Yama forbids it: {errors}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["verdict"], "stuck", "{report}");
+}
+
 #[test]
 fn who_could_not_be_read_is_told_on_the_first_line_where_others_wait_for_it() {
     let program = compile("native/beside.c", "beside", &[]);

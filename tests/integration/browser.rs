@@ -279,6 +279,46 @@ fn reports_are_readable_and_harmless_in_a_browser() {
 }
 
 #[test]
+fn pictures_of_few_and_of_many_alike_have_no_crossing_and_nothing_upon_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |words: &[&str]| {
+        let mut python = Command::new("python3");
+        Target::start(python.arg(testdata(words[0])).args(&words[1..]))
+    };
+    let two = start(&["orders/service.py"]).settle(2);
+    let pool = start(&["python/shapes.py", "pool"]).settle(33);
+    let processes = start(&["python/shapes.py", "processes"]);
+    for pid in &processes.pids[1..] {
+        crate::harness::wait_until("it reads", || {
+            crate::harness::status_field(*pid, *pid, "State").is_some_and(|state| state.starts_with('S'))
+        });
+    }
+    // Boxes: two threads and two locks; the pool, its tasks, and who waits for one of them; processes and pipes.
+    let cases = [("two", two, 4..=5), ("pool", pool, 2..=4), ("processes", processes, 16..=17)];
+    let of = |(name, target, boxes): (&'static str, Target, _)| {
+        let words: Vec<String> = target.pids.iter().map(i32::to_string).collect();
+        (written(folder.path(), name, "attach", &words), boxes)
+    };
+    let reports = cases.map(of);
+    let Some(mut browser) = Browser::start() else { return };
+    for (Reports { name, page, .. }, boxes) in &reports {
+        for width in [1280, 500] {
+            browser.window(width);
+            browser.media("screen", "light");
+            browser.open(&format!("file://{}", page.display()));
+            let name = &format!("{name} at {width}");
+            browser.assert_no_faults("graphFaults()", name);
+            browser.assert_no_faults("pageFaults()", name);
+            browser.assert_no_faults("drawingFaults()", name);
+            let count =
+                browser.value("document.querySelectorAll('svg.graph g.node').length").as_u64().expect("a number");
+            assert!(boxes.contains(&count), "{name}: {count} boxes");
+            browser.screenshot(&name.replace(' ', "-"));
+        }
+    }
+}
+
+#[test]
 fn the_checks_find_what_is_wrong() {
     let Some(mut browser) = Browser::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
@@ -289,7 +329,9 @@ fn the_checks_find_what_is_wrong() {
         )
     };
     let nodes = [node(10, "a"), node(40, "b"), node(200, "a label that is much too long"), node(290, "c")].concat();
-    let link = "<path class='link' d='M10 30C20 30 200 30 350 30' stroke='#eee'/>";
+    let link = "<path class='link' d='M10 30C20 30 200 30 350 30' stroke='#eee'/>\
+                <path class='link' d='M150 5L152 48' stroke='#eee'/><text class='words' x='100' y='33' font-size='9'>waits</text>\
+                <text x='2' y='49' font-size='1'>tiny</text>";
     let frame = "<g class='frame'><rect x='5' y='5' width='50' height='30'/><text x='6' y='16'>title</text></g>";
     let svg = format!("<svg class='graph' viewBox='0 0 300 50' width='2000'>{frame}{nodes}{link}</svg>");
     let body = format!("<p style='color:#999' onclick='1'>pale</p>{svg}<script>window.__pwned = 1</script>");
@@ -301,6 +343,7 @@ fn the_checks_find_what_is_wrong() {
         ("graphFaults()", &["overlap", "text sticks out", "cut by a frame", "runs through", "outside"][..]),
         ("pageFaults()", &["px wide", "SCRIPT", "attribute onclick", "the title is", "no policy"]),
         ("contrastFaults()", &["P.: ", "a line: "]),
+        ("drawingFaults()", &["waits lies on a link", "two links cross", "tiny is too small"]),
     ] {
         let found = browser.value(check).to_string();
         for word in words {

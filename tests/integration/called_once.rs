@@ -3,17 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Look, Target, attach, compile, core, skipped, testdata};
-use crate::post_mortem::snapshot;
-
-/// The living process, and a snapshot of it, which must say the same.
-fn looks(target: &Target) -> [Look; 2] {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("hang.snapshot");
-    let live = attach(&target.pids, &[]);
-    snapshot(&target.pids, &file, &[]);
-    [live, core(&[file], &[])]
-}
+use crate::harness::{Look, Target, attach, compile, skipped, testdata};
+use crate::post_mortem::looks;
 
 fn is_suspected(name: &str, look: &Look, finding: &str, words: &[&str]) {
     assert_eq!(look.verdict(), "suspected-deadlock", "{name}: {}", look.text);

@@ -50,7 +50,7 @@ fn early(said: &str) -> Vec<&str> {
 fn a_hundred_stops_of_the_zoo_end_no_call_early() {
     let target = start_zoo();
     let count = threads(target.pid()).len();
-    for _ in 0..100 {
+    for _ in 0..looks(100) {
         let look = attach(&target.pids, &AMPLE);
         assert_eq!(look.json["capture"]["threads"], count);
     }
@@ -80,7 +80,7 @@ fn looks_wake_nobody(words: &[&str]) {
     };
     let all = || threads(pid).into_iter().map(|tid| (tid, switches(tid))).collect::<Vec<_>>();
     let before = all();
-    for _ in 0..50 {
+    for _ in 0..looks(50) {
         let look = attach(&target.pids, words);
         let capture = &look.json["capture"];
         if words.is_empty() && capture["registers"]["asleep_by_ebpf"] == 0 {
@@ -113,7 +113,16 @@ fn calls_of_threads_at_work_are_counted() {
 
 /// How many looks are ended by each signal: LOCKSCOPE_KILLS, else enough to see a mistake that is not rare.
 fn kills() -> u32 {
-    std::env::var("LOCKSCOPE_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(60)
+    number("LOCKSCOPE_KILLS", 60)
+}
+
+/// How many looks are taken that nothing ends: LOCKSCOPE_LOOKS, else `few`.
+fn looks(few: u32) -> u32 {
+    number("LOCKSCOPE_LOOKS", few)
+}
+
+fn number(variable: &str, usual: u32) -> u32 {
+    std::env::var(variable).ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
 }
 
 /// Pseudo-random numbers: other moments each time, the same each run.

@@ -149,13 +149,18 @@ impl Target {
         self
     }
 
-    /// End one of its processes by SIGABRT; a core that the kernel writes of it is complete then.
+    /// Stop one of its processes by SIGSTOP.
+    pub(crate) fn stop(&self, pid: i32) {
+        signal_process(pid, "STOP");
+        wait_until("it stops", || matches!(state(pid), None | Some('T' | 'Z')));
+    }
+
+    /// End one of its processes, stopped or not, by SIGABRT; a core that the kernel writes of it is complete then.
     pub(crate) fn abort(&self, pid: i32) {
+        // What stands still gets the first signal with the second one, and runs nothing before.
         signal_process(pid, "ABRT");
-        wait_until("it ends", || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.trim_start().starts_with('Z'))
-        });
+        signal_process(pid, "CONT");
+        wait_until("it ends", || matches!(state(pid), None | Some('Z')));
     }
 
     /// End it by a signal and give the rest of its output.
@@ -180,6 +185,12 @@ impl Drop for Target {
 /// Send a signal to one process.
 pub(crate) fn signal_process(pid: i32, signal: &str) {
     let _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// The state of a process, as `/proc` has it.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 /// Poll until `done`.

@@ -176,3 +176,45 @@ fn code_of_a_file_system_that_falls_silent_after_its_answer() {
         assert!(code == 0 && silent == (answers < 1000), "{answers}: {code} {report}");
     }
 }
+
+/// The same for one that is too large to be copied before it is read: the look ends with a sentence, and a later one leaves the
+/// file out.
+#[test]
+fn a_large_file_of_a_file_system_that_falls_silent_after_its_answer() {
+    let server = compile("hostile/silent_fs.c", "silent_fs", &[]);
+    let program = compile("hostile/maps_code.c", "maps_code", &[]);
+    let library = Command::new("cc").arg("-print-file-name=libc.so.6").output().expect("cc runs").stdout;
+    let folder = tempfile::tempdir().expect("a folder");
+    let large = folder.path().join("large");
+    std::fs::copy(String::from_utf8_lossy(&library).trim(), &large).expect("copied");
+    let file = std::fs::File::options().append(true).open(&large).expect("there");
+    file.set_len(80 << 20).expect("made larger");
+    // How many answers come before the first page that is missed depends on the kernel's reading ahead. One that goes on with a
+    // request that is given up keeps whoever waits for it beyond SIGKILL: no look could end.
+    let mut stalled = 0;
+    for answers in [31, 32, 33, 34, 35, 1 << 20] {
+        if stalled > 0 && answers < 1000 {
+            continue;
+        }
+        let mount = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(&server);
+        command.env("SERVES", &large).env("ANSWERS", answers.to_string()).env("INTERRUPTIBLE", "1");
+        command.arg(mount.path()).arg(&program).arg(mount.path().join("file"));
+        let Some(target) = start(&mut command) else { return };
+        let output = lockscope().args(["attach", &target.pid().to_string()]).output().expect("lockscope runs");
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        until_free(target.pid());
+        if output.status.code() == Some(2) {
+            stalled += 1;
+            assert!(said.contains("did not come for 10 s") && said.contains("hint: nothing stood still"), "{said}");
+            let json = folder.path().join("report.json");
+            let code = finish_look(&mut begin_look(target.pid(), &json), "a silent file");
+            let report = std::fs::read_to_string(&json).expect("written");
+            assert!(code == 0 && report.contains("did not give it in time"), "{answers}: {code} {report}");
+        } else {
+            let silent = text.split_whitespace().collect::<Vec<_>>().join(" ").contains("did not give it in time");
+            assert!(output.status.code() == Some(0) && (!silent || answers < 1000), "{answers}: {text} {said}");
+        }
+    }
+    assert!(stalled > 0, "no look met the silence while it read");
+}

@@ -50,10 +50,23 @@ fn zeros(mib: u32) -> Vec<u8> {
     frame
 }
 
+/// A library with these sections in place of its debug information.
+fn with_sections(folder: &Path, name: &str, sections: &[(&str, &[u8])]) -> PathBuf {
+    let library = compile("hostile/library.c", "library.so", &["-shared", "-fPIC"]);
+    let out = folder.join(name);
+    let mut objcopy = Command::new("objcopy");
+    objcopy.arg("--remove-section=.debug_*");
+    for (position, (name, bytes)) in sections.iter().enumerate() {
+        let file = folder.join(format!("section-{position}"));
+        std::fs::write(&file, bytes).expect("written");
+        objcopy.args(["--add-section", &format!("{name}={}", file.display())]);
+    }
+    assert!(objcopy.args([&library, &out]).status().expect("objcopy runs").success());
+    out
+}
+
 /// A library with packed debug information that announces so many bytes.
 fn with_debug_information(folder: &Path, kind: u32, size: u64, packed: &[u8]) -> PathBuf {
-    let library = compile("hostile/library.c", "library.so", &["-shared", "-fPIC"]);
-    let (chunk, line, out) = (folder.join("chunk"), folder.join("line"), folder.join(format!("bomb-{kind}.so")));
     let mut bytes = Vec::new();
     for word in [kind, 0] {
         bytes.extend(word.to_le_bytes());
@@ -62,15 +75,8 @@ fn with_debug_information(folder: &Path, kind: u32, size: u64, packed: &[u8]) ->
         bytes.extend(word.to_le_bytes());
     }
     bytes.extend(packed);
-    std::fs::write(&chunk, bytes).expect("written");
-    std::fs::write(&line, [0; 16]).expect("written");
-    let added = |name: &str, file: &Path| format!("{name}={}", file.display());
-    let status = Command::new("objcopy")
-        .args(["--remove-section=.debug_*", "--add-section", &added(".debug_info", &chunk)])
-        .args(["--add-section", &added(".debug_line", &line)])
-        .args([&library, &out])
-        .status();
-    assert!(status.expect("objcopy runs").success());
+    let sections: [(&str, &[u8]); 2] = [(".debug_info", &bytes), (".debug_line", &[0; 16])];
+    let out = with_sections(folder, &format!("bomb-{kind}.so"), &sections);
     // Say that the section is packed (SHF_COMPRESSED).
     let mut bytes = std::fs::read(&out).expect("there");
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize;
@@ -99,6 +105,33 @@ fn debug_information_that_unpacks_to_gigabytes() {
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains("debug information that is packed (.debug_info)"), "{text}");
     }
+}
+
+/// 100,000 functions of one unit name the same 100,000 ranges: parsed, they take 240 GB.
+#[test]
+fn debug_information_whose_functions_share_their_ranges() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let waits_in = compile("hostile/waits_in.c", "waits_in", &["-ldl"]);
+    // A compile unit with children, DW_AT_low_pc (DW_FORM_addr) and DW_AT_high_pc (DW_FORM_data8); a function with DW_AT_ranges.
+    let abbreviations = [1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0, 0, 2, 0x2e, 0, 0x55, 0x17, 0, 0, 0];
+    let functions = [2, 0, 0, 0, 0].repeat(100_000);
+    let unit = [&[1u8][..], &0u64.to_le_bytes(), &(1u64 << 40).to_le_bytes(), &functions, &[0]].concat();
+    let length = u32::try_from(unit.len() + 7).expect("small");
+    let info = [&length.to_le_bytes()[..], &4u16.to_le_bytes(), &[0; 4], &[8], &unit].concat();
+    let mut ranges: Vec<u8> = (1..=100_000u64).flat_map(|at| [at, at + 1]).flat_map(u64::to_le_bytes).collect();
+    ranges.extend([0; 16]);
+    let sections: [(&str, &[u8]); 4] = [
+        (".debug_abbrev", &abbreviations),
+        (".debug_info", &info),
+        (".debug_ranges", &ranges),
+        (".debug_line", &[0; 16]),
+    ];
+    let bomb = with_sections(folder.path(), "bomb.so", &sections);
+    let target = Target::start(Command::new(&waits_in).arg(&bomb));
+    let (output, text) = bounded(&["attach", &target.pid().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let gap = "source lines of a file whose functions share their ranges out of all proportion";
+    assert_eq!(text.matches(gap).count(), 1, "{text}");
 }
 
 /// An ELF core of these notes' segments: (place in the file, size).

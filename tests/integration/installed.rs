@@ -159,7 +159,7 @@ zpty -r -m z answer '*ready> *'
 tab 'lockscope snapsh' '*snapshot *'
 tab '--max' '*--max-pause*'
 zpty -w -n z $'\\C-u'
-tab 'lockscope explain lock-o' '*lock-order-cycle*'
+tab 'lockscope explain lock-order-c' '*lock-order-cycle*'
 zpty -d z
 ";
     completes("zsh", script, "zsh/site-functions/_lockscope");

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::process::Command;
 
-use crate::harness::{Look, Target, attach, compile, core, wait_until};
-use crate::post_mortem::snapshot;
+use crate::harness::{Target, attach, compile, wait_until};
+use crate::post_mortem::looks;
 
 /// Wait until each process of the target sleeps in one of these system calls, seen several times.
 pub(crate) fn asleep_in(target: &Target, calls: &[&str]) {
@@ -24,19 +24,10 @@ fn start(case: &str, folder: &std::path::Path) -> Target {
     Target::start(Command::new(program).arg(case).arg(folder))
 }
 
-/// The living processes, and a snapshot of them, which must say the same.
-fn looks(target: &Target) -> [Look; 2] {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("hang.snapshot");
-    let live = attach(&target.pids, &[]);
-    snapshot(&target.pids, &file, &[]);
-    [live, core(&[file], &[])]
-}
-
 #[test]
 fn pipes_and_file_locks_between_processes() {
     for (case, calls, finding, words) in [
-        ("both-write", &["1"][..], "pipe-cycle", &["send_all", "is to read from pipe:["][..]),
+        ("both-write", &["1"][..], "pipe-cycle", &["send_all", "room in pipe:["][..]),
         ("waits-for-writer", &["1", "61"], "pipe-cycle", &["send_all", "waits_for_writer", "child process"]),
         ("two-files", &["73"], "file-lock-cycle", &["jobs.lock", "status.lock", "/proc/locks"]),
         ("two-open-files", &["72"], "file-lock-cycle", &["jobs.lock", "status.lock", "OFDLCK"]),
@@ -70,7 +61,7 @@ fn a_lock_of_an_open_file_that_a_third_process_could_give_back() {
 fn message_queues_and_watched_files() {
     let program = compile("native/message_queues.c", "message_queues", &["-lrt"]);
     for (case, call, verdict, words) in [
-        ("both-receive", "243", "suspected-deadlock", &["message queue /lockscope-answers-", "is to write to"][..]),
+        ("both-receive", "243", "suspected-deadlock", &["message queue /lockscope-answers-", "whose other end"][..]),
         ("at-work", "243", "blocked", &["message queue /lockscope-answers-"]),
         ("system-v", "70", "blocked", &["System V message queue"]),
         ("watches", "0", "blocked", &["watches by inotify"]),
@@ -114,7 +105,7 @@ fn of_a_cycle_through_a_process_that_was_not_captured_the_gap_names_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let target = start("both-write", folder.path());
     asleep_in(&target, &["1"]);
-    let look = attach(&target.pids[..1], &[]);
+    let look = attach(&target.pids[..1], &["--no-tree"]);
     assert_eq!((look.verdict(), look.code), ("blocked", 0), "{}", look.text);
     assert!(look.text.contains(&format!("({})", target.pids[1])), "{}", look.text);
 }
@@ -179,7 +170,7 @@ const CONVERSATIONS: [Conversation; 16] = [
         calls: &["44"],
         verdict: "deadlock",
         finding: Some("pipe-cycle"),
-        mentions: &["send_all", "room in unix socket", "is to read from unix socket"],
+        mentions: &["send_all", "room in unix socket", "whose other end"],
     },
     Conversation {
         case: "both-listen",
@@ -214,7 +205,7 @@ const CONVERSATIONS: [Conversation; 16] = [
         calls: &["65", "220"],
         verdict: "suspected-deadlock",
         finding: Some("lock-order-cycle"),
-        mentions: &["semaphore 1 of System V set", "took the last unit"],
+        mentions: &["semaphore 1 of System V set", "whose last unit"],
     },
     Conversation {
         case: "semaphores",
@@ -237,7 +228,7 @@ const CONVERSATIONS: [Conversation; 16] = [
         finding: Some("pipe-without-writer"),
         mentions: &["nobody else has it"],
     },
-    Conversation { case: "server", calls: &["232"], verdict: "blocked", finding: None, mentions: &["one of 2 things"] },
+    Conversation { case: "server", calls: &["232"], verdict: "blocked", finding: None, mentions: &["or 1 more"] },
     Conversation { case: "self-pipe", calls: &["7"], verdict: "blocked", finding: None, mentions: &["pipe:["] },
     Conversation {
         case: "barrier-short",
@@ -310,8 +301,10 @@ fn sockets_sets_and_semaphores_between_processes() {
         for look in looks(&target) {
             assert_eq!(look.verdict(), verdict, "{case}: {}", look.text);
             assert_eq!(look.findings(), finding.as_slice(), "{case}: {}", look.text);
+            // Lines break between words.
+            let words = look.text.split_whitespace().collect::<Vec<_>>().join(" ");
             for word in mentions {
-                assert!(look.text.contains(word), "{case}: no {word} in\n{}", look.text);
+                assert!(words.contains(word), "{case}: no {word} in\n{}", look.text);
             }
         }
     }
@@ -334,7 +327,7 @@ fn a_lock_kept_at_a_barrier_keeps_the_others_from_it() {
     every_thread_asleep(&target, &["202"]);
     for look in looks(&target) {
         assert_eq!(look.verdict(), "suspected-deadlock", "{}", look.text);
-        assert!(look.text.contains("has yet to come to barrier `meeting`"), "{}", look.text);
+        assert!(unwrapped(&look.text).contains("has yet to come"), "{}", look.text);
     }
 }
 

@@ -14,6 +14,10 @@ fn modules() -> BTreeMap<Module, PathBuf> {
         {
             let stem = entry.file_stem().expect("a name").to_string_lossy().into_owned();
             let own = [at, std::slice::from_ref(&stem)].concat();
+            // What is compiled by itself is no room of the crate.
+            if entry.is_dir() && stem == "preload" {
+                continue;
+            }
             if entry.is_dir() {
                 add(&entry, &own, modules);
             } else if entry.extension().is_some_and(|extension| extension == "rs") {

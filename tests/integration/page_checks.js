@@ -58,6 +58,36 @@ function graphFaults() {
   return faults;
 }
 
+// Words of links that lie on something, links that cross, and letters that are too small. For pictures that can be drawn without.
+function drawingFaults() {
+  const svg = document.querySelector("svg.graph");
+  const faults = [];
+  const boxes = [...svg.querySelectorAll("g.node")].map((group) => group.querySelector("rect, path").getBBox());
+  const words = [...svg.querySelectorAll("text.words")].map((text) => ({ text: text.textContent, box: text.getBBox() }));
+  const links = [...svg.querySelectorAll("path.link")].map((path) => {
+    const length = path.getTotalLength();
+    const points = [];
+    for (let at = 0; at < length; at += 3) points.push(path.getPointAtLength(at));
+    return [...points, path.getPointAtLength(length)];
+  });
+  for (const [number, { text, box }] of words.entries()) {
+    const letters = grown(box, -2);
+    if (boxes.some((other) => overlap(letters, other))) faults.push(`${text} lies on a box`);
+    if (words.slice(number + 1).some((other) => overlap(letters, other.box))) faults.push(`${text} lies on other words`);
+    if (links.some((points) => points.some((point) => holds(letters, point)))) faults.push(`${text} lies on a link`);
+  }
+  const turn = (a, b, c) => (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x);
+  const cross = (a, b, c, d) => turn(a, b, c) * turn(a, b, d) < 0 && turn(c, d, a) * turn(c, d, b) < 0;
+  for (const [number, one] of links.entries())
+    for (const other of links.slice(number + 1)) {
+      const meets = (at) => other.some((point, next) => next > 0 && cross(one[at - 1], one[at], other[next - 1], point));
+      if (one.some((_, at) => at > 0 && meets(at))) faults.push("two links cross");
+    }
+  for (const text of svg.querySelectorAll("text"))
+    if (text.getBoundingClientRect().height < 9) faults.push(`${text.textContent} is too small`);
+  return faults;
+}
+
 function pageFaults() {
   const faults = [];
   const wide = document.scrollingElement.scrollWidth;
@@ -67,7 +97,7 @@ function pageFaults() {
   for (const element of document.querySelectorAll("*"))
     for (const { name, value } of element.attributes) {
       if (/^on/i.test(name)) faults.push(`an attribute ${name}`);
-      if (/(href|src|action)$/i.test(name) && !value.startsWith("#")) faults.push(`an address ${value}`);
+      if (/(href|src|action)$/i.test(name) && !value.startsWith("#") && !value.startsWith("file:///")) faults.push(`an address ${value}`);
     }
   if (!document.title.startsWith("lockscope: ")) faults.push(`the title is ${document.title}`);
   const policy = document.querySelector("meta[http-equiv=Content-Security-Policy]")?.content ?? "";
@@ -119,7 +149,9 @@ function contrastFaults() {
   return [...faults];
 }
 
-const focusable = () => [...document.querySelectorAll("summary, a[href], [tabindex='0']")];
+// What is in something that is closed cannot be reached, and need not be.
+const isOpen = (element) => !element.closest("details:not([open]) > :not(summary)");
+const focusable = () => [...document.querySelectorAll("summary, a[href], [tabindex='0']")].filter(isOpen);
 const focused = () => focusable().indexOf(document.activeElement);
 
 // Where a screenshot of the whole page must show the outline of each node, and in which colour.

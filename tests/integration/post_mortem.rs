@@ -34,6 +34,15 @@ fn edges(cycle: &Value) -> Vec<(i64, i64)> {
     list
 }
 
+/// The living processes, and a snapshot of them, which must say the same.
+pub(crate) fn looks(target: &Target) -> [Look; 2] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hang.snapshot");
+    let live = attach(&target.pids, &[]);
+    snapshot(&target.pids, &file, &[]);
+    [live, core(&[file], &[])]
+}
+
 /// A snapshot of living processes.
 pub(crate) fn snapshot(pids: &[i32], file: &Path, more: &[&str]) {
     let output = lockscope()
@@ -72,6 +81,8 @@ pub(crate) fn kernel_cores(target: Target, folder: &Path) -> Result<Vec<PathBuf>
     }
     let pids = target.pids.clone();
     let mut cores = Vec::new();
+    // All stand still before the first one ends: who lives on sees what became of it, and a pool of workers starts another.
+    pids.iter().for_each(|pid| target.stop(*pid));
     for pid in pids.iter().rev() {
         let written = |folder: &Path| {
             let mut files = std::fs::read_dir(folder).expect("readable").flatten().map(|entry| entry.path());
@@ -113,6 +124,41 @@ fn every_hang_has_the_same_verdict_from_every_source() {
     }
     skipped.iter().for_each(|what| crate::harness::skipped!("{what}"));
     println!("{} of {} kernel cores skipped", skipped.len(), HANGS.len());
+}
+
+/// What a core has of threads that were let go by a debugger, or continued after a stop, and whose process ended before they came to
+/// make their call again: here gdb sets them back as the kernel does.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_core_of_threads_about_to_make_their_call_again() {
+    for truth in HANGS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = start_in(truth.case, truth.asleep, folder.path());
+        let live = essence(&attach(&target.pids, &[]));
+        let set_back = "python
+for thread in [thread for inferior in gdb.inferiors() for thread in inferior.threads()]:
+    thread.switch()
+    number = int(gdb.parse_and_eval('$orig_rax'))
+    gdb.execute('set $orig_rax = -1')
+    gdb.execute(f'set $rax = {number}')
+    gdb.execute(f'set $rip = {int(gdb.parse_and_eval(\"$rcx\")) - 2:#x}')
+end
+";
+        let cores: Vec<PathBuf> = target
+            .pids
+            .iter()
+            .map(|pid| {
+                let (script, file) = (folder.path().join("set-back.gdb"), folder.path().join(format!("gcore.{pid}")));
+                std::fs::write(&script, format!("{set_back}gcore {}\n", file.display())).expect("written");
+                let mut command = Command::new("gdb");
+                command.args(["-q", "-nx", "-batch", "-p", &pid.to_string(), "-x"]).arg(script);
+                let done = command.output().expect("gdb runs");
+                assert!(file.exists(), "{}", String::from_utf8_lossy(&done.stderr));
+                file
+            })
+            .collect();
+        assert_eq!(essence(&core(&cores, &[])), live, "{}", truth.case);
+    }
 }
 
 #[test]

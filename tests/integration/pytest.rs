@@ -69,12 +69,12 @@ def test_last():
     pass
 ";
 
-fn variable(name: &str) -> PathBuf {
+pub(crate) fn variable(name: &str) -> PathBuf {
     PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name}: scripts/test sets it")))
 }
 
 /// The package, installed into a folder of its own, once.
-fn package() -> &'static Path {
+pub(crate) fn package() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
@@ -162,6 +162,62 @@ impl Run {
 
 const WITH_REPORTS: [&str; 3] = ["--lockscope", "--lockscope-report-dir=reports", "--junitxml=junit.xml"];
 
+/// Locks in two orders, by tests of which none hangs.
+const ORDERS: &str = "import threading
+
+ledger, journal = threading.Lock(), threading.Lock()
+
+
+def take(first, second):
+    with first:
+        with second:
+            pass
+
+
+def run(first, second):
+    thread = threading.Thread(target=take, args=(first, second))
+    thread.start()
+    thread.join()
+
+
+def test_pay():
+    run(ledger, journal)
+
+
+def test_nothing():
+    pass
+
+
+def test_audit():
+    run(journal, ledger)
+
+
+def test_pay_again():
+    run(ledger, journal)
+";
+
+#[test]
+fn a_test_is_told_after_which_an_order_differs() {
+    let suite = Suite::new();
+    std::fs::write(suite.0.path().join("tests/test_locks.py"), ORDERS).expect("written");
+    for distributed in [&[][..], &["-n1"]] {
+        let options = ["-q", "-rP", "--lockscope-record", "--lockscope-report-dir=reports", "--junitxml=junit.xml"];
+        let run = suite.pytest(&[], &[&options[..], distributed].concat(), &[]);
+        assert!(run.output.status.success(), "{}", run.text());
+        run.says(&["4 passed", "locks in orders that could deadlock", "  in tests/test_locks.py::test_audit\n"]);
+        run.says(&["could deadlock: locks of one place (Lock `first`) are taken in different orders"]);
+        assert!(!run.text().contains("in tests/test_locks.py::test_pay"), "{}", run.text());
+        assert_eq!(run.junit.matches("lockscope.lock-order-inversion").count(), 1, "{}", run.junit);
+    }
+    assert_eq!(suite.reports().iter().filter(|path| path.ends_with(".html")).count(), 2);
+    // Without it nothing is preloaded, and below a run that records its folder is used.
+    let plain = suite.pytest(&[], &["-q"], &[]);
+    assert!(!plain.text().contains("could deadlock"), "{}", plain.text());
+    let program = env!("CARGO_BIN_EXE_lockscope");
+    let below = suite.pytest(&[program, "run", "--record", "--"], &["-q", "--lockscope-record"], &[]);
+    below.says(&["  in tests/test_locks.py::test_audit\n", "did not hang, and could"]);
+}
+
 #[test]
 fn a_healthy_suite_notices_nothing() {
     let suite = Suite::new();
@@ -182,15 +238,18 @@ fn a_healthy_suite_notices_nothing() {
 }
 
 #[test]
-fn a_hang_ends_pytest_with_the_test_in_the_junit_file() {
+fn what_can_run_no_python_ends_pytest_with_the_test_in_the_junit_file() {
     let suite = Suite::new();
     let run = suite.pytest(&[], &WITH_REPORTS, &["HANG"]);
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.output.status), Some(15), "{}", run.text());
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
     run.says(&[
         "lockscope: tests/test_locks.py::test_hangs hangs",
-        "error: deadlock",
+        "deadlock: ",
         "native-lock",
-        "21 passed, 1 failed, 1 were skipped",
+        "FAILED tests/test_locks.py::test_bad - AssertionError: as it should be",
+        "FAILED tests/test_locks.py::test_hangs - deadlock: ",
+        "not run: tests/test_locks.py::test_slow, tests/test_locks.py::test_last",
+        "2 failed, 21 passed, 1 skipped, 2 not run in ",
     ]);
     assert_eq!(run.failures(), ["tests.test_locks::test_bad", "tests.test_locks::test_hangs"], "{}", run.junit);
     assert!(run.junit.contains("type=\"deadlock\"") && run.junit.contains("[[ATTACHMENT|"), "{}", run.junit);
@@ -205,7 +264,7 @@ fn with_xdist_the_suite_goes_on() {
     for before in [&[][..], &[own, "run", "--"]] {
         let run = suite.pytest(before, &[&WITH_REPORTS[..], &["-n2"]].concat(), &["HANG"]);
         assert_eq!(run.output.status.code(), Some(1), "{}", run.text());
-        run.says(&["2 failed, 22 passed, 2 skipped", "ended by lockscope: deadlock: ", "- lockscope -", "native-lock"]);
+        run.says(&["2 failed, 22 passed, 2 skipped", "ended by lockscope: deadlock: ", "native-lock"]);
         let mut failures = run.failures();
         failures.sort();
         assert!(failures[0].ends_with("test_bad") && failures[1].ends_with("test_hangs"), "{}", run.junit);
@@ -232,7 +291,7 @@ fn without_the_plugin_run_names_the_test() {
     let own = env!("CARGO_BIN_EXE_lockscope");
     let run = suite.pytest(&[own, "run", "--junit", "junit.xml", "--"], &["-q"], &["HANG"]);
     assert_eq!(run.output.status.code(), Some(124), "{}", run.text());
-    run.says(&["hangs, in the test test_locks.py::test_hangs", "error: deadlock"]);
+    run.says(&["hangs, in the test test_locks.py::test_hangs", "deadlock: "]);
     assert_eq!(run.failures(), ["test_locks::test_hangs"], "{}", run.junit);
 }
 

@@ -1,11 +1,10 @@
 //! Python's own locks: hangs whose truth is known, and random programs that keep a table of who holds what.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, core, skipped, testdata};
+use crate::harness::{Look, Target, attach, core, testdata};
 use crate::post_mortem::{essence, gdb_cores, kernel_cores, snapshot};
 use crate::python::{Python, all_pythons};
 
@@ -122,25 +121,6 @@ fn a_pool_whose_worker_is_at_work_is_left_in_peace() {
             let look = attach(&target.pids, &[]);
             assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version}: {}", look.text);
         }
-    }
-}
-
-#[test]
-fn who_runs_greenlets_waits_for_no_connection() {
-    let has_gevent = Command::new("python3").args(["-c", "import gevent"]).stderr(Stdio::null()).status();
-    if !has_gevent.is_ok_and(|status| status.success()) {
-        return skipped!("no gevent for python3");
-    }
-    let target = Target::start(Command::new("python3").arg(testdata("python/greenlets.py"))).settle_in_poll();
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("hang.snapshot");
-    let live = attach(&target.pids, &[]);
-    snapshot(&target.pids, &file, &[]);
-    for look in [live, core(&[file], &[])] {
-        assert_eq!(look.code, 0, "{}", look.text);
-        assert!(look.text.contains("the loop of gevent's hub"), "{}", look.text);
-        assert!(!look.text.contains("a connection to"), "{}", look.text);
-        assert!(look.json["gaps"].to_string().contains("greenlets of `threading`"), "{}", look.text);
     }
 }
 
@@ -262,7 +242,7 @@ impl Score {
             };
             let evidence = hold["evidence"].to_string();
             let by_rule =
-                hold["certainty"] == "exact" || evidence.contains("live on the value stack") || said.is_none();
+                hold["certainty"] == "exact" || evidence.contains("which it has not left yet") || said.is_none();
             let (count, wrong) = match by_rule {
                 true => (&mut self.binding, &mut self.wrong_binding),
                 false => (&mut self.other, &mut self.wrong_other),

@@ -32,17 +32,21 @@ pub(crate) fn shows(path: &Path, start: &str, text: &str) {
 
 /// The sentence, the parties and the first advice: what README shows of a report.
 fn gist(report: &str) -> String {
-    let head = report.split("\n\nstack of ").next().expect("a head");
-    let paragraphs: Vec<&str> = head.split("\n\n").collect();
-    let advice = head.lines().skip_while(|line| !line.starts_with("help: "));
+    let head = report.split("\n\n").next().expect("a head");
+    let advice = report.lines().skip_while(|line| !line.starts_with("help: "));
     let advice: Vec<&str> =
         advice.enumerate().take_while(|(at, line)| *at == 0 || line.starts_with(' ')).map(|(_, line)| line).collect();
-    [paragraphs[0], paragraphs[1], &advice.join("\n")].join("\n\n")
+    [head, &advice.join("\n")].join("\n\n")
 }
 
 /// The same without what differs from run to run: ids, addresses and the columns that these make wider.
 fn steady(text: &str) -> String {
-    let words = text.split_whitespace().map(|word| {
+    let mut words: Vec<&str> = text.split_whitespace().collect();
+    // How long they had waited.
+    while let Some(since) = words.iter().position(|word| *word == "since") {
+        words.drain(since..(since + 3).min(words.len()));
+    }
+    let words = words.into_iter().map(|word| {
         let bare = word.trim_matches(['(', ')', ',']);
         let is_number = bare.len() > 1 && bare.bytes().all(|byte| byte.is_ascii_digit());
         if bare.starts_with("0x") {
@@ -63,7 +67,9 @@ fn readme_begins_with_what_the_program_prints() {
         return crate::harness::skipped!("no python3");
     }
     let target = Target::start(Command::new("python3").arg(testdata("orders/service.py"))).settle(3);
-    let output = lockscope().arg("attach").arg(target.pid().to_string()).output().expect("it runs");
+    let mut attach = lockscope();
+    let output =
+        attach.arg("attach").arg(target.pid().to_string()).current_dir(testdata("")).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = gist(&String::from_utf8_lossy(&output.stdout));
     assert!(text.lines().count() <= 12, "README begins with some ten lines: {text}");
@@ -129,7 +135,7 @@ fn a_process_can_be_named_and_wrong_words_are_put_right() {
     for (words, code, meant) in [
         (&[pid.as_str()][..], 2, format!("hint: `lockscope attach {pid}`")),
         (&["dump", "--pid", &pid], 2, format!("hint: `lockscope attach {pid}`")),
-        (&["explain", "lock-order"], 2, "hint: `lockscope explain lock-order-cycle`".into()),
+        (&["explain", "lock-order-c"], 2, "hint: `lockscope explain lock-order-cycle`".into()),
         (&["help", "container"], 2, "hint: similar: containers".into()),
         (&["run", "--timout", "5", "--", "true"], 125, "'--timeout'".into()),
         (&["run", "-v", "true"], 125, "unexpected argument '-v'".into()),

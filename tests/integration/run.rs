@@ -64,7 +64,7 @@ fn a_deadlock_is_ended_and_reported() {
     let output = run(&["--report-dir", &reports.display().to_string()], &["sh", "-c", &script]);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(124), "{text}");
-    for words in ["`sh` hangs", "error: deadlock", "lock-order-cycle", "hang-", "beside it"] {
+    for words in ["`sh` hangs", "deadlock: ", "lock-order-cycle", "hang-", "reports: "] {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!String::from_utf8_lossy(&output.stdout).contains("not reached"));
@@ -134,7 +134,7 @@ fn a_running_process_is_watched_and_left_alone() {
     let target = Target::start(Command::new(&deadlocks).arg("abba")).settle(3);
     let output = lockscope().args(["watch", &target.pid().to_string()]).output().expect("runs");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains("error: deadlock"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("deadlock: "), "{}", stderr(&output));
     assert_eq!(status_field(target.pid(), target.pid(), "TracerPid").as_deref(), Some("0"));
     assert!(!threads(target.pid()).is_empty());
 
@@ -163,7 +163,7 @@ fn output_closed_groups_changed_and_parents_gone_hide_nothing() {
         let output = run(&[], &["sh", "-c", &script]);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(124), "{script}: {text}");
-        assert!(text.contains("error: deadlock") && text.contains("lock-order-cycle"), "{script}: {text}");
+        assert!(text.contains("deadlock: ") && text.contains("lock-order-cycle"), "{script}: {text}");
     }
 }
 

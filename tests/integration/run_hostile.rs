@@ -110,7 +110,7 @@ fn a_hang_is_found_also_by_the_second_one_that_looks() {
     signal_process(looker(child.id()), "KILL");
     let output = child.wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
-    assert!(stderr(&output).contains("error: deadlock"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("deadlock: "), "{}", stderr(&output));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_name_of_lockscopes_own_hides_nothing() {
         std::fs::copy(compile("native/deadlocks.c", "deadlocks", &[]), &program).expect("copied");
         let output = run(&[], &[&program.display().to_string(), "abba"]);
         assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
-        assert!(stderr(&output).contains("error: deadlock"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("deadlock: "), "{}", stderr(&output));
     }
 }
 

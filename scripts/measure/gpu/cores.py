@@ -120,6 +120,7 @@ def take(name, one, options, later, waiting):
                     waiting.append(later.submit(keep, core + ".exception", "%s.exception" % path))
             facts["threads_before"] = {pid: len(table.tasks(pid)) for pid in pids}
             facts["dumps"] = dump(private, pids)
+            facts["host_with_cores"] = with_cores(options.lockscope, pids, private, path)
             end = time.monotonic() + RETURNED_WITHIN
             while time.monotonic() < end and not any("RETURNED" in line for at, line in lines if at > facts["dumps"]["asked_at"]):
                 time.sleep(0.02)
@@ -138,6 +139,16 @@ def take(name, one, options, later, waiting):
             ending = ".rank%d" % number if len(facts["pids"]) > 1 else ""
             waiting.append(later.submit(keep, core, path + ending))
     return facts
+
+
+def with_cores(lockscope, pids, private, path):
+    """A look with the cores beside it, which captures the words that kernels have. The waiting call still waits: it returns 2 s later."""
+    written = ["%s/gpu_%d.core" % (private, pid) for pid in pids if os.path.exists("%s/gpu_%d.core" % (private, pid))]
+    cores = [part for core in written for part in ("--gpu-core", core)]
+    outputs = ["-o", path + ".with-cores.json", "-o", path + ".with-cores.snapshot.zst"]
+    looked = subprocess.run([lockscope, "attach"] + [str(pid) for pid in pids] + cores + outputs, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, universal_newlines=True)
+    return summary(path + ".with-cores.json") or looked.stderr[-300:]
 
 
 def read_lines(stream, lines):
@@ -211,7 +222,7 @@ def dump(private, pids):
             if seen.get(pid, (0, ()))[1] != state:
                 seen[pid] = (now, state)
                 growth[pid].append([round(now - found["asked_at"], 3), state])
-            elif state and state[0] and now - seen[pid][0] > 0.7:
+            elif state and state[0] and now - seen[pid][0] > 0.3:
                 found["steady_after_s"].setdefault(pid, round(seen[pid][0] - found["asked_at"], 3))
         time.sleep(0.01)
     for pid in pids:

@@ -16,7 +16,7 @@ use py_spy::{Config, PythonSpy, StackTrace};
 
 use crate::image::{Addr, ProcessImage};
 use crate::limits::analysis::DEEPEST_FOR_PYSPY;
-use crate::python::{EvalEntry, Python, PythonFrame, PythonThread, kernel_thread};
+use crate::python::{EvalEntry, KernelThreads, Python, PythonFrame, PythonThread};
 
 /// Add what py-spy knows to the own walk's threads; or why it could not be had.
 pub(super) fn add(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
@@ -49,7 +49,8 @@ pub(super) fn threads(image: &ProcessImage, python: &mut Python) -> Result<(), S
     });
     let (patch, traces) = asked.map_err(could_not)?;
     python.version.2 = patch;
-    python.threads = traces.iter().map(|trace| thread_of_trace(image, trace)).collect();
+    let known = KernelThreads::new(image);
+    python.threads = traces.iter().map(|trace| thread_of_trace(&known, trace)).collect();
     Ok(())
 }
 
@@ -79,7 +80,7 @@ fn could_not(error: String) -> String {
 }
 
 /// One activation of the eval loop for each frame, as up to 3.9.
-fn thread_of_trace(image: &ProcessImage, trace: &StackTrace) -> PythonThread {
+fn thread_of_trace(known: &KernelThreads<'_>, trace: &StackTrace) -> PythonThread {
     let entry = |frame: &py_spy::Frame| {
         let line = u32::try_from(frame.line).ok().filter(|line| *line > 0);
         let (function, file) = (frame.name.clone(), frame.filename.clone());
@@ -90,7 +91,7 @@ fn thread_of_trace(image: &ProcessImage, trace: &StackTrace) -> PythonThread {
         tstate: Addr(0),
         interpreter: 0,
         ident: trace.thread_id,
-        tid: kernel_thread(image, trace.thread_id, None),
+        tid: known.of(trace.thread_id, None),
         name: trace.thread_name.clone(),
         entries: trace.frames.iter().map(entry).collect(),
         gap: None,

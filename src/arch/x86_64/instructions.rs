@@ -13,6 +13,9 @@ use crate::memory::Addr;
 /// `call rel32` and `call *slot(%rip)`.
 pub(in crate::arch) const LENGTHS_OF_CALLS: [u64; 2] = [5, 6];
 
+/// `endbr64; jmp *slot(%rip)`.
+pub(in crate::arch) const INSTRUCTIONS_OF_STUB: usize = 2;
+
 /// DWARF number by hardware number (psABI, figure 3.36, against the encoding of instructions).
 const DWARF_NUMBER: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
@@ -120,6 +123,7 @@ fn flow(instruction: &Decoded) -> Flow {
         OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
             Target::Slot(Addr(instruction.ip_rel_memory_address()))
         }
+        OpKind::Register => general(instruction.op0_register()).map_or(Target::Unknown, Target::Register),
         _ => Target::Unknown,
     };
     match instruction.flow_control() {

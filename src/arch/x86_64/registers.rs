@@ -97,7 +97,7 @@ pub(in crate::arch) fn parse(bytes: &[u8]) -> Option<Registers> {
             Slot::Fixed(_) => {}
         }
     }
-    Some(Registers { general, system_call, thread_pointer })
+    Some(Registers { general, system_call, thread_pointer, descriptor: None })
 }
 
 /// Whether a `struct user_regs_struct` is of code in user space: the privilege level of its code segment is 3.

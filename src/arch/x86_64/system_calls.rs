@@ -1,16 +1,24 @@
 //! System calls: how a thread makes one, how a stop shows one, and how one that the stop broke goes on.
 
-use super::registers::{R8, R9, R10, RAX, RDI, RDX, RESULT_AT, RSI, parse};
+use super::registers::{R8, R9, R10, RAX, RCX, RDI, RDX, RESULT_AT, RIP, RSI, parse};
 use crate::arch::{Register, Registers, Syscall};
 use crate::memory::{Addr, Memory, MemoryExt};
 
 /// The registers of the arguments (psABI, section A.2.1).
 const ARGUMENTS: [Register; 6] = [RDI, RSI, RDX, R10, R8, R9];
 
+/// `syscall`.
+const CALL: [u8; 2] = [0x0f, 0x05];
+
 /// EINTR, as the result register has it.
 const INTERRUPTED: i64 = -4;
-/// ERESTARTNOHAND (include/linux/errno.h).
+/// ERESTARTSYS (include/linux/errno.h).
+const RESTARTED: i64 = -512;
+/// ERESTARTNOHAND.
 const RESTART_WITHOUT_HANDLER: i64 = -514;
+
+/// No number of a call is greater.
+const NUMBERS_END: u64 = 1024;
 
 /// The system call that a thread is in.
 pub(in crate::arch) fn current(registers: &Registers) -> Option<Syscall> {
@@ -30,7 +38,7 @@ pub(in crate::arch) fn current(registers: &Registers) -> Option<Syscall> {
 pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
     // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK, and EINTR of the calls that are not
     // restarted (measured on Linux 6.18).
-    const ASLEEP: [i64; 5] = [-512, -513, RESTART_WITHOUT_HANDLER, -516, INTERRUPTED];
+    const ASLEEP: [i64; 5] = [RESTARTED, -513, RESTART_WITHOUT_HANDLER, -516, INTERRUPTED];
     ASLEEP.contains(&call.result)
 }
 
@@ -55,10 +63,28 @@ pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
+/// Registers of a thread that is about to make again the call that a stop or a signal without a handler took it out of, as they
+/// were in that call: the kernel has set it back to the instruction (`arch_do_signal_or_restart` in arch/x86/kernel/signal.c),
+/// and RCX still has the address behind it, which that instruction itself put there (Intel's manual, SYSCALL). `registers` as
+/// they are where that is not so.
+pub(in crate::arch) fn made_again(mut registers: Registers, memory: &dyn Memory) -> Registers {
+    let general = &mut registers.general;
+    let (Some(pc), Some(behind), Some(number)) = (general.pc(), general.get(RCX), general.get(RAX)) else {
+        return registers;
+    };
+    let after = pc + CALL.len() as u64;
+    let was_in_a_call = registers.system_call < 0 && number < NUMBERS_END && Addr(behind) == after;
+    let mut code = CALL.map(|_| 0);
+    if was_in_a_call && memory.read_exact(pc, &mut code).is_ok() && code == CALL {
+        registers.system_call = number as i64;
+        general.set(RAX, RESTARTED as u64);
+        general.set(RIP, after.0);
+    }
+    registers
+}
+
 /// `mov $number,%eax; [xor $0x80,%sil]; syscall`.
 pub(in crate::arch) fn number_by_code(call: &Syscall, memory: &dyn Memory) -> Option<i64> {
-    /// No number is greater.
-    const NUMBERS_END: u32 = 1024;
     /// `xor $0x80,%sil`.
     const CHANGES: [u8; 4] = [0x40, 0x80, 0xf6, 0x80];
     [0, CHANGES.len()].into_iter().find_map(|gap| {
@@ -67,9 +93,9 @@ pub(in crate::arch) fn number_by_code(call: &Syscall, memory: &dyn Memory) -> Op
         let code = code.get_mut(..length)?;
         memory.read_exact(call.pc - length as u64, code).ok()?;
         let (number, rest) = code.strip_prefix(&[0xb8])?.split_first_chunk()?;
-        let between = rest.strip_suffix(&[0x0f, 0x05])?;
-        let number = u32::from_le_bytes(*number);
-        (between == CHANGES.get(..gap)? && number < NUMBERS_END).then_some(i64::from(number))
+        let between = rest.strip_suffix(&CALL)?;
+        let number = u64::from(u32::from_le_bytes(*number));
+        (between == CHANGES.get(..gap)? && number < NUMBERS_END).then_some(number as i64)
     })
 }
 

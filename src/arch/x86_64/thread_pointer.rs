@@ -5,16 +5,16 @@
 //! src/internal/pthread_impl.h.
 
 use crate::arch::ThreadDescriptor;
-use crate::memory::Addr;
 
 /// The description is its own thread control block.
-pub(in crate::arch) fn descriptor(thread_pointer: Addr) -> Addr {
-    thread_pointer
-}
+pub(in crate::arch) const AROUND: (u64, u64) = (0, 0x700);
+
+/// `__SIZEOF_PTHREAD_MUTEX_T` (glibc, sysdeps/x86/nptl/bits/pthreadtypes-arch.h).
+pub(in crate::arch) const GLIBC_MUTEX_SIZE: u64 = 40;
 
 pub(in crate::arch) const DESCRIPTOR: ThreadDescriptor = ThreadDescriptor {
     // tcbhead_t.self.
-    glibc_self: 0x10,
+    glibc_self: Some(0x10),
     glibc_tid: 0x2d0,
     musl_self: 0,
     musl_tid: 48,

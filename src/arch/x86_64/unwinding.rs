@@ -26,8 +26,11 @@ pub(in crate::arch) fn is_behind_call(pc: Addr, memory: &dyn Memory) -> bool {
 }
 
 /// `push %rbp; mov %rsp,%rbp` at the start leaves the outer frame pointer at it, and the return address behind.
-pub(in crate::arch) fn step_by_frame_pointer(registers: &RegisterSet, memory: &dyn Memory) -> Option<RegisterSet> {
-    let sp = registers.sp()?;
+pub(in crate::arch) fn step_by_frame_pointer(
+    registers: &RegisterSet,
+    sp: Addr,
+    memory: &dyn Memory,
+) -> Option<RegisterSet> {
     let frame_pointer = Addr(registers.get(RBP)?);
     if frame_pointer < sp || frame_pointer - sp > LARGEST_FRAME || !frame_pointer.0.is_multiple_of(8) {
         return None;

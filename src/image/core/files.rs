@@ -3,7 +3,7 @@
 //! In: the paths that the core names, and where to look. Out: [`FileBytes`] of files whose build-id is that of the
 //! core; another build is refused and said. Where the core has no page to compare with, the file is used and said.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use super::elf::CoreFile;
 use super::notes::FileRange;
 use crate::image::disk::{self, Disk};
-use crate::image::{FileBytes, Files, Gap, Mapping, saturated};
+use crate::image::{FileBytes, Files, Gap, Mapping, SourceLines, saturated};
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
@@ -70,13 +70,14 @@ impl Places {
 pub(crate) struct SnapshotFiles {
     places: Places,
     builds: HashMap<String, Option<Vec<u8>>>,
+    sources: Vec<SourceLines>,
     disk: Disk,
 }
 
 impl SnapshotFiles {
-    /// The files of modules with these build-ids, by path.
-    pub(crate) fn new(places: Places, builds: HashMap<String, Option<Vec<u8>>>) -> Self {
-        SnapshotFiles { places, builds, disk: Disk::default() }
+    /// The files of modules with these build-ids, by path; lines of source are those that were kept.
+    pub(crate) fn new(places: Places, builds: HashMap<String, Option<Vec<u8>>>, sources: Vec<SourceLines>) -> Self {
+        SnapshotFiles { places, builds, sources, disk: Disk::default() }
     }
 }
 
@@ -88,6 +89,10 @@ impl Files for SnapshotFiles {
         candidates
             .filter_map(|path| self.disk.open(&path, |_| true))
             .find(|bytes| build_id(bytes).as_deref() == Some(wanted))
+    }
+
+    fn source(&self, name: &str, _lines: &BTreeSet<u32>) -> Option<SourceLines> {
+        self.sources.iter().find(|source| source.name == name).cloned()
     }
 
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {

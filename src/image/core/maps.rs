@@ -30,7 +30,8 @@ pub(super) fn mappings(core: &CoreFile, ranges: &[FileRange], files: &CoreFiles,
         let ahead = core.loads.partition_point(|load| load.end <= range.start);
         core.loads.get(ahead).is_some_and(|load| load.start < range.end)
     };
-    list.extend(ranges.iter().filter(|range| !is_stored(range)).map(|range| of_range(range, files)));
+    let page = core.architecture.page_size();
+    list.extend(ranges.iter().filter(|range| !is_stored(range)).map(|range| of_range(range, files, page)));
     list.sort_by_key(|mapping| mapping.start);
     list
 }
@@ -50,11 +51,11 @@ fn of_load(load: &Load, ranges: &[FileRange], known: &Known) -> Mapping {
     mapping
 }
 
-fn of_range(range: &FileRange, files: &CoreFiles) -> Mapping {
+fn of_range(range: &FileRange, files: &CoreFiles, page: u64) -> Mapping {
     // A range that begins in the middle of a segment, and one whose last page reaches into the next: by its start.
     let segment = files.segments(&range.path).into_iter().find(|segment| {
         segment.p_type(LittleEndian) == elf::PT_LOAD
-            && (segment.p_offset(LittleEndian) & !4095) <= range.offset
+            && (segment.p_offset(LittleEndian) & !(page - 1)) <= range.offset
             && range.offset < segment.p_offset(LittleEndian).saturating_add(segment.p_filesz(LittleEndian))
     });
     let has = |flag| segment.as_ref().is_some_and(|segment| segment.p_flags(LittleEndian).contains(flag));

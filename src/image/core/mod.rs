@@ -22,6 +22,7 @@ mod maps;
 mod memory;
 pub(crate) mod notes;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(crate) use error::CoreError;
 pub(crate) use files::Places;
 pub(crate) use files::{SnapshotFiles, build_id};
 
-use super::{Addr, Gap, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment, saturated};
+use super::{Addr, Gap, Launch, Mapping, Memory, ProcessImage, TaskState, ThreadImage, environment, saturated};
 use crate::limits;
 use crate::limits::image::LARGEST_ENVIRONMENT;
 use files::CoreFiles;
@@ -43,10 +44,7 @@ const CORE: &[u8] = b"CORE";
 pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(ProcessImage, Vec<Gap>), CoreError> {
     let core = Arc::new(core);
     let note = |kind| core.notes_of(CORE, kind).next().map(|note| note.data.as_slice());
-    let threads: Vec<notes::ThreadNote> = core
-        .notes_of(CORE, notes::NT_PRSTATUS)
-        .filter_map(|note| notes::thread(core.architecture, &note.data))
-        .collect();
+    let mut threads = threads(&core);
     let Some(first) = threads.first() else {
         return Err(CoreError::NoThreads { path: path.display().to_string() });
     };
@@ -82,10 +80,19 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
 
     let file = program.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
     let own = Some(process.name.as_str()).filter(|name| !file.starts_with(name)).unwrap_or_default();
-    let mut images: Vec<ThreadImage> = threads.iter().map(|thread| image(thread, pid, own)).collect();
+    let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
+    let mut unsettled = BTreeSet::new();
+    for thread in &mut threads {
+        match thread.registers.settled(thread.tid, &memory) {
+            Some(registers) => thread.registers = registers.with_call_made_again(&memory),
+            None => drop(unsettled.insert(thread.tid)),
+        }
+    }
+    gaps.extend(without_code(&unsettled));
+    let mut images: Vec<ThreadImage> =
+        threads.iter().map(|thread| image(thread, pid, own, !unsettled.contains(&thread.tid))).collect();
     images.sort_by_key(|thread| thread.tid);
     images.dedup_by_key(|thread| thread.tid);
-    let memory = CoreMemory::new(Arc::clone(&core), Arc::clone(&files), mappings.clone(), has_changes);
     let auxiliary = note(notes::NT_AUXV).map(<[u8]>::to_vec).unwrap_or_default();
     let environment = environment_on_stack(&memory, &auxiliary, &mappings);
     let image = ProcessImage {
@@ -103,6 +110,7 @@ pub(crate) fn process(core: CoreFile, path: &Path, places: &Places) -> Result<(P
         tracer: None,
         descriptors: Vec::new(),
         environment,
+        launch: Launch::default(),
         auxiliary,
     };
     Ok((image, gaps))
@@ -120,6 +128,33 @@ fn environment_on_stack(memory: &dyn Memory, auxiliary: &[u8], mappings: &[Mappi
     environment::relevant(strings.get(..read).unwrap_or_default())
 }
 
+/// The threads, each with what the notes behind its registers say of it.
+fn threads(core: &CoreFile) -> Vec<notes::ThreadNote> {
+    let mut list: Vec<notes::ThreadNote> = Vec::new();
+    for note in &core.notes {
+        if note.name == CORE && note.kind == notes::NT_PRSTATUS {
+            list.extend(notes::thread(core.architecture, &note.data));
+        } else if note.name == notes::LINUX
+            && let Some(thread) = list.last_mut()
+        {
+            core.architecture.take_note(&mut thread.registers, note.kind, &note.data);
+        }
+    }
+    list
+}
+
+/// Threads of which only the code that they stand in could tell whether they sleep, and that is not at hand.
+fn without_code(threads: &BTreeSet<i32>) -> Option<Gap> {
+    let names: Vec<String> = threads.iter().map(i32::to_string).collect();
+    (!threads.is_empty()).then(|| {
+        Gap::new(
+            format!("what threads {} wait for", names.join(", ")),
+            "on this machine only the code at a thread's place says which system call it is in, and neither the core nor this \
+             machine has that code: give the process's own files with `--sysroot`",
+        )
+    })
+}
+
 /// Files in order of address; of a damaged list, those that lie over an earlier one are left out.
 fn in_order(mut ranges: Vec<notes::FileRange>) -> Vec<notes::FileRange> {
     ranges.sort_by_key(|range| range.start);
@@ -134,11 +169,15 @@ fn in_order(mut ranges: Vec<notes::FileRange>) -> Vec<notes::FileRange> {
 
 /// A thread; the kernel keeps one name in a core, that of the main thread. gdb writes the program's name there, which
 /// is none.
-fn image(thread: &notes::ThreadNote, pid: i32, name: &str) -> ThreadImage {
-    let asleep = thread.registers.asleep().is_some();
+fn image(thread: &notes::ThreadNote, pid: i32, name: &str, is_settled: bool) -> ThreadImage {
+    let state = match thread.registers.asleep() {
+        Some(_) => TaskState::Sleeping,
+        None if is_settled => TaskState::Running,
+        None => TaskState::Other,
+    };
     ThreadImage {
         name: if thread.tid == pid { name.to_owned() } else { String::new() },
-        state: if asleep { TaskState::Sleeping } else { TaskState::Running },
+        state,
         registers: Some(thread.registers),
         ..ThreadImage::new(thread.tid)
     }

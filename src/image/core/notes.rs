@@ -13,6 +13,8 @@ pub(crate) const NT_PRSTATUS: u32 = 1;
 pub(crate) const NT_PRPSINFO: u32 = 3;
 pub(crate) const NT_AUXV: u32 = 6;
 pub(crate) const NT_FILE: u32 = 0x4649_4c45;
+/// The owner of notes about what only some machines have.
+pub(crate) const LINUX: &[u8] = b"LINUX";
 
 /// Entries of the auxiliary vector (linux/auxvec.h).
 pub(crate) const AT_PHDR: u64 = 3;
@@ -150,7 +152,7 @@ mod tests {
         assert!(auxiliary(&[0; 15], 3).is_none());
         let mut general = RegisterSet::new(architecture);
         general.set_sp(Addr(9));
-        let registers = Registers { general, system_call: -1, thread_pointer: Addr(0) };
+        let registers = Registers { general, system_call: -1, thread_pointer: Addr(0), descriptor: None };
         let mut data = vec![0; prstatus::REGISTERS];
         data[prstatus::PID] = 7;
         data.extend(architecture.user_registers(&registers));

@@ -3,8 +3,8 @@
 //!
 //! In: a path in a target's root. Out: whether its file system said how it is and gave pieces of the file within a time, to a process
 //! that is left behind if not; and a copy of the file, made by such a process, so that it makes no difference if the server dies
-//! later. Files that are too large for that are mapped as others are: to read them ahead would take longer than the look. Files of
-//! other file systems are not asked.
+//! later. Files that are too large for that are mapped as others are, and watched ([`stalled`]): to read them ahead would take
+//! longer than the look. Files of other file systems are not asked.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -24,7 +24,7 @@ use nix::sys::statfs::fstatfs;
 use nix::sys::uio::pread;
 use nix::unistd::{Pid, write};
 
-use super::copier;
+use super::{copier, stalled};
 use crate::image::{FileBytes, Gap, budget};
 use crate::limits::live::{LARGEST_COPIES, LARGEST_COPY};
 use crate::sys;
@@ -112,7 +112,8 @@ impl Answering {
         self.mounts.iter().any(|mount| mount.is_foreign && mount.device == device)
     }
 
-    fn is_foreign_path(&self, path: &str) -> bool {
+    /// Whether a path leads to a file system whose answers come from another program or machine.
+    pub(super) fn is_foreign_path(&self, path: &str) -> bool {
         let holds = |mount: &&Mount| Path::new(path).starts_with(&mount.place);
         let mount = self.mounts.iter().filter(holds).max_by_key(|mount| mount.place.as_os_str().len());
         mount.is_some_and(|mount| mount.is_foreign)
@@ -122,7 +123,11 @@ impl Answering {
     pub(super) fn copied(&self, root: &Path, path: &str, mapped: Option<FileId>) -> Copied {
         let is_foreign = self.is_foreign_path(path) || mapped.is_some_and(|(device, _)| self.is_foreign_device(device));
         let mut left = self.left_for_copies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !is_foreign || left.0.is_zero() {
+        if !is_foreign {
+            return Copied::Not;
+        }
+        if left.0.is_zero() {
+            stalled::is_mapped(path);
             return Copied::Not;
         }
         let began = Instant::now();
@@ -140,7 +145,10 @@ impl Answering {
                 self.fell_silent(root, path);
                 Copied::Nothing
             }
-            Some(Copy::TooMuch | Copy::Other) | None => Copied::Not,
+            Some(Copy::TooMuch | Copy::Other) | None => {
+                stalled::is_mapped(path);
+                Copied::Not
+            }
         }
     }
 

@@ -10,16 +10,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::frozen;
-use super::proc_fs::ProcFs;
+use super::in_flight;
+use super::proc_fs::{ProcFs, descriptors, field};
+use super::sharers;
 use super::sockets::Sockets;
 use crate::image::descriptors::{
-    Asked, Descriptor, Detail, FileLock, InFlight, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked,
-    queue_asked, semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
+    Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
+    semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
 use crate::image::{ProcessImage, Syscall, ThreadImage};
-use crate::limits::Bounded;
 use crate::limits::image::MOST_WANTED;
-use crate::limits::live::{MOST_DESCRIPTORS, MOST_SOCKETS_ASKED};
 use crate::sys;
 
 /// The access mode in the flags of a descriptor (fcntl.h): read only, write only, both.
@@ -33,16 +33,20 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         handled: processes.iter().map(handled).collect(),
         frozen: processes.iter().filter_map(|one| Some((one.pid, frozen::group(proc_fs, one.pid)?))).collect(),
         queues: queues(proc_fs, processes),
+        sharers: sharers::read(proc_fs, processes),
         stopped: processes.iter().filter_map(|one| Some((one.pid, stopped_by(proc_fs, one.pid)?))).collect(),
         ..KernelFacts::default()
     };
     let all_asked: Vec<Vec<Asked>> = processes
         .iter()
         .map(|process| {
-            let calls = process.threads.iter().filter_map(call);
+            let calls = process.threads.iter().filter_map(ThreadImage::call);
             calls.filter_map(|call| asked(process.architecture, &call, &*process.memory)).collect()
         })
         .collect();
+    for process in processes.iter_mut().filter(|process| sleeps_for_a_time(process)) {
+        of_locked_files(proc_fs, process, &mut facts.locks);
+    }
     if all_asked.iter().all(Vec::is_empty) {
         return facts;
     }
@@ -51,10 +55,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let mut sockets = Sockets::default();
     for (process, asked) in processes.iter_mut().zip(&all_asked) {
         let directory = proc_fs.process(process.pid);
-        process.descriptors = descriptors(&directory).unwrap_or_default();
+        if process.descriptors.is_empty() {
+            process.descriptors = descriptors(&directory).unwrap_or_default();
+        }
         let mut numbers: BTreeSet<i32> = asked.iter().flat_map(numbers_of).collect();
         identify_all(&directory, &mut process.descriptors, &numbers);
-        let calls = process.threads.iter().filter_map(call);
+        let calls = process.threads.iter().filter_map(ThreadImage::call);
         let queues: BTreeSet<i32> = calls.filter_map(|call| queue_asked(process.architecture, &call)).collect();
         for descriptor in process.descriptors.iter_mut().filter(|descriptor| queues.contains(&descriptor.number)) {
             descriptor.detail = Detail::Queue;
@@ -82,7 +88,6 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         };
         ends.extend(waited().filter(has_ends).map(Descriptor::end_name));
     }
-    let mut asked_sockets = 0;
     let has_events = ends.iter().any(|end| end.starts_with("eventfd:"));
     for process in processes.iter_mut() {
         let directory = proc_fs.process(process.pid);
@@ -106,16 +111,12 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     }
     if !ends.is_empty() {
         let captured: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
+        let mut in_flight = in_flight::Asker::default();
         for process in processes.iter() {
-            on_their_way(
-                process.pid,
-                &proc_fs.process(process.pid),
-                &process.descriptors,
-                &mut asked_sockets,
-                &mut facts,
-            );
+            in_flight.ask(process.pid, &proc_fs.process(process.pid), &process.descriptors);
         }
-        others(proc_fs, &ends, &captured, &mut asked_sockets, &mut facts);
+        others(proc_fs, &ends, &captured, &mut in_flight, &mut facts);
+        in_flight.finish(proc_fs, &ends, &mut sockets, &mut facts);
     }
     facts
 }
@@ -137,6 +138,36 @@ const INTERNAL_SIGNALS: u64 = 0b111 << 31;
 fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
     field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
+}
+
+/// Whether a thread of a process sleeps for a time, as one does that tries something again and again.
+fn sleeps_for_a_time(process: &ProcessImage) -> bool {
+    let row = |call: &Syscall| process.architecture.system_call(call.number);
+    let mut calls = process.threads.iter().filter_map(ThreadImage::call);
+    calls.any(|call| row(&call).is_some_and(|row| row.lets_time_pass(&call.arguments)))
+}
+
+/// Find which descriptors of a process are of files that somebody has locked, by inode numbers alone: to ask a file system for more
+/// might take for ever. The locks are read if they were not yet.
+fn of_locked_files(proc_fs: &ProcFs, process: &mut ProcessImage, locks: &mut Vec<FileLock>) {
+    if locks.is_empty() {
+        *locks = std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse_locks(&bytes)).unwrap_or_default();
+    }
+    let locked: BTreeSet<u64> = locks.iter().filter(|lock| !lock.blocked).map(|lock| lock.inode).collect();
+    if locked.is_empty() {
+        return;
+    }
+    let directory = proc_fs.process(process.pid);
+    let mut list = descriptors(&directory).unwrap_or_default();
+    for descriptor in list.iter_mut().filter(|descriptor| descriptor.target.starts_with('/')) {
+        let path = directory.join("fdinfo").join(descriptor.number.to_string());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let inode = field(&text, "ino:").and_then(|inode| inode.parse().ok());
+        descriptor.inode = inode.filter(|inode| locked.contains(inode));
+    }
+    if list.iter().any(|descriptor| descriptor.inode.is_some()) {
+        process.descriptors = list;
+    }
 }
 
 /// The names of the files that threads of a process wait to lock.
@@ -180,7 +211,7 @@ fn numbers_of(asked: &Asked) -> Vec<i32> {
 fn semaphores(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<SetSemaphore> {
     let mut wanted = BTreeSet::new();
     for process in processes {
-        let calls = process.threads.iter().filter_map(call);
+        let calls = process.threads.iter().filter_map(ThreadImage::call);
         let operations: Vec<_> =
             calls.flat_map(|call| semaphores_asked(process.architecture, &call, &*process.memory)).collect();
         if operations.is_empty() {
@@ -206,7 +237,9 @@ fn queues(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<MessageQueue> {
     let wanted: BTreeSet<i32> = processes
         .iter()
         .filter(is_own)
-        .flat_map(|process| process.threads.iter().filter_map(call).map(|call| (process.architecture, call)))
+        .flat_map(|process| {
+            process.threads.iter().filter_map(ThreadImage::call).map(|call| (process.architecture, call))
+        })
         .filter_map(|(architecture, call)| system_v_queue_asked(architecture, &call))
         .map(|(id, _)| id)
         .collect();
@@ -222,31 +255,6 @@ fn queues(proc_fs: &ProcFs, processes: &[ProcessImage]) -> Vec<MessageQueue> {
         Some(MessageQueue { id, messages, sender: words.next()?.parse().ok()?, receiver: words.next()?.parse().ok()? })
     };
     text.lines().filter_map(one).collect()
-}
-
-/// The call that a thread sleeps in.
-fn call(thread: &ThreadImage) -> Option<Syscall> {
-    match thread.registers {
-        Some(registers) => registers.asleep(),
-        None => thread.syscall,
-    }
-}
-
-/// All descriptors by number and name.
-fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
-    let entries = std::fs::read_dir(directory.join("fd"))?;
-    let one = |entry: std::fs::DirEntry| {
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        let target = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
-        Some(Descriptor { number, target, ..Descriptor::default() })
-    };
-    let mut list: Vec<Descriptor> = entries
-        .flatten()
-        .bounded(MOST_DESCRIPTORS, || format!("open files of {}", directory.display()), "descriptors")
-        .filter_map(one)
-        .collect();
-    list.sort_by_key(|descriptor| descriptor.number);
-    Ok(list)
 }
 
 /// Inode, kind and details of the open files with these numbers.
@@ -285,11 +293,6 @@ fn detail(directory: &Path, descriptor: &Descriptor) -> Detail {
     }
 }
 
-/// The rest of the line that begins with `name`.
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
-}
-
 /// `eventfd-count:                0`, in hexadecimal, and since Linux 5.2 `eventfd-id: 7`.
 fn event(text: &str) -> Option<Detail> {
     let count = u64::from_str_radix(field(text, "eventfd-count:")?, 16).ok()?;
@@ -320,30 +323,12 @@ fn access(directory: &Path, number: i32) -> (bool, bool) {
     }
 }
 
-/// Add how many descriptors are on their way to a process through its unix sockets (`scm_fds: 1` in fdinfo, since Linux 5.4).
-fn on_their_way(pid: i32, directory: &Path, list: &[Descriptor], asked: &mut usize, facts: &mut KernelFacts) {
-    let mut count = 0;
-    for descriptor in list.iter().filter(|descriptor| descriptor.target.starts_with("socket:")) {
-        if *asked >= MOST_SOCKETS_ASKED {
-            facts.sockets_passed_over = true;
-            break;
-        }
-        *asked += 1;
-        let path = directory.join("fdinfo").join(descriptor.number.to_string());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        count += field(&text, "scm_fds:").and_then(|count| count.parse::<u64>().ok()).unwrap_or_default();
-    }
-    if count > 0 {
-        facts.in_flight.push(InFlight { pid, count });
-    }
-}
-
 /// Ends in all processes that are not captured.
 fn others(
     proc_fs: &ProcFs,
     ends: &BTreeSet<String>,
     captured: &BTreeSet<i32>,
-    asked_sockets: &mut usize,
+    in_flight: &mut in_flight::Asker,
     facts: &mut KernelFacts,
 ) {
     let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return };
@@ -360,7 +345,7 @@ fn others(
                 continue;
             }
         };
-        on_their_way(pid, &directory, &list, asked_sockets, facts);
+        in_flight.ask(pid, &directory, &list);
         for mut descriptor in list {
             if has_events && descriptor.target == EVENT_FD {
                 descriptor.detail = detail(&directory, &descriptor);

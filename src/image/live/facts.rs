@@ -18,11 +18,11 @@ use crate::limits::live::MOST_SCHED_FILES;
 /// Shortest time between two samples of CPU time: several scheduler ticks.
 pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// CPU times of a process's threads at one moment, by thread id and start time.
+/// CPU times of a process's threads at one moment, and how often each got a processor, by thread id and start time.
 #[derive(Debug, Clone)]
 pub(super) struct CpuSample {
     at: Instant,
-    used: BTreeMap<(i32, u64), u64>,
+    used: BTreeMap<(i32, u64), (u64, u64)>,
 }
 
 impl CpuSample {
@@ -41,11 +41,13 @@ impl CpuSample {
         SAMPLE_INTERVAL.saturating_sub(self.at.elapsed())
     }
 
-    /// What the thread used between `earlier` and this one, and the time between them, in nanoseconds.
-    fn used_since(&self, earlier: &CpuSample, tid: i32, start_ticks: u64) -> Option<(u64, u64)> {
+    /// What the thread used between `earlier` and this one, and the time between them, in nanoseconds; and how often it got a
+    /// processor.
+    fn since(&self, earlier: &CpuSample, tid: i32, start_ticks: u64) -> Option<((u64, u64), u64)> {
         let key = (tid, start_ticks);
-        let used = self.used.get(&key)?.saturating_sub(*earlier.used.get(&key)?);
-        Some((used, u64::try_from(self.at.duration_since(earlier.at).as_nanos()).ok()?))
+        let ((used, turns), (used_before, turns_before)) = (*self.used.get(&key)?, *earlier.used.get(&key)?);
+        let elapsed = u64::try_from(self.at.duration_since(earlier.at).as_nanos()).ok()?;
+        Some(((used.saturating_sub(used_before), elapsed), turns.saturating_sub(turns_before)))
     }
 }
 
@@ -64,6 +66,8 @@ pub(super) struct ThreadFacts {
     pub(super) call: Option<Syscall>,
     /// CPU time used in an interval.
     pub(super) cpu_used: Option<(u64, u64)>,
+    /// How often it got a processor in that interval.
+    pub(super) turns: Option<u64>,
     /// How long it has slept.
     pub(super) asleep_ms: Option<u64>,
 }
@@ -83,6 +87,7 @@ impl ThreadFacts {
             wait_channel,
             call: call.and_then(|directory| proc_fs::system_call(directory)),
             cpu_used: None,
+            turns: None,
             asleep_ms: None,
         }
     }
@@ -144,13 +149,15 @@ impl ProcessFacts {
         let map_time = begin.elapsed();
         let tids = proc_fs.threads(pid).ok()?;
         let mut now = CpuSample { at: Instant::now(), used: BTreeMap::new() };
-        let used: Vec<Option<u64>> = tids.iter().map(|&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid))).collect();
+        let used: Vec<Option<(u64, u64)>> =
+            tids.iter().map(|&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid))).collect();
         let mut threads = BTreeMap::new();
         for (tid, used) in tids.into_iter().zip(used) {
             let mut facts = ThreadFacts::read(proc_fs, pid, tid);
             if let (Some(stat), Some(used)) = (facts.stat, used) {
                 now.used.insert((tid, stat.start_ticks), used);
-                facts.cpu_used = now.used_since(earlier, tid, stat.start_ticks);
+                let since = now.since(earlier, tid, stat.start_ticks);
+                (facts.cpu_used, facts.turns) = since.unzip();
             }
             threads.insert(tid, facts);
         }

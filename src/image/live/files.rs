@@ -4,14 +4,15 @@
 //! its own root only, never on the host: a link in a container would else open whatever it names here. Only regular files are
 //! opened, and nothing in them is interpreted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answering::{Answering, Copied, FileId};
+use super::sources;
 use crate::image::disk::{self, Disk};
-use crate::image::{FileBytes, Files, Mapping};
+use crate::image::{FileBytes, Files, Mapping, SourceLines};
 
 /// [`Files`] of a live process.
 #[derive(Debug)]
@@ -76,6 +77,10 @@ impl Files for LiveFiles {
             .or_else(|| self.disk.open_inside(&self.root(), self.inside(path), same_inode))
     }
 
+    fn source(&self, name: &str, lines: &BTreeSet<u32>) -> Option<SourceLines> {
+        sources::read(&self.directory, |path| self.inside(path).to_owned(), &self.answering, name, lines)
+    }
+
     fn debug_file(&self, build_id: Option<&[u8]>, link: Option<&str>, module_path: &str) -> Option<FileBytes> {
         let candidates = disk::debug_files(build_id, link, self.inside(module_path));
         let root = self.root();
@@ -86,6 +91,11 @@ impl Files for LiveFiles {
             Copied::Not => self.disk.open_inside(&root, path, |_| true),
         })
     }
+}
+
+/// Files as lockscope itself sees them: of processes that have ended.
+pub(crate) fn own_files() -> Arc<dyn Files> {
+    Arc::new(LiveFiles::new(PathBuf::from("/proc/self")))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! it promises one instant only for what was copied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::image::{Addr, Fault, Mapping, Memory};
@@ -34,19 +35,31 @@ pub(super) trait Source: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     ranges: Vec<(u64, Vec<u8>)>,
+    /// The range of the last answer: what is read next mostly lies there, too.
+    last: AtomicUsize,
 }
 
 impl Copied {
     /// Of ranges by their first address.
     pub(super) fn new(ranges: BTreeMap<u64, Vec<u8>>) -> Copied {
-        Copied { ranges: ranges.into_iter().collect() }
+        Copied { ranges: ranges.into_iter().collect(), last: AtomicUsize::new(0) }
     }
 
     /// The bytes held from `address` on.
     fn at(&self, address: u64) -> Option<&[u8]> {
-        let after = self.ranges.partition_point(|(start, _)| *start <= address);
-        let (start, bytes) = self.ranges[..after].last()?;
-        bytes.get(usize::try_from(address - start).ok()?..).filter(|bytes| !bytes.is_empty())
+        let from = |(start, bytes): &'_ (u64, Vec<u8>)| {
+            let offset = usize::try_from(address.checked_sub(*start)?).ok()?;
+            (offset < bytes.len()).then_some(offset)
+        };
+        let last = self.ranges.get(self.last.load(Ordering::Relaxed));
+        if let Some((range, offset)) = last.and_then(|range| Some((range, from(range)?))) {
+            return range.1.get(offset..);
+        }
+        let position = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
+        let range = self.ranges.get(position)?;
+        let offset = from(range)?;
+        self.last.store(position, Ordering::Relaxed);
+        range.1.get(offset..)
     }
 }
 
@@ -95,25 +108,37 @@ pub(super) fn is_changeable(mapping: &Mapping) -> bool {
 /// Pages by their address.
 pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
 
+/// A page that was read after the release.
+#[derive(Debug)]
+struct LatePage {
+    bytes: Vec<u8>,
+    /// Whether it may have changed since the stop; `None` where it was only read with its neighbours, and never asked for.
+    changeable: Option<bool>,
+}
+
+/// Pages that were read after the release, by their address; none where there is none to be had.
+type LatePages = HashMap<u64, Option<LatePage>>;
+
 /// [`Memory`] of a live process.
 #[derive(Debug)]
 pub(super) struct LiveMemory {
     source: Arc<dyn Source>,
     mappings: Vec<Mapping>,
     copied: Copied,
-    blocks: Mutex<HashMap<u64, Arc<Pages>>>,
-    late: Mutex<BTreeSet<u64>>,
+    late: Mutex<LatePages>,
 }
 
 impl LiveMemory {
     /// Layers over `copied`: `source` for what it lacks.
     pub(super) fn new(source: Arc<dyn Source>, mappings: Vec<Mapping>, copied: Copied) -> Self {
-        LiveMemory { source, mappings, copied, blocks: Mutex::new(HashMap::new()), late: Mutex::new(BTreeSet::new()) }
+        LiveMemory { source, mappings, copied, late: Mutex::new(HashMap::new()) }
     }
 
     /// Pages of changeable memory that were read after the release.
     pub(super) fn late_pages(&self) -> BTreeSet<u64> {
-        locked(&self.late).clone()
+        let late = locked(&self.late);
+        let asked_for = late.iter().filter(|(_, page)| page.as_ref().is_some_and(|page| page.changeable == Some(true)));
+        asked_for.map(|(&address, _)| address).collect()
     }
 
     /// Whether a piece of changeable memory is still what this gives; false where it cannot be read again.
@@ -137,34 +162,37 @@ impl LiveMemory {
 
     /// Copy from the running process; at most to the end of the page of `address`.
     fn read_late(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        let mapping = self.mapping(address)?;
         let page = address & !(PAGE - 1);
+        let mut late = locked(&self.late);
+        if !late.contains_key(&page) {
+            self.read_block(address, &mut late)?;
+        }
+        // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
+        let known = late.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
+        let bytes = known.bytes.get((address - page) as usize..).filter(|bytes| !bytes.is_empty());
+        let bytes = bytes.ok_or(Fault::Denied(Addr(address)))?;
+        let count = fill(buffer, bytes);
+        if known.changeable.is_none() {
+            known.changeable = Some(is_changeable(self.mapping(address)?));
+        }
+        Ok(count)
+    }
+
+    /// Read the block with `address` from the running process.
+    fn read_block(&self, address: u64, late: &mut LatePages) -> Result<(), Fault> {
+        let mapping = self.mapping(address)?;
         let start = (address & !(BLOCK - 1)).max(mapping.start.0);
         let end = ((address & !(BLOCK - 1)).saturating_add(BLOCK)).min(mapping.end.0);
-        let block = {
-            let known = locked(&self.blocks).get(&start).cloned();
-            match known {
-                Some(block) => block,
-                None => {
-                    let span = Span { start, length: (end - start) as usize };
-                    let block = Arc::new(self.source.read(mapping, span).map_err(|error| match error {
-                        SourceError::Gone => Fault::Gone(Addr(address)),
-                        SourceError::Refused => Fault::Denied(Addr(address)),
-                    })?);
-                    locked(&self.blocks).insert(start, Arc::clone(&block));
-                    block
-                }
-            }
-        };
-        let bytes = block.get(&page).and_then(|bytes| bytes.get((address - page) as usize..));
-        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
-            // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
-            return Err(Fault::Denied(Addr(address)));
-        };
-        if is_changeable(mapping) {
-            locked(&self.late).insert(page);
-        }
-        Ok(fill(buffer, bytes))
+        let span = Span { start, length: (end - start) as usize };
+        let pages = self.source.read(mapping, span).map_err(|error| match error {
+            SourceError::Gone => Fault::Gone(Addr(address)),
+            SourceError::Refused => Fault::Denied(Addr(address)),
+        })?;
+        (start & !(PAGE - 1)..end).step_by(PAGE as usize).for_each(|page| {
+            late.entry(page).or_default();
+        });
+        late.extend(pages.into_iter().map(|(page, bytes)| (page, Some(LatePage { bytes, changeable: None }))));
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod answering;
 mod asleep;
+mod awaited;
 mod copier;
 mod copying;
 mod denial;
@@ -23,15 +24,20 @@ mod files;
 mod frozen;
 pub(crate) mod gpu;
 pub(crate) mod host;
+mod in_flight;
 mod late;
+mod launch;
 mod memory;
 mod open;
 mod plan;
 mod proc_fs;
 mod resumer;
 mod rounds;
+mod sharers;
 mod sockets;
+mod sources;
 mod spared;
+pub(crate) mod stalled;
 mod stop;
 mod taking;
 #[cfg(test)]
@@ -48,11 +54,14 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use asleep::{Reading, SleepReader};
+pub(crate) use awaited::Awaited;
 use copier::Copier;
 pub(crate) use error::AttachError;
 use facts::{CpuSample, ProcessFacts};
 use files::LiveFiles;
+pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
+pub(crate) use launch::{Ranked, of_clusters, ranks};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
@@ -64,8 +73,10 @@ use taking::{Inputs, TakenOfAll, pages_needed};
 use thread_images::{missing_registers, parent_threads, remember_calls, thread_image};
 
 use super::gpu::uses_cuda;
-use super::{Addr, Gap, Image, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
+use super::{Addr, Gap, Image, Launch, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
 use crate::arch::Architecture;
+use crate::limits;
+use crate::limits::image::MOST_FOLLOWED;
 
 /// What to look at, and how.
 #[derive(Debug, Clone)]
@@ -113,6 +124,23 @@ struct Target {
     /// Pages that analysis wanted and no stop has copied.
     wanted: BTreeSet<u64>,
     memory: Option<Arc<LiveMemory>>,
+    /// How it was started, read once.
+    launch: Option<Launch>,
+}
+
+impl Target {
+    /// Check that a process can be looked at, and take the first sample of its CPU time.
+    fn open(proc_fs: &ProcFs, pid: i32, is_descendant: bool) -> Result<Target, AttachError> {
+        let start_ticks = open::check(proc_fs, pid)?;
+        let (sample, wanted) = (CpuSample::take(proc_fs, pid), BTreeSet::new());
+        Ok(Target { pid, start_ticks, is_descendant, sample, wanted, memory: None, launch: None })
+    }
+}
+
+/// What reads the sleeping threads of these, where not all are stopped.
+fn sleep_reader(proc_fs: &ProcFs, stopping: Stopping, targets: &[Target]) -> Option<Arc<Mutex<SleepReader>>> {
+    let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
+    (stopping != Stopping::Always).then(|| Arc::new(Mutex::new(SleepReader::new(proc_fs, &pids))))
 }
 
 /// Running processes that can be looked at several times.
@@ -153,15 +181,8 @@ impl LiveTarget {
         let single = named.len() == 1;
         let mut targets: Vec<Target> = Vec::new();
         let mut add = |pid: i32, is_descendant: bool| {
-            match open::check(&proc_fs, pid) {
-                Ok(start_ticks) => targets.push(Target {
-                    pid,
-                    start_ticks,
-                    is_descendant,
-                    sample: CpuSample::take(&proc_fs, pid),
-                    wanted: BTreeSet::new(),
-                    memory: None,
-                }),
+            match Target::open(&proc_fs, pid, is_descendant) {
+                Ok(target) => targets.push(target),
                 Err(error) if is_descendant || (!single && is_gone(&error)) => gaps.push(process_gap(pid, &error)),
                 Err(error) => return Err(error),
             }
@@ -179,9 +200,7 @@ impl LiveTarget {
         if targets.is_empty() {
             return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
         }
-        let pids: Vec<i32> = targets.iter().map(|target| target.pid).collect();
-        let is_wanted = options.stopping != Stopping::Always;
-        let sleepers = is_wanted.then(|| Arc::new(Mutex::new(SleepReader::new(&proc_fs, &pids))));
+        let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
         let may_stop = options.stopping != Stopping::Never;
         let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
         Ok(LiveTarget {
@@ -199,6 +218,35 @@ impl LiveTarget {
             patience: PATIENCE,
             silent: Arc::default(),
         })
+    }
+
+    /// Look at the descendants too that this leads to; whether there are such. One that cannot be looked at is a gap.
+    pub(crate) fn follow(&mut self, awaited: &BTreeSet<Awaited>) -> bool {
+        let captured: BTreeSet<i32> = self.targets.iter().map(|target| target.pid).collect();
+        let before = self.targets.len();
+        for pid in awaited::resolve(&self.proc_fs, &captured, awaited) {
+            match Target::open(&self.proc_fs, pid, true) {
+                Ok(_) if self.targets.len() >= MOST_FOLLOWED => {
+                    let met =
+                        limits::Met::of(MOST_FOLLOWED, "the processes that are waited for", "processes in one look");
+                    self.gaps.push(Gap::new(met.what, met.why));
+                    break;
+                }
+                Ok(target) => self.targets.push(target),
+                // It is asked for again with each look.
+                Err(error) => {
+                    let gap = process_gap(pid, &error);
+                    if !self.gaps.contains(&gap) {
+                        self.gaps.push(gap);
+                    }
+                }
+            }
+        }
+        let followed: Vec<i32> = self.targets.iter().skip(before).map(|target| target.pid).collect();
+        if let Some(sleepers) = self.sleepers.as_ref().filter(|_| !followed.is_empty()) {
+            locked(sleepers).add(&followed);
+        }
+        !followed.is_empty()
     }
 
     /// Stop all processes together, copy, let them go. When this returns they run.
@@ -381,7 +429,7 @@ impl LiveTarget {
         for (position, ((facts, outcomes), mut taken)) in parts {
             let pid = facts.pid;
             taken.uptime_ms = self.proc_fs.uptime_ms();
-            let threads: Vec<ThreadImage> = outcomes
+            let mut threads: Vec<ThreadImage> = outcomes
                 .iter()
                 .filter_map(|(&tid, outcome)| thread_image(&self.proc_fs, &facts, &taken, tid, outcome))
                 .collect();
@@ -422,6 +470,10 @@ impl LiveTarget {
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
                 target.memory = Some(Arc::clone(&memory));
             }
+            for thread in &mut threads {
+                // Where its code cannot be read, it is in no call that could be told.
+                thread.registers = thread.registers.map(|one| one.settled(thread.ns_tid, &*memory).unwrap_or(one));
+            }
             let parent_threads = facts.parent.map(|parent| parent_threads(&self.proc_fs, parent, &mappings));
             let parent_threads = parent_threads.unwrap_or_default();
             image.processes.push(ProcessImage {
@@ -440,10 +492,20 @@ impl LiveTarget {
                 auxiliary: facts.auxiliary,
                 descriptors: Vec::new(),
                 environment: facts.environment,
+                launch: Launch::default(),
             });
         }
         remember_calls(&mut image, &mut self.calls);
         image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
+        let mut networks = launch::Networks::default();
+        for process in &mut image.processes {
+            let target = self.targets.iter_mut().find(|target| target.pid == process.pid);
+            let known = target.map(|target| &mut target.launch);
+            let read = || launch::read(&self.proc_fs, process);
+            let launch = known.map_or_else(read, |known| known.get_or_insert_with(read).clone());
+            let connections = launch::connections(&self.proc_fs, process, &launch.namespaces, &mut networks);
+            process.launch = Launch { connections, ..launch };
+        }
         if image.processes.iter().any(|process| uses_cuda(&process.mappings)) {
             image.kernel.gpu_driver = self.proc_fs.gpu_driver();
         }

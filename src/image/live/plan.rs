@@ -13,8 +13,6 @@ use crate::sys::Span;
 /// Bytes below the stack pointer: the red zone, and some to spare.
 const BELOW_STACK_POINTER: u64 = 256;
 const FEW_THREADS: usize = 32;
-/// From the thread pointer on: the part of `struct pthread` that decoders read.
-const THREAD_DESCRIPTOR: u64 = 0x700;
 
 /// Most pages that may be wanted of so many threads: their stacks, thread descriptors, and what registers and arguments point at.
 pub(super) fn most_pages(threads: usize) -> usize {
@@ -35,8 +33,8 @@ pub(super) fn of_threads(mappings: &[Mapping], stopped: &[Registers], blocked: &
         for register in registers.general.architecture().callee_saved() {
             around(registers.general.get(*register).unwrap_or(0), 64, 256);
         }
-        let descriptor = registers.general.architecture().thread_descriptor(registers.thread_pointer);
-        around(descriptor.0, 0, THREAD_DESCRIPTOR);
+        let (before, behind) = registers.general.architecture().around_thread_pointer();
+        around(registers.thread_pointer.0, before, behind);
     }
     let calls = stopped.iter().filter_map(Registers::syscall).chain(blocked.iter().copied());
     for argument in calls.flat_map(|call| call.arguments) {
@@ -100,7 +98,7 @@ mod tests {
             general.set(*register, value);
         }
         general.set(architecture.callee_saved()[0], 0x10010);
-        let registers = Registers { general, system_call: number, thread_pointer: Addr(0x41f00) };
+        let registers = Registers { general, system_call: number, thread_pointer: Addr(0x41f00), descriptor: None };
         let spans = of_threads(&parse_maps(MAPS), &[registers], &[]);
         assert_eq!(
             spans,

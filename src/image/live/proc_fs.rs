@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
 
-use crate::image::{Addr, Mapping, Syscall, TaskState};
-use crate::limits::live::{LONGEST_COMMAND_LINE, MOST_ARGUMENTS};
+use crate::image::{Addr, Descriptor, Mapping, Syscall, TaskState};
+use crate::limits::Bounded;
+use crate::limits::live::{LONGEST_COMMAND_LINE, MOST_ARGUMENTS, MOST_DESCRIPTORS};
 
 /// The proc file system at some root.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub(super) struct Stat {
     pub(super) start_ticks: u64,
     /// CPU that it last ran on.
     pub(super) processor: Option<i32>,
+    /// Where its arguments and its environment begin; zero for who may not know.
+    pub(super) program: (u64, u64),
 }
 
 impl Stat {
@@ -228,6 +231,28 @@ pub(super) fn stat(directory: &Path) -> Option<Stat> {
     parse_stat(&at_one_go(&directory.join("stat")).ok()?)
 }
 
+/// All descriptors by number and name.
+pub(super) fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
+    let entries = std::fs::read_dir(directory.join("fd"))?;
+    let one = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let target = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
+        Some(Descriptor { number, target, ..Descriptor::default() })
+    };
+    let mut list: Vec<Descriptor> = entries
+        .flatten()
+        .bounded(MOST_DESCRIPTORS, || format!("open files of {}", directory.display()), "descriptors")
+        .filter_map(one)
+        .collect();
+    list.sort_by_key(|descriptor| descriptor.number);
+    Ok(list)
+}
+
+/// The rest of the line that begins with `name`.
+pub(super) fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
+}
+
 /// Its mappings.
 pub(super) fn mappings(directory: &Path) -> io::Result<Vec<Mapping>> {
     Ok(parse_maps(&std::fs::read(directory.join("maps"))?))
@@ -238,9 +263,11 @@ pub(super) fn wait_channel(directory: &Path) -> Option<String> {
     text(&directory.join("wchan")).filter(|channel| !channel.is_empty() && channel != "0")
 }
 
-/// CPU time used, in nanoseconds.
-pub(super) fn cpu_time(directory: &Path) -> Option<u64> {
-    text(&directory.join("schedstat"))?.split_whitespace().next()?.parse().ok()
+/// CPU time used, in nanoseconds, and how often it got a processor.
+pub(super) fn cpu_time(directory: &Path) -> Option<(u64, u64)> {
+    let text = text(&directory.join("schedstat"))?;
+    let mut words = text.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?))
 }
 
 /// When it last got a CPU, in milliseconds of the scheduler's clock **of the CPU that it ran on**.
@@ -312,6 +339,7 @@ pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         flags: stat.flags,
         start_ticks: stat.starttime,
         processor: stat.processor,
+        program: (stat.arg_start.unwrap_or(0), stat.env_start.unwrap_or(0)),
     })
 }
 

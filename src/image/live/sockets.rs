@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::TCP_LISTEN;
+use netlink_packet_sock_diag::constants::{TCP_ESTABLISHED, TCP_LISTEN};
 use netlink_packet_sock_diag::unix::nlas::{Nla, UnixDiagName};
 use netlink_packet_sock_diag::unix::{ShowFlags, StateFlags, UnixRequest, UnixResponse};
 use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
@@ -43,14 +43,19 @@ impl Sockets {
         if inodes.is_empty() {
             return Vec::new();
         }
+        let all = self.seen_by(proc_fs, pid);
+        inodes.iter().filter_map(|inode| all?.get(inode).cloned()).collect()
+    }
+
+    /// All sockets that process `pid` can see, by inode; `None` if it is gone.
+    pub(super) fn seen_by(&mut self, proc_fs: &ProcFs, pid: i32) -> Option<&BTreeMap<u64, Socket>> {
         let directory = proc_fs.process(pid);
-        let Ok(namespace) = std::fs::read_link(directory.join("ns/net")) else { return Vec::new() };
-        let all = self.0.entry(namespace).or_insert_with_key(|namespace| {
+        let namespace = std::fs::read_link(directory.join("ns/net")).ok()?;
+        Some(self.0.entry(namespace).or_insert_with_key(|namespace| {
             let mut sockets = tcp(&directory);
             sockets.extend(unix(proc_fs, &directory, namespace));
             sockets
-        });
-        inodes.iter().filter_map(|inode| all.get(inode).cloned()).collect()
+        }))
     }
 }
 
@@ -145,45 +150,73 @@ fn of_unix(response: &UnixResponse) -> Socket {
 
 /// TCP sockets by inode, with the inode of the other end where it is in the same namespace.
 fn tcp(directory: &Path) -> BTreeMap<u64, Socket> {
-    let mut rows = Vec::new();
-    for file in ["net/tcp", "net/tcp6"] {
-        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
-        rows.extend(text.lines().skip(1).filter_map(parse_tcp));
-    }
-    let by_ends: BTreeMap<(SocketAddr, SocketAddr), u64> =
-        rows.iter().map(|row| ((row.local, row.remote), row.inode)).collect();
+    let rows = rows(directory);
+    let by_ends: BTreeMap<(SocketAddr, SocketAddr), &Row> =
+        rows.iter().map(|row| ((row.local, row.remote), row)).collect();
+    let listeners: Vec<&Row> = rows.iter().filter(|row| row.listens && row.inode != 0).collect();
     let socket = |row: &Row| {
         let label = match row.listens {
             true => format!("TCP {}", row.local),
             false => format!("TCP {} to {}", row.local, row.remote),
         };
-        let peer = by_ends.get(&(row.remote, row.local)).copied().filter(|inode| *inode != 0 && !row.listens);
-        (row.inode, Socket { inode: row.inode, label, listens: row.listens, peer, unread: row.unread })
+        let other = by_ends.get(&(row.remote, row.local)).filter(|_| !row.listens);
+        let peer = other.map(|other| other.inode).filter(|inode| *inode != 0);
+        // The other end belongs to no file until it is accepted.
+        let is_unaccepted = other.is_some_and(|other| other.is_open && other.inode == 0);
+        let unaccepted_by = if is_unaccepted { listener(&listeners, row.remote) } else { None };
+        (row.inode, Socket { inode: row.inode, label, listens: row.listens, peer, unaccepted_by, unread: row.unread })
     };
     rows.iter().filter(|row| row.inode != 0).map(socket).collect()
 }
 
+/// The one socket that listens at an address, or at its port on all addresses.
+fn listener(listeners: &[&Row], at: SocketAddr) -> Option<u64> {
+    let fits = |local: SocketAddr| local == at || local.port() == at.port() && local.ip().is_unspecified();
+    let mut listening = listeners.iter().filter(|row| fits(row.local));
+    match (listening.next(), listening.next()) {
+        (Some(only), None) => Some(only.inode),
+        _ => None,
+    }
+}
+
+/// All TCP sockets of the network namespace of a process.
+pub(super) fn rows(directory: &Path) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for file in ["net/tcp", "net/tcp6"] {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        rows.extend(text.lines().skip(1).filter_map(parse_tcp));
+    }
+    rows
+}
+
 /// A line of /proc/net/tcp.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
-    local: SocketAddr,
-    remote: SocketAddr,
-    listens: bool,
-    unread: u64,
-    inode: u64,
+pub(super) struct Row {
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// As the kernel numbers it (net/tcp_states.h).
+    pub(super) state: u8,
+    pub(super) listens: bool,
+    /// Both ends are open.
+    pub(super) is_open: bool,
+    pub(super) unread: u64,
+    pub(super) unsent: u64,
+    pub(super) inode: u64,
 }
 
 /// `0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 12345 1 ...`
 fn parse_tcp(line: &str) -> Option<Row> {
-    /// TCP_LISTEN (net/tcp_states.h).
-    const LISTEN: &str = "0A";
     let words: Vec<&str> = line.split_whitespace().collect();
-    let unread = u64::from_str_radix(words.get(4)?.split_once(':')?.1, 16).ok()?;
+    let (unsent, unread) = words.get(4)?.split_once(':')?;
+    let state = u8::from_str_radix(words.get(3)?, 16).ok()?;
     Some(Row {
         local: parse_address(words.get(1)?)?,
         remote: parse_address(words.get(2)?)?,
-        listens: *words.get(3)? == LISTEN,
-        unread,
+        state,
+        listens: state == TCP_LISTEN,
+        is_open: state == TCP_ESTABLISHED,
+        unread: u64::from_str_radix(unread, 16).ok()?,
+        unsent: u64::from_str_radix(unsent, 16).ok()?,
         inode: words.get(9)?.parse().ok()?,
     })
 }

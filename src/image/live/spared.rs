@@ -2,7 +2,8 @@
 //!
 //! In: the system call of a sleeping thread. Out: whether any stop makes it return early, and what it would return. The rules are
 //! those of the kernel (read in Linux 6.12): a call that was interrupted is restarted, or says EINTR (which the tracer turns into a
-//! restart), only as long as it has nothing to return. One that has moved some bytes, messages or events returns their number.
+//! restart where the machine has a way to), only as long as it has nothing to return. One that has moved some bytes, messages or
+//! events returns their number.
 
 use crate::arch::Architecture;
 pub(super) use crate::arch::system_calls::Early;
@@ -10,7 +11,8 @@ use crate::image::Syscall;
 
 /// What a call in which a thread sleeps would return if it was woken; `None` if it would go on.
 pub(super) fn early(call: &Syscall) -> Option<Early> {
-    Architecture::NATIVE.system_call(call.number)?.early(&call.arguments)
+    let row = Architecture::NATIVE.system_call(call.number)?;
+    Architecture::NATIVE.early(row, &call.arguments)
 }
 
 /// Kernel functions in which a write sleeps, for kernels that do not tell system calls.
@@ -24,20 +26,17 @@ pub(super) fn early_by_place(wait_channel: &str) -> Option<Early> {
 
 /// Kernel functions that most threads sleep in, and in which no call of the table does: of those threads the system call is
 /// not asked (5 us each).
-const HARMLESS: &[&str] = &[
-    "futex_wait_queue",
-    "futex_wait_queue_me",
-    "futex_do_wait",
-    "hrtimer_nanosleep",
-    "do_nanosleep",
-    "ep_poll",
-    "do_epoll_wait",
-    "do_wait",
-];
+const HARMLESS: &[&str] =
+    &["futex_wait_queue", "futex_wait_queue_me", "futex_do_wait", "hrtimer_nanosleep", "do_nanosleep", "do_wait"];
+/// The same where a call that said EINTR can be restarted.
+const RESTARTED: &[&str] = &["ep_poll", "do_epoll_wait"];
 
 /// Whether a thread that sleeps in this function of the kernel may be in such a call.
 pub(super) fn is_possible(wait_channel: Option<&str>) -> bool {
-    wait_channel.is_none_or(|function| !HARMLESS.contains(&function))
+    wait_channel.is_none_or(|function| {
+        let is_restarted = Architecture::NATIVE.restarts_interrupted() && RESTARTED.contains(&function);
+        !HARMLESS.contains(&function) && !is_restarted
+    })
 }
 
 #[cfg(test)]

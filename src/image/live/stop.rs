@@ -266,7 +266,7 @@ impl Clock {
 impl<'a> Tracer<'a> {
     fn new(proc_fs: &'a ProcFs, which: Which) -> Self {
         let threads = vec![BTreeMap::new(); which.pids.len()];
-        let most = which.max_pause * 9 / 10;
+        let most = which.max_pause * 4 / 5;
         let clock = Clock { begin: Instant::now(), allowance: which.allowance, most, held: None };
         Tracer { proc_fs, which, threads, clock, interrupting: Duration::ZERO }
     }
@@ -316,6 +316,10 @@ impl<'a> Tracer<'a> {
     /// Stop those that are asked first. Nothing stands still before one of them does.
     fn stop_first(&mut self) -> Result<(), StopError> {
         for (index, tid) in std::mem::take(&mut self.which.first) {
+            // Nobody looks yet who has come. The others are asked with all threads of the process, or the next time.
+            if self.release_time() * 6 >= self.clock.most {
+                break;
+            }
             if index < self.threads.len() && !self.which.left_alone.contains(&tid) {
                 // What the kernel refuses is found out again with all threads of the process.
                 if let (progress, None) = self.seize(index, tid) {
@@ -552,14 +556,15 @@ fn let_go_if_come(tid: i32) -> bool {
 /// Read the registers of a thread that has come to its stop, and have the kernel restart the call that the stop broke.
 /// (A group-stop breaks such calls by itself, so there nothing is changed.)
 fn arrive(tid: i32, stop: sys::Stop) -> Progress {
-    let Ok(mut registers) = sys::registers(tid) else { return Progress::Final(Outcome::Ended) };
+    let second = Architecture::NATIVE.second_register_set();
+    let Ok(mut registers) = sys::registers(tid, second) else { return Progress::Final(Outcome::Ended) };
     if let Some(restart) = Architecture::NATIVE.restarted(registers.as_slice())
         && !stop.is_group_stop()
         && !stop.is_exec()
         // If it fails the call returns EINTR, as after any debugger's stop.
         && sys::set_registers(tid, &restart).is_ok()
     {
-        registers = sys::registers(tid).unwrap_or(registers);
+        registers = sys::registers(tid, second).unwrap_or(registers);
     }
     Progress::Stands { registers, undelivered: stop.undelivered() }
 }

@@ -12,8 +12,8 @@ use super::plan;
 use super::proc_fs::{self, ProcFs, parse_maps};
 use super::stop::{Outcome, ProcessStop, StopError};
 use crate::arch::Architecture;
-use crate::image::{Mapping, Syscall};
-use crate::sys::Span;
+use crate::image::{Mapping, Registers, Syscall};
+use crate::sys::{RegisterBytes, Span};
 
 /// What the work under the stop needs.
 #[derive(Debug)]
@@ -67,6 +67,15 @@ pub(super) fn pages_needed(facts: &[ProcessFacts], wanted: &[BTreeSet<u64>]) -> 
     threads + wanted.iter().map(BTreeSet::len).sum::<usize>() + SPARE
 }
 
+/// The registers of a stopped thread; `None` if the kernel gave fewer than this machine has.
+pub(super) fn parsed(bytes: &RegisterBytes) -> Option<Registers> {
+    let mut registers = Architecture::NATIVE.registers(bytes.as_slice())?;
+    if let Some((kind, data)) = bytes.second() {
+        Architecture::NATIVE.take_note(&mut registers, kind, data);
+    }
+    Some(registers)
+}
+
 /// Everything that is done under the stop. No memory is read here: that is the copier's.
 pub(super) fn take_all(
     inputs: &Inputs,
@@ -88,7 +97,7 @@ pub(super) fn take_all(
         let mut stopped = Vec::new();
         for (&tid, outcome) in outcomes {
             match outcome {
-                Outcome::Stopped(registers) => stopped.extend(Architecture::NATIVE.registers(registers.as_slice())),
+                Outcome::Stopped(registers) => stopped.extend(parsed(registers)),
                 Outcome::Asleep(sleeper) => {
                     stopped.extend(sleeper.registers);
                     taken.calls.extend(sleeper.call.map(|call| (tid, call)));

@@ -10,7 +10,7 @@ use super::facts::{ProcessFacts, ThreadFacts};
 use super::proc_fs::{self, ProcFs};
 use super::spared::Early;
 use super::stop::Outcome;
-use super::taking::Taken;
+use super::taking::{Taken, parsed};
 use crate::arch::Architecture;
 use crate::arch::system_calls::POLL;
 use crate::image::{Gap, Image, Mapping, Memory, RegisterSource, Syscall, TaskState, ThreadImage, share_fork_ancestor};
@@ -90,7 +90,7 @@ pub(super) fn thread_image(
     let state = asleep.map(|sleeper| TaskState::from_letter(sleeper.mark.state));
     let state = state.or_else(|| facts.stat.map(|stat| stat.task_state())).unwrap_or(TaskState::Other);
     let (registers, missing) = match outcome {
-        Outcome::Stopped(registers) => match Architecture::NATIVE.registers(registers.as_slice()) {
+        Outcome::Stopped(registers) => match parsed(registers) {
             Some(registers) => (Some(registers), None),
             None => (None, Some("the kernel gave fewer registers than this machine has".to_owned())),
         },
@@ -145,6 +145,7 @@ pub(super) fn thread_image(
         }),
         wchan: facts.wait_channel,
         cpu_used: facts.cpu_used,
+        turns: facts.turns,
         asleep_ms: facts.asleep_ms,
         start_ticks: facts.stat.map(|stat| stat.start_ticks),
         age_ms: facts.stat.zip(taken.uptime_ms).map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
@@ -168,10 +169,11 @@ fn ticks_to_ms(ticks: u64) -> u64 {
 }
 
 /// Threads of a process's parent, as (tid as the parent calls it, name): a lock inherited by fork may name one. None where
-/// the process has run another program since the fork.
+/// the process has run another program since the fork, or was given to another parent, and none where that cannot be seen: an
+/// init that may not be looked at has threads, too.
 pub(super) fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> Vec<(i32, String)> {
     let mappings = proc_fs::mappings(&proc_fs.process(parent)).unwrap_or_default();
-    if !mappings.is_empty() && !share_fork_ancestor(&mappings, own) {
+    if !share_fork_ancestor(&mappings, own) {
         return Vec::new();
     }
     let threads = proc_fs.threads(parent).unwrap_or_default();
@@ -183,4 +185,29 @@ pub(super) fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> 
             (facts.status.innermost_id.unwrap_or(tid), facts.name)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proc_fs::parse_maps;
+    use super::*;
+
+    const MAPS: &[u8] = b"10000-11000 r-xp 00000000 fe:01 7 /bin/x\n20000-21000 r-xp 00000000 fe:01 8 /lib/y\n";
+
+    #[test]
+    fn only_of_a_parent_that_is_seen_to_be_of_the_same_program_threads_are_told() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("7");
+        for thread in ["7", "8"] {
+            std::fs::create_dir_all(parent.join("task").join(thread)).unwrap();
+        }
+        let threads = |maps: Option<&[u8]>| {
+            let file = parent.join("maps");
+            maps.map_or_else(|| drop(std::fs::remove_file(&file)), |maps| std::fs::write(&file, maps).unwrap());
+            parent_threads(&ProcFs::new(root.path()), 7, &parse_maps(MAPS)).len()
+        };
+        assert_eq!(threads(Some(MAPS)), 2);
+        assert_eq!(threads(Some(b"50000-51000 r-xp 00000000 fe:01 7 /bin/x\n")), 0);
+        assert_eq!(threads(None), 0);
+    }
 }

@@ -7,6 +7,7 @@
 mod geometry;
 mod layers;
 mod route;
+mod square;
 
 use geometry::around;
 pub(super) use geometry::{Point, Rect, bounds, samples};
@@ -74,6 +75,12 @@ impl Placement {
             }
         }
         let mut placed = best.unwrap_or_default();
+        // The way back is not drawn upon the way there.
+        for (number, (from, to)) in plan.links.iter().enumerate() {
+            if plan.links.iter().take(number).any(|(one, other)| (other, one) == (from, to)) {
+                placed.links[number].clear();
+            }
+        }
         route::lead_around(plan, &mut placed);
         placed
     }
@@ -155,7 +162,7 @@ impl Placement {
             .filter_map(|(number, (from, to))| Some((number, (at(*from)?, at(*to)?))))
             .filter(|(_, (from, to))| from != to)
             .unzip();
-        let laid = layers::place(&sizes, &links, direction);
+        let laid = square::place(&sizes, &links).unwrap_or_else(|| layers::place(&sizes, &links, direction));
         for (item, rect) in members.iter().zip(&laid.boxes) {
             self.items[*item] = *rect;
         }

@@ -8,6 +8,8 @@ mod gpus;
 mod one_thread;
 mod page;
 mod parties;
+mod ranks;
+mod scenes;
 mod working;
 
 #[cfg(test)]
@@ -18,10 +20,11 @@ use std::io;
 
 use self::page::{Color, Page};
 use super::Style;
+use super::fold;
 use super::groups;
 use super::parties::{self as who, Parties};
 use super::view::{self, Key, View, keep_together};
-use crate::report::{Finding, FrameKind, Report, Severity, Thread, Trust, Verdict};
+use crate::report::{FrameKind, Report, Severity, SourceKind, Thread, ThreadReference, Trust, Verdict};
 
 /// Groups of threads outside the cycle that get a line.
 const OTHER_THREADS: usize = 20;
@@ -29,8 +32,6 @@ const OTHER_THREADS: usize = 20;
 const NAMES: usize = 4;
 /// Frames of a long stack that are shown at its inner and at its outer end.
 const STACK_ENDS: (usize, usize) = (40, 10);
-/// Things that the rest waits for, listed by name.
-const GROUPS: usize = 6;
 /// Cycles after the first, one line each.
 const MORE_CYCLES: usize = 5;
 /// Bytes of a local variable's value.
@@ -45,7 +46,9 @@ pub(crate) fn render(report: &Report, style: &Style, out: &mut dyn io::Write) ->
         Some(tid) => about_one(&view, tid, style, &mut page),
         None => about_all(&view, style, &mut page),
     }
-    page.plain(&super::captured(report));
+    if report.source.kind != SourceKind::Recorded {
+        page.plain(&super::captured(report));
+    }
     page.write(out)
 }
 
@@ -63,26 +66,39 @@ fn about_one(view: &View, tid: i32, style: &Style, page: &mut Page) {
 fn about_all(view: &View, style: &Style, page: &mut Page) {
     let report = view.report;
     let parties = Parties::of(view);
-    let members: HashSet<Key> = parties.members().collect();
-    if !parties.is_empty() {
-        page.blank();
-        parties::table(&parties, page);
-        page.blank();
-        parties::edges(&parties, style, page);
+    scenes::all(report, style, page);
+    let victims = view.victims();
+    if let Some(more) = parties.more().filter(|_| !scenes_tell(report, &parties)) {
+        page.paragraph("  ", &format!("  {more}"));
     }
-    if report.cycles.is_empty() && report.summary != super::headline(report) {
+    if !victims.is_empty() {
+        let wait = if victims.len() == 1 { "waits" } else { "wait" };
+        page.plain(&format!("  {} {wait} because of this", more_threads(victims.len())));
+    }
+    // Of a process in which nothing is wrong the list of its threads says it all.
+    let is_wrong = report.verdict.exit_code() != 0 || report.scenes.is_empty();
+    if (report.cycles.is_empty() && is_wrong || report.job.is_some()) && report.summary != super::headline(report) {
         page.blank();
         page.paragraph("", &report.summary);
     }
     page.blank();
     advice(report, style, page);
+    // Of what did not hang there are no stacks.
+    if matches!(report.verdict, Verdict::CouldDeadlock | Verdict::NothingFound) {
+        return gaps(report, page);
+    }
     more_cycles(view, style, page);
-    let victims = view.victims();
-    rest(view, &members, &victims, page);
+    if let Some(job) = &report.job {
+        ranks::section(job, page);
+        gaps(report, page);
+        return;
+    }
     page.blank();
-    for (number, process, tid) in parties.numbered_threads() {
-        if let Some(thread) = view.thread(process, tid) {
-            stack(view, &format!("stack of {number},"), process, thread, STACK_ENDS, style, page);
+    parties::edges(&parties, style, page);
+    page.blank();
+    for (process, tid) in parties.told() {
+        if let Some(thread) = view.thread(process, tid).filter(|_| !is_told_by_another(report, process, tid)) {
+            stack(view, "stack of", process, thread, STACK_ENDS, style, page);
             page.blank();
         }
     }
@@ -98,27 +114,44 @@ fn about_all(view: &View, style: &Style, page: &mut Page) {
         others(view, &parties.told().collect(), &victims, page);
     }
     gpus::section(view, page);
+    gaps(report, page);
+}
+
+fn gaps(report: &Report, page: &mut Page) {
     for gap in &report.gaps {
         page.prefixed("gap:", Color::Yellow, &format!("{}: {}", gap.what, gap.why));
     }
 }
 
+/// Whether each thread that takes part is told of in the scenes.
+fn scenes_tell(report: &Report, parties: &Parties) -> bool {
+    let told: HashSet<Key> =
+        report.scenes.iter().flat_map(|scene| &scene.threads).map(|one| (one.process.as_str(), one.tid)).collect();
+    parties.members().all(|member| told.contains(&member))
+}
+
+/// Whether a thread does the same as another one, whose stack stands for its own.
+fn is_told_by_another(report: &Report, process: &str, tid: i32) -> bool {
+    let is_it = |one: &ThreadReference| one.process == process && one.tid == tid;
+    report.scenes.iter().any(|scene| scene.threads.iter().skip(1).any(is_it))
+}
+
 fn headline(report: &Report, page: &mut Page) {
-    let sentence = super::headline(report);
     let code = report.findings.first().map(|finding| finding.code.as_str());
-    match report.verdict.exit_code() {
-        0 => {
-            let color = if report.verdict == Verdict::Running { Color::Green } else { Color::Yellow };
-            page.headline(&format!("{}:", report.verdict.words()), color, sentence, code);
-        }
-        _ => page.headline("error:", Color::Red, &format!("{}: {sentence}", report.verdict.words()), code),
-    }
+    let color = match (report.verdict.exit_code(), report.verdict) {
+        (0, Verdict::Running) => Color::Green,
+        (0, _) => Color::Yellow,
+        _ => Color::Red,
+    };
+    // Backticks are for where they can be made code of.
+    let sentence = super::headline(report).replace('`', "");
+    page.headline(&format!("{}:", report.verdict.words()), color, &sentence, code);
 }
 
 /// `help:` and `note:` of the findings; the later ones introduce themselves.
 fn advice(report: &Report, style: &Style, page: &mut Page) {
-    for (position, finding) in report.findings.iter().enumerate() {
-        if position > 0 {
+    for (position, finding, more) in report.different_findings() {
+        if position > 0 || super::headline(report) != finding.title {
             let (word, color) = match finding.severity {
                 Severity::Error => ("error:", Color::Red),
                 Severity::Warning => ("warning:", Color::Yellow),
@@ -128,32 +161,60 @@ fn advice(report: &Report, style: &Style, page: &mut Page) {
         }
         // The cycle above says in full what the first message says, but not when a suspected one would end.
         let said = position == 0 && report.verdict == Verdict::Deadlock && !report.cycles.is_empty();
-        if !said && !finding.message.is_empty() && finding.message != report.summary {
+        let is_summary = finding.message.eq_ignore_ascii_case(&report.summary);
+        if !said && !finding.message.is_empty() && !is_summary {
             page.prefixed("note:", Color::Cyan, &finding.message);
         }
         for ruled_out in finding.ruled_out.iter().filter(|_| style.detail.steps) {
             page.prefixed("note:", Color::Cyan, &format!("ruled out: {ruled_out}"));
         }
         let help = if report.advice_was_given(position) { &[][..] } else { &finding.help };
-        for (index, help) in help.iter().enumerate() {
-            page.prefixed("help:", Color::Green, &with_references(help, index, finding));
+        for help in help {
+            page.prefixed("help:", Color::Green, help);
         }
+        // Who takes part says so above of the first.
+        if more > 0 && !(position == 0 && report.scenes.iter().any(|scene| scene.threads.len() > 1)) {
+            let threads = if more == 1 { "1 more thread does" } else { &format!("{more} more threads do") };
+            page.prefixed("note:", Color::Cyan, &format!("{threads} the same"));
+        }
+    }
+    if let Some(finding) = report.findings.first() {
+        let explain = keep_together(&format!("`lockscope explain {}`", finding.code));
+        page.prefixed("note:", Color::Cyan, &format!("more about it: {explain}{}", references(report)));
     }
 }
 
-/// The first help of a finding names the public reports, unless it does already.
-fn with_references(help: &str, index: usize, finding: &Finding) -> String {
-    let unnamed: Vec<&str> =
-        finding.references.iter().map(String::as_str).filter(|reference| !help.contains(reference)).collect();
-    if index > 0 || unnamed.is_empty() {
-        return help.to_string();
+/// "; others met it, too: github.com/..": the public reports of what was told, unless the advice names them.
+fn references(report: &Report) -> String {
+    let told = report.different_findings().into_iter().filter(|(position, ..)| !report.advice_was_given(*position));
+    let mut links: Vec<String> = Vec::new();
+    for (_, finding, _) in told {
+        let is_named = |reference: &String| finding.help.iter().any(|help| help.contains(reference));
+        for link in finding.references.iter().filter(|reference| !is_named(reference)).map(|one| linked(one)) {
+            if !links.contains(&link) {
+                links.push(link);
+            }
+        }
     }
-    format!("{help} ({})", unnamed.join(", "))
+    if links.is_empty() { String::new() } else { format!("; others met it, too: {}", links.join(", ")) }
+}
+
+/// `rapidsai/dask-cuda#501` as the address that it is short for.
+fn linked(reference: &str) -> String {
+    let issue = reference.split_once('#').filter(|(project, number)| {
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && project.split('/').count() == 2 && !project.contains([' ', ':'])
+    });
+    issue.map_or_else(|| reference.to_owned(), |(project, number)| format!("github.com/{project}/issues/{number}"))
 }
 
 /// Cycles after the first, as `A -> B -> A`.
 fn more_cycles(view: &View, style: &Style, page: &mut Page) {
     let cycles = &view.report.cycles;
+    // Each finding of a cycle tells of one.
+    if view.report.findings.len() >= cycles.len() {
+        return;
+    }
     let arrow = if style.unicode { " → " } else { " -> " };
     for cycle in cycles.iter().skip(1).take(MORE_CYCLES) {
         let mut names: Vec<String> = cycle.edges.iter().map(|edge| who::waiter_name(view, edge)).collect();
@@ -165,88 +226,8 @@ fn more_cycles(view: &View, style: &Style, page: &mut Page) {
     }
 }
 
-/// Who else waits, in one line, and where to read more.
-fn rest(view: &View, members: &HashSet<Key>, victims: &HashSet<Key>, page: &mut Page) {
-    let mut clauses = Vec::new();
-    if !victims.is_empty() {
-        let wait = if victims.len() == 1 { "waits" } else { "wait" };
-        let groups = groups(view, |key| victims.contains(&key));
-        clauses.push(format!(
-            "{} {wait} because of this{groups}",
-            if members.is_empty() { threads(victims.len()) } else { more_threads(victims.len()) },
-            groups = list(&groups)
-        ));
-    }
-    let apart = |key: Key| !members.contains(&key) && !victims.contains(&key);
-    let groups = groups(view, apart);
-    let count: usize = groups.iter().map(|(_, count)| count).sum();
-    if count > 0 {
-        let wait = if count == 1 { "waits" } else { "wait" };
-        let other = if members.is_empty() && victims.is_empty() { "" } else { " for other things" };
-        clauses.push(format!("{} {wait}{other}{}", threads(count), list(&groups)));
-    }
-    let idle = view
-        .each_thread()
-        .filter(|&(process, thread)| apart((process, thread.tid)) && view.waits_of(process, thread.tid).is_empty())
-        .count();
-    if idle > 0 && clauses.is_empty() && members.is_empty() {
-        clauses.push(format!("{} in no known wait", threads(idle)));
-    } else if idle > 0 {
-        clauses.push(format!("{idle} in no known wait"));
-    }
-    let explain =
-        view.report.findings.first().map(|finding| keep_together(&format!("`lockscope explain {}`", finding.code)));
-    match (clauses.is_empty(), explain) {
-        (false, Some(explain)) => {
-            page.prefixed("note:", Color::Cyan, &format!("{}      {explain}", clauses.join("; ")))
-        }
-        (false, None) => page.prefixed("note:", Color::Cyan, &clauses.join("; ")),
-        (true, Some(explain)) => page.prefixed("note:", Color::Cyan, &explain),
-        (true, None) => {}
-    }
-}
-
-/// The threads that `chosen` picks, counted by what they wait for, the most common first.
-fn groups(view: &View, chosen: impl Fn(Key) -> bool) -> Vec<(String, usize)> {
-    let mut groups: Vec<(String, usize)> = Vec::new();
-    for (process, thread) in view.each_thread() {
-        let waits = view.waits_of(process, thread.tid);
-        let Some(wait) = waits.first().filter(|_| chosen((process, thread.tid))) else { continue };
-        // Without the address: a pool's 64 condition variables are one group.
-        let label = view.resource_in_general(&wait.resource);
-        let label = match waits.len() {
-            1 => label,
-            several => format!("one of {several} things (first: {label})"),
-        };
-        match groups.iter_mut().find(|(name, _)| *name == label) {
-            Some((_, count)) => *count += 1,
-            None => groups.push((label, 1)),
-        }
-    }
-    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    groups
-}
-
-/// `: 3 for the GIL, 1 for a pipe`.
-fn list(groups: &[(String, usize)]) -> String {
-    if groups.is_empty() {
-        return String::new();
-    }
-    let mut parts: Vec<String> =
-        groups.iter().take(GROUPS).map(|(name, count)| format!("{count} for {name}")).collect();
-    let more: usize = groups.iter().skip(GROUPS).map(|(_, count)| count).sum();
-    if more > 0 {
-        parts.push(format!("{more} for something else"));
-    }
-    format!(": {}", parts.join(", "))
-}
-
 fn more_threads(count: usize) -> String {
     if count == 1 { "1 more thread".to_string() } else { format!("{count} more threads") }
-}
-
-fn threads(count: usize) -> String {
-    if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
 }
 
 /// A stack, innermost first, with the waiting and the holding frame marked; so many frames of its inner and its outer end.
@@ -263,7 +244,8 @@ fn stack(
         working::raw(view, process, thread, page);
     } else {
         page.plain(&format!("{heading} {}:", view.thread_name(process, thread.tid)));
-        merged(view, process, thread, ends, page);
+        let folds = !style.detail.all && style.detail.thread.is_none();
+        merged(view, process, thread, ends, folds, page);
     }
     if style.detail.steps {
         page.blank();
@@ -271,14 +253,22 @@ fn stack(
     }
 }
 
-fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), page: &mut Page) {
+fn merged(view: &View, process: &str, thread: &Thread, ends: (usize, usize), folds: bool, page: &mut Page) {
     let marks = view.marks(process, thread);
     if thread.frames.is_empty() {
         page.plain("     no frame could be read");
     }
     let last = thread.frames.len();
     let mut skipped = 0;
+    let is_marked = |index: usize| marks.iter().any(|(marked, _)| *marked == index);
+    let folded = if folds { fold::runs(thread, is_marked) } else { Vec::new() };
     for (index, frame) in thread.frames.iter().enumerate() {
+        if let Some(run) = folded.iter().find(|run| run.frames.contains(&index)) {
+            if run.frames.start == index {
+                page.frame(&format!("     ... {}", run.told()));
+            }
+            continue;
+        }
         let mark: Vec<&str> =
             marks.iter().filter(|(marked, _)| *marked == index).map(|(_, words)| words.as_str()).collect();
         if index >= ends.0 && index + ends.1 < last && mark.is_empty() {
@@ -328,6 +318,10 @@ fn others(view: &View, told: &HashSet<Key>, victims: &HashSet<Key>, page: &mut P
         let role = if group.role.is_empty() { String::new() } else { format!(", {},", group.role) };
         let call = within(group.call.clone());
         match group.members.as_slice() {
+            several if group.is_idle => {
+                let threads = if several.len() == 1 { "thread" } else { "threads" };
+                page.frame(&format!("  {} {threads}, {}", several.len(), group.role));
+            }
             [(process, thread)] => {
                 page.frame(&format!("  {}{role}  {}{call}", view.thread_name(process, thread.tid), group.doing));
             }

@@ -58,6 +58,18 @@ impl Page {
         self.lines.extend(lines);
     }
 
+    /// Wrapped text, in which `part`, if it stands on the first line, leads to an address.
+    pub(super) fn linked(&mut self, indent: &str, text: &str, part: &str, address: Option<String>) {
+        let mut lines = self.wrap(text, indent);
+        let part = escape(part).replace(NO_BREAK, " ");
+        if let (Some(first), Some(address)) = (lines.first_mut(), address)
+            && !part.is_empty()
+        {
+            *first = first.replacen(&part, &format!("\x1b]8;;{address}\x1b\\{part}\x1b]8;;\x1b\\"), 1);
+        }
+        self.lines.extend(lines);
+    }
+
     /// `help: words`, the word in colour, further lines below the words.
     pub(super) fn prefixed(&mut self, word: &str, color: Color, text: &str) {
         let mut lines = self.wrap(&format!("{word} {text}"), &" ".repeat(word.len() + 1));

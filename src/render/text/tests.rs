@@ -1,5 +1,7 @@
 //! Whole texts of reports made by hand.
 
+use std::collections::HashMap;
+
 use super::super::{Detail, Style};
 use super::render;
 use crate::report::*;
@@ -14,6 +16,7 @@ fn frame(kind: FrameKind, function: &str, place: Option<(&str, u32)>, module: Op
         pc: Some("0x7f0000001000".to_string()),
         trust: Some(Trust::Cfi),
         library: None,
+        belongs_to: None,
         module_offset: None,
         locals: Vec::new(),
     }
@@ -22,7 +25,9 @@ fn frame(kind: FrameKind, function: &str, place: Option<(&str, u32)>, module: Op
 fn native(function: &str, module: &str) -> Frame {
     let library = if module == "libcuda.so.1" { Some(Library::Cuda) } else { None };
     let library = if module == "libc.so.6" { Some(Library::C) } else { library };
-    Frame { library, ..frame(FrameKind::Native, function, None, Some(module)) }
+    let owners = [("libcuda.so.1", "CUDA"), ("libc.so.6", "the C library"), ("python3.12", "CPython")];
+    let belongs_to = owners.iter().find(|(of, _)| *of == module).map(|(_, owner)| (*owner).to_owned());
+    Frame { library, belongs_to, ..frame(FrameKind::Native, function, None, Some(module)) }
 }
 
 /// The call to read, and its caller.
@@ -72,6 +77,7 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
         since_ms: None,
         frame,
         at: CallSite::default(),
+        place: None,
         callback: None,
         certainty: Certainty::Exact,
         evidence: vec![evidence.to_string()],
@@ -80,12 +86,17 @@ fn wait(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evid
 
 fn hold(tid: i32, resource: &str, mode: Option<&str>, frame: Option<usize>, evidence: &str) -> Hold {
     Hold {
+        holder_resource: None,
         process: "p0".into(),
         tid: Some(tid),
         gone: None,
+        holder_rank: None,
         resource: resource.into(),
         mode: mode.map(str::to_string),
         frame,
+        taken: None,
+        since_ms: None,
+        source: None,
         at: CallSite::default(),
         certainty: Certainty::Exact,
         evidence: vec![evidence.to_string()],
@@ -114,6 +125,8 @@ pub(in crate::render) fn empty() -> Report {
         host: None,
         verdict: Verdict::Blocked,
         summary: String::new(),
+        sentence: String::new(),
+        scenes: Vec::new(),
         processes: Vec::new(),
         resources: Vec::new(),
         waits: Vec::new(),
@@ -122,12 +135,23 @@ pub(in crate::render) fn empty() -> Report {
         victims: Vec::new(),
         findings: Vec::new(),
         gaps: Vec::new(),
+        job: None,
         capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() },
     }
 }
 
+/// A report with the scenes that the verdict makes of it, without lines of source.
+pub(in crate::render) fn with_scenes(mut report: Report) -> Report {
+    report.scenes = crate::verdict::scenes::Scenes::of(&report).told(&HashMap::new());
+    report
+}
+
 /// The seed case of the design.
 pub(in crate::render) fn seed() -> Report {
+    with_scenes(seed_alone())
+}
+
+fn seed_alone() -> Report {
     let main = vec![
         native("__futex_abstimed_wait_common64", "libc.so.6"),
         native("pthread_rwlock_rdlock", "libc.so.6"),
@@ -163,6 +187,9 @@ pub(in crate::render) fn seed() -> Report {
         verdict: Verdict::Deadlock,
         summary: "MainThread (533) holds the GIL and waits for a rwlock that occupancy (543) holds".into(),
         processes: vec![Process {
+            cluster: None,
+            identity: None,
+            sockets: Vec::new(),
             id: "p0".into(),
             pid: 533,
             exe: Some("/usr/bin/python3.12".into()),
@@ -171,6 +198,7 @@ pub(in crate::render) fn seed() -> Report {
             python: Some(PythonInfo { version: "3.12.3".into(), free_threaded: false }),
             cuda: None,
             gpus: Vec::new(),
+            enqueued: Vec::new(),
             threads,
         }],
         resources: vec![
@@ -194,6 +222,7 @@ pub(in crate::render) fn seed() -> Report {
         findings: vec![Finding {
             code: "gil-vs-driver-callback".into(),
             severity: Severity::Error,
+            class: None,
             title: "Python GIL <-> lock inside the CUDA driver".into(),
             message: "A Python callback runs under a lock of the driver.".into(),
             certainty: Certainty::Exact,
@@ -276,10 +305,15 @@ fn a_lost_owner_is_named() {
     report.processes[0].threads.truncate(1);
     report.findings[0].code = "owner-exited".into();
     report.findings[0].title = "the owner of a lock exited".into();
-    let text = text(&report, 110);
-    assert!(text.starts_with("error: orphaned lock: the owner of a lock exited"), "{text}");
-    assert!(text.contains("  2  thread 999, gone  holds rwlock 0x33b84080 (write) (exited)"), "{text}");
-    assert!(text.contains("1 -> 2  the futex word is 0x33b84088 = rwlock + 8; __cur_writer = 543    exact"), "{text}");
+    let text = text(&with_scenes(report), 110);
+    assert!(text.starts_with("orphaned lock: the owner of a lock exited"), "{text}");
+    assert!(
+        text.split_whitespace().collect::<Vec<_>>().join(" ").contains("held by thread 999, which has exited"),
+        "{text}"
+    );
+    let known =
+        "  MainThread (533) -> thread 999, gone  exact: the futex word is 0x33b84088 = rwlock + 8; __cur_writer = 543";
+    assert!(text.contains(known), "{text}");
 }
 
 #[test]
@@ -293,7 +327,7 @@ fn a_healthy_process_is_ok() {
     report.summary = "MainThread (533) runs".into();
     let text = text(&report, 100);
     assert!(text.starts_with("running: MainThread (533) runs\n"), "{text}");
-    assert!(text.contains("note: 5 threads wait: 3 for the GIL, 1 for rwlock, 1 for poll\n"), "{text}");
+    assert!(text.contains("  2 threads  wait for the GIL  in  pthread_cond_timedwait <- pool.py:12 run\n"), "{text}");
 }
 
 #[test]
@@ -331,9 +365,8 @@ fn a_function_of_the_program_says_its_own_line() {
     ];
     (report.waits[0].frame, report.waits[0].at) = (Some(1), at(1, Some(2)));
     (report.holds[1].frame, report.holds[1].at) = (Some(2), at(2, None));
-    let text = text(&report, 120);
-    assert!(text.contains("in  pthread_mutex_lock <- bank.c:12 transfer\n"), "{text}");
-    assert!(text.contains("in  bank.c:12 transfer\n"), "{text}");
+    let text = text(&with_scenes(report), 120);
+    assert!(text.contains("  --> /src/bank.c:12 transfer ") && text.contains("\n   12 |  "), "{text}");
 }
 
 #[test]
@@ -422,8 +455,8 @@ fn colour_marks_the_verdict() {
     let mut out = Vec::new();
     render(&seed(), &Style { width: 100, color: true, unicode: true, ..Style::plain() }, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    assert!(text.starts_with("\x1b[1;31merror:\x1b[0m deadlock: "));
-    assert!(text.contains("1 → 2"));
+    assert!(text.starts_with("\x1b[1;31mdeadlock:\x1b[0m "));
+    assert!(text.contains("MainThread (533) → occupancy (543)"));
 }
 
 /// A cycle of so many threads, each of which holds a mutex and waits for the next one's.
@@ -456,14 +489,14 @@ pub(in crate::render) fn ring(members: usize) -> Report {
         holder_resource: None,
     };
     report.cycles = vec![Cycle { certainty: Certainty::Exact, edges: (0..members).map(edge).collect() }];
-    report
+    with_scenes(report)
 }
 
 #[test]
 fn a_long_cycle_is_told_by_its_first_members() {
     let text = text(&ring(500), 100);
-    assert!(text.contains("and 484 more members of the cycle"), "{text}");
-    assert!(text.contains("  484 threads  wait for mutex  in  pthread_mutex_lock"), "{text}");
+    assert!(text.contains("member (1000) and 499 more"), "{text}");
+    assert!(text.contains("  484 threads  wait for mutex"), "{text}");
     assert!(!text.contains("because of this"), "{text}");
     assert!(text.lines().count() < 200, "{text}");
     assert!(!self::text(&ring(17), 100).contains("more member"));

@@ -62,13 +62,17 @@ pub enum Requirement {
     GpuAndCompatibilityPackage,
     /// Two of them, and PyTorch with NCCL.
     TwoGpusAndPyTorch,
+    /// MPI, and a look at all ranks.
+    Mpi,
+    /// A recorder: it does not hang.
+    Recorder,
 }
 
 impl Requirement {
     /// "an NVIDIA GPU".
     pub fn describe(self) -> Option<&'static str> {
         match self {
-            Requirement::Nothing => None,
+            Requirement::Nothing | Requirement::Recorder => None,
             Requirement::PythonWithoutGil => Some("a Python that was built without a GIL (python3.13t, python3.14t)"),
             Requirement::Gpu => Some("an NVIDIA GPU"),
             Requirement::GpuCore => Some("an NVIDIA GPU, and the core of it that the example has written"),
@@ -76,6 +80,7 @@ impl Requirement {
                 Some("an NVIDIA GPU, and an image with NVIDIA's package cuda-compat, as those of nvidia/cuda have it")
             }
             Requirement::TwoGpusAndPyTorch => Some("two NVIDIA GPUs and PyTorch"),
+            Requirement::Mpi => Some("MPI with mpi4py, and `lockscope job` to look at all ranks"),
         }
     }
 }

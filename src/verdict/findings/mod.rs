@@ -4,6 +4,8 @@
 //! finding: the rule (`mod.rs`), its text (`explain.md`) and a program that hangs so (`example.*`). The order of the list is
 //! their rank, and the first rule that recognises a cycle explains it alone.
 
+mod collective_mismatch;
+mod cooperative_launch_starved;
 mod cuda_after_fork;
 mod cuda_call_at_exit;
 mod cuda_call_in_host_function;
@@ -24,10 +26,12 @@ mod gpu_error_behind_hang;
 mod import_cycle;
 mod join_cycle;
 mod kernel_never_ends;
+mod kernels;
 mod launch_blocking_with_nccl;
 mod lazy_loading_vs_running_kernel;
 mod loader_lock_cycle;
 mod lock_order_cycle;
+mod lock_order_inversion;
 mod lock_taken_again_in_finaliser;
 mod lock_taken_again_in_signal_handler;
 mod missing_rank;
@@ -35,11 +39,15 @@ mod nobody_left_to_wake;
 mod owner_exited;
 mod pipe_cycle;
 mod pipe_without_writer;
+mod pool_work_cycle;
 mod pool_worker_died;
+mod rank_cycle;
 mod reader_behind_writer;
 mod self_deadlock;
+mod spinning_on_memory;
 mod static_init_cycle;
 mod stop_the_world_blocked;
+mod stream_waits_value;
 #[cfg(test)]
 mod tests;
 mod toolkits;
@@ -53,7 +61,7 @@ use super::context::{Context, Draft};
 use super::names::{is_driver_function, source_line};
 use super::{Orphan, summary};
 use crate::graph::{Cycle, CycleEdge};
-use crate::limits::verdict::OUTERMOST_FRAMES;
+use crate::limits::verdict::{NAMED_IN_A_TITLE, OUTERMOST_FRAMES};
 use crate::report::{Finding, Severity};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::c_library::is_c_library;
@@ -87,6 +95,7 @@ const REGISTRY: &[Rule] = &[
     lock_taken_again_in_finaliser::RULE,
     self_deadlock::RULE,
     gil_vs_native_lock::RULE,
+    pool_work_cycle::RULE,
     lock_order_cycle::RULE,
     cuda_after_fork::RULE,
     fork_orphaned_lock::RULE,
@@ -103,12 +112,18 @@ const REGISTRY: &[Rule] = &[
     lazy_loading_vs_running_kernel::RULE,
     launch_blocking_with_nccl::RULE,
     gil_held_in_blocking_cuda_call::RULE,
+    collective_mismatch::RULE,
     missing_rank::RULE,
+    rank_cycle::RULE,
     driver_library_mismatch::RULE,
     traced_or_stopped::RULE,
     reader_behind_writer::RULE,
+    stream_waits_value::RULE,
+    cooperative_launch_starved::RULE,
+    spinning_on_memory::RULE,
     kernel_never_ends::RULE,
     waiting_for_gpu::RULE,
+    lock_order_inversion::RULE,
 ];
 
 /// The explanation of a finding.
@@ -167,13 +182,22 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
             resources.push(id);
         }
     }
+    // The public reports are about the general case.
+    let references = if draft.help.is_empty() { explanation.references.clone() } else { Vec::new() };
     let help = match draft.help.is_empty() {
-        true => advice(context, explanation, &draft),
+        true => {
+            let mut help = advice(context, explanation, &draft);
+            if let (Some(general), Some(named)) = (help.first_mut(), draft.first_help) {
+                *general = named;
+            }
+            help
+        }
         false => draft.help,
     };
     Finding {
         code: explanation.code.into(),
         severity: explanation.severity,
+        class: None,
         title: draft.title.unwrap_or_else(|| explanation.title.clone()),
         message: draft.message,
         certainty,
@@ -181,7 +205,7 @@ fn finish(context: &Context<'_>, explanation: &Explanation, draft: Draft) -> Fin
         resources,
         ruled_out: ruled_out(context, &draft.resources),
         help,
-        references: explanation.references.clone(),
+        references,
     }
 }
 
@@ -251,9 +275,54 @@ impl Context<'_> {
                     parties: cycle.parties().collect(),
                     resources: cycle.edges.iter().map(|edge| edge.resource.clone()).collect(),
                     help: Vec::new(),
+                    first_help: None,
                 }
             })
             .collect()
+    }
+
+    /// The things of a cycle in a title: "`inventory.lock` and `billing.lock`", "16 locks".
+    fn things_of(&self, cycle: &Cycle) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for edge in &cycle.edges {
+            let name = self.names.bare(&edge.resource);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let are_nameless = cycle.edges.iter().all(|edge| self.names.label(&edge.resource).name.is_none());
+        if let (Some(first), true) = (cycle.edges.first(), are_nameless && names.len() > 1) {
+            let noun = self.names.label(&first.resource).noun;
+            let ending = if noun.ends_with('x') { "es" } else { "s" };
+            let is_one_kind = cycle.edges.iter().all(|edge| edge.resource.kind == first.resource.kind);
+            let noun = if is_one_kind { format!("{noun}{ending}") } else { "locks".to_owned() };
+            return format!("{} {noun}", names.len());
+        }
+        // In the order in which the first one takes them: what it has, then what it waits for.
+        names.rotate_right(1);
+        match names.as_slice() {
+            [first, middle @ .., last] if names.len() <= NAMED_IN_A_TITLE => {
+                let middle: String = middle.iter().map(|name| format!(", {name}")).collect();
+                format!("{first}{middle} and {last}")
+            }
+            [only] => only.clone(),
+            many => format!("{} locks", many.len()),
+        }
+    }
+
+    /// Who waits in a cycle of one, and for what it has itself: "MainThread waits for `Cache._lock`".
+    fn again(&self, cycle: &Cycle) -> Option<String> {
+        let [edge] = cycle.edges.as_slice() else { return None };
+        Some(format!("{} waits for {}", self.names.party_by_name(&edge.waiter), self.names.bare(&edge.resource)))
+    }
+
+    /// Give drafts of cycles a title that names what is about.
+    fn titled(&self, mut drafts: Vec<Draft>, title: impl Fn(&Cycle) -> Option<String>) -> Vec<Draft> {
+        for draft in &mut drafts {
+            let cycle = draft.cycle.and_then(|position| self.cycles.get(position));
+            draft.title = draft.title.take().or_else(|| cycle.and_then(&title));
+        }
+        drafts
     }
 
     fn orphan_drafts(&self, gone: Gone) -> Vec<Draft> {
@@ -264,6 +333,7 @@ impl Context<'_> {
         let seen = self.input.observations;
         orphans
             .map(|orphan| Draft {
+                title: self.title_of_orphan(orphan),
                 message: summary::orphan_sentence(self, orphan),
                 parties: orphan.waits.iter().map(|wait| seen.waits[*wait].waiter.clone()).collect(),
                 resources: vec![seen.holds[orphan.hold].resource.clone()],
@@ -272,9 +342,33 @@ impl Context<'_> {
             .collect()
     }
 
+    /// "`cache_lock` was copied by fork while another thread held it".
+    fn title_of_orphan(&self, orphan: &Orphan) -> Option<String> {
+        let hold = self.input.observations.holds.get(orphan.hold)?;
+        let name = self.names.bare(&hold.resource);
+        match orphan.gone {
+            Gone::LeftInParent if hold.resource.kind.is_lock() => {
+                Some(format!("{name} was copied by fork while another thread held it"))
+            }
+            Gone::Exited if hold.resource.kind.is_lock() => {
+                Some(format!("the owner of {name} exited without releasing it"))
+            }
+            Gone::ProcessDead if hold.resource.kind.is_lock() => Some(format!("a dead process holds {name}")),
+            _ => None,
+        }
+    }
+
     /// The waits without end for resources of some kinds, but those for results whose tasks are lost.
     fn dead_end_drafts(&self, is: impl Fn(&Kind) -> bool) -> Vec<Draft> {
         self.drafts_of_dead_ends(|key| is(key.kind) && !self.is_lost_task(key))
+    }
+
+    /// Whether somebody runs an event loop.
+    fn runs_a_loop(&self, party: &Party) -> bool {
+        let seen = self.input.observations;
+        let loops = seen.resources.iter().filter(|resource| matches!(resource.role, Some(Role::EventLoop { .. })));
+        let mut holds = loops.flat_map(|resource| seen.holds.iter().filter(move |hold| hold.resource == resource.key));
+        holds.any(|hold| hold.holder == *party)
     }
 
     /// Whether a resource is a result whose task is lost.

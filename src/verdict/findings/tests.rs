@@ -3,7 +3,9 @@
 use super::*;
 
 /// The names of the contract.
-const CODES: [&str; 37] = [
+const CODES: [&str; 44] = [
+    "collective-mismatch",
+    "cooperative-launch-starved",
     "cuda-after-fork",
     "cuda-call-at-exit",
     "cuda-call-in-host-function",
@@ -27,6 +29,7 @@ const CODES: [&str; 37] = [
     "lazy-loading-vs-running-kernel",
     "loader-lock-cycle",
     "lock-order-cycle",
+    "lock-order-inversion",
     "lock-taken-again-in-finaliser",
     "lock-taken-again-in-signal-handler",
     "missing-rank",
@@ -34,11 +37,15 @@ const CODES: [&str; 37] = [
     "owner-exited",
     "pipe-cycle",
     "pipe-without-writer",
+    "pool-work-cycle",
     "pool-worker-died",
+    "rank-cycle",
     "reader-behind-writer",
     "self-deadlock",
+    "spinning-on-memory",
     "static-init-cycle",
     "stop-the-world-blocked",
+    "stream-waits-value",
     "traced-or-stopped",
     "waiting-for-gpu",
 ];

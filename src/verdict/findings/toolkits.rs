@@ -9,36 +9,13 @@ use std::collections::BTreeSet;
 use super::{Context, Toolkit};
 use crate::symbols::Mangling;
 use crate::threads::{Frame, FrameKind};
+use crate::verdict::owners::is_of_cpython;
 use crate::waits::c_library::is_c_library;
 use crate::waits::kinds::World;
 use crate::waits::{Party, ResourceKey};
 
 /// How names of modules begin that say nothing of the program's language: the interpreter, and what compilers and libffi add.
 const OF_ALL: &[&str] = &["python", "libpython", "libffi", "libgcc_s", "libm.so", "linux-vdso", "[vdso]"];
-
-/// Extension modules of CPython's own that wait, or are in a stack that waits. Source: Modules/ of CPython 3.8 to 3.15.
-const OF_CPYTHON: &[&str] = &[
-    "_asyncio",
-    "_ctypes",
-    "_datetime",
-    "_io",
-    "_json",
-    "_multiprocessing",
-    "_pickle",
-    "_posixshmem",
-    "_posixsubprocess",
-    "_queue",
-    "_socket",
-    "_sqlite3",
-    "_ssl",
-    "_thread",
-    "fcntl",
-    "mmap",
-    "readline",
-    "select",
-    "termios",
-    "zlib",
-];
 
 /// Frameworks by how the names of their modules begin: their native code is not the program's.
 const MODULES: &[(&str, Toolkit)] = &[
@@ -131,12 +108,6 @@ fn of_native(frame: &Frame, used: &mut BTreeSet<Toolkit>) -> bool {
         Mangling::Plain => true,
         Mangling::Unknown => false,
     }
-}
-
-/// "_queue.cpython-311-x86_64-linux-gnu.so".
-fn is_of_cpython(module: &str) -> bool {
-    let stem = module.split('.').next().unwrap_or(module);
-    module.ends_with(".so") && OF_CPYTHON.contains(&stem)
 }
 
 #[cfg(test)]

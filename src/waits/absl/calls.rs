@@ -18,9 +18,6 @@ pub(super) const ENTRY_POINTS: &[&str] = &[
     "AbslInternalPerThreadSemWait",
 ];
 
-/// Calls that give a mutex back and take it again before they return: whoever waits for it in one of them has it no more.
-pub(super) const RETAKING: &[&str] = &["absl::*::CondVar::", "absl::*::Mutex::Await"];
-
 /// For writing.
 pub(super) const WRITERS: LockCalls = LockCalls {
     mode: Some("write"),

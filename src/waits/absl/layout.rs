@@ -27,6 +27,8 @@ pub(super) mod identity {
     pub(in crate::waits::absl) const ALIGNMENT: u64 = 256;
     /// `next`: the ring of those who wait for one thing.
     pub(in crate::waits::absl) const NEXT: u64 = 0;
+    /// `cond_waiter`: it gave its mutex back before it was queued, to wait for a condition, and now is to take it again (`kMuIsCond`).
+    pub(in crate::waits::absl) const HAS_GIVEN_BACK: u64 = 18;
     /// `state`.
     pub(in crate::waits::absl) const STATE: u64 = 28;
     /// `kQueued`.

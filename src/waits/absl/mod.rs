@@ -19,7 +19,7 @@ use crate::waits::kinds::{FUTEX, Giver, Holding, Kind, Topic, World};
 use crate::waits::model::{Certainty, Hold, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
-use calls::{ENTRY_POINTS, READERS, RETAKING, WRITERS};
+use calls::{ENTRY_POINTS, READERS, WRITERS};
 use layout::{CONDITION_FLAGS, ONE_READER, READER, SIZE, WAIT, WRITER, identity, parameters};
 use queue::{Queues, Waiter};
 
@@ -67,8 +67,8 @@ impl Family for Absl {
     }
 
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
-        for (found, rule) in blocked.by_rule::<Recorded>() {
-            let process = blocked.process(found);
+        for (wait, rule) in blocked.by_rule::<Recorded>() {
+            let process = blocked.process(wait);
             let calls = if rule.is_read { &READERS } else { &WRITERS };
             let sections = by_critical_section::sections(blocked, process, rule.mutex, calls);
             for (position, evidence) in &rule.holders {
@@ -77,7 +77,7 @@ impl Family for Absl {
                 let by_code = sections.iter().find(|section| section.thread == *position).map(|section| section.native);
                 let at_hand = || thread.find_reference(process, rule.mutex, SIZE)?.native;
                 let frame = by_code.or_else(at_hand).and_then(|native| thread.merged(native));
-                let hold = exact_hold(&found.blocked_on.resource.key, holder, calls.mode, vec![evidence.clone()]);
+                let hold = exact_hold(&wait.blocked_on.resource.key, holder, calls.mode, vec![evidence.clone()]);
                 out.holds.push(Hold { frame, ..hold });
             }
         }
@@ -149,9 +149,8 @@ impl Case<'_, '_> {
         }
         let decoded = self.below.refined(resource, ENTRY_POINTS, evidence);
         let decoded = decoded.with_mode(if reads { "read" } else { "write" });
-        // On its way back from a condition it waits for what it gave back there.
-        let retakes = self.thread.inside(LOCK_FRAMES, RETAKING);
-        let decoded = BlockedOn { gave_back: (condition.is_some() || retakes).then_some(mutex), ..decoded };
+        let gave_back = self.waiter.has_given_back(self.process).then_some(mutex);
+        let decoded = BlockedOn { gave_back, ..decoded };
         Some(match word & (WRITER | READER) {
             // It waits for whoever makes the condition true; or it has been let through and is about to wake.
             0 => BlockedOn { certainty: Certainty::Inferred, ..decoded },

@@ -40,6 +40,12 @@ impl Waiter {
         (is_queued && names_it()).then_some(Waiter { identity, parameters })
     }
 
+    /// Whether it gave back, on its way here, the mutex that it waits for: in `Await`, or on its way back from a condition variable.
+    /// Names of functions do not tell: libraries without names have only those that they export (seen: Debian's 20220623).
+    pub(super) fn has_given_back(&self, process: &Process<'_>) -> bool {
+        process.memory().u8(self.identity + identity::HAS_GIVEN_BACK).is_ok_and(|flag| flag != 0)
+    }
+
     /// A pointer of its parameters, unless it is null or not readable.
     pub(super) fn parameter(&self, process: &Process<'_>, offset: u64) -> Option<Addr> {
         process.memory().pointer(self.parameters + offset).ok().filter(|pointer| !pointer.is_null())

@@ -3,7 +3,7 @@
 //! In: tasks and all waits of threads. Out: waits whose waiter is a task, and who holds what these wait for. A task is a
 //! resource that waits; a cycle of tasks shows no thread that waits for a lock, since the loop itself is idle.
 
-use super::tasks::{Task, is_task};
+use super::tasks::{RUN, Task, is_task};
 use super::threading_objects::method;
 use super::{Cpython, Facts};
 use crate::image::Gap;
@@ -17,21 +17,25 @@ use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
 use crate::waits::kinds;
 use crate::waits::label::Label;
-use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, Wait};
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, Role, TakenAt, Wait};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
+
+/// Where a lock of anyio has noted its task.
+const OWNER: &str = "_owner_task";
 
 /// Add what the tasks of each process wait for.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let mut frames = facts.inspector.python.threads.iter().flat_map(frames_of);
-        if !frames.any(|frame| frame.file.contains("/asyncio/")) {
+        if frames.any(|frame| frame.file.contains("/asyncio/")) {
+            of_tasks(process, facts, out);
+        } else if facts.trio().is_empty() {
             continue;
         }
-        of_tasks(process, facts, out);
-        for found in blocked.waits_of(process.context.process) {
-            of_a_loop(process, facts, found, out);
+        for wait in blocked.waits_of(process.context.process) {
+            of_a_loop(process, facts, wait, out);
         }
     }
 }
@@ -56,21 +60,33 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
         if let Some(lock) = in_lock {
             let place = own_frame(facts, task);
             let name = place.as_ref().and_then(|frame| inspector.name_of(lock, std::iter::once(frame)));
+            let owner = objects.member(lock, OWNER).filter(|owner| !objects.is_none(*owner));
             let resource = Resource {
                 key: key(process, kinds::ASYNCIO_LOCK, lock),
                 process: process.context.process,
-                label: Label::from("asyncio.Lock").named(name),
+                label: Label::from(if owner.is_some() { "anyio.Lock" } else { "asyncio.Lock" }).named(name),
                 state: Vec::new(),
                 role: None,
             };
             let is_known = out.resource(&resource.key).is_some();
-            wait(process, task, &resource, &format!("{} in Lock.acquire of it", at(place.as_ref())), out);
+            let evidence = format!("{} in Lock.acquire of it", at(place.as_ref()));
+            wait(process, task, &resource, (&evidence, place.as_ref()), out);
             if is_known {
                 continue;
             }
-            let is_inside = |other: &&Task| other.entered(inspector).contains(&lock);
-            let holders: Vec<&Task> = facts.tasks().iter().filter(is_inside).collect();
-            for holder in &holders {
+            if let Some(owner) = owner {
+                for holder in facts.tasks().iter().filter(|other| other.object == owner) {
+                    let own = resource_of(process, holder);
+                    add_resource(out, &own);
+                    let frame = own_frame(facts, holder);
+                    let evidence = format!("it has noted that {} has it, {}", holder.name, at(frame.as_ref()));
+                    out.holds.push(exact_hold(&resource.key, Party::Resource(own.key), None, vec![evidence]));
+                }
+                continue;
+            }
+            let block = |other: &'_ Task| other.entered(inspector).into_iter().find(|block| block.object == lock);
+            let holders: Vec<_> = facts.tasks().iter().filter_map(|other| Some((other, block(other)?))).collect();
+            for (holder, block) in &holders {
                 let frame = own_frame(facts, holder);
                 let evidence = format!("{} has entered its `async with` block, {}", holder.name, at(frame.as_ref()));
                 let own = resource_of(process, holder);
@@ -78,7 +94,8 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
                 let party = Party::Resource(own.key);
                 let certainty = if holders.len() == 1 { Certainty::Inferred } else { Certainty::Candidate };
                 let hold = exact_hold(&resource.key, party, None, vec![evidence]);
-                out.holds.push(Hold { certainty, is_sole_holder: holders.len() == 1, ..hold });
+                let taken = block.taken.clone();
+                out.holds.push(Hold { certainty, taken, is_sole_holder: holders.len() == 1, ..hold });
             }
             continue;
         }
@@ -90,19 +107,25 @@ fn of_tasks(process: &Process<'_>, facts: &Facts<'_>, out: &mut Observations) {
         };
         let others = if is_task(&objects, future) { vec![future] } else { gathered().unwrap_or_default() };
         for other in facts.tasks().iter().filter(|other| others.contains(&other.object)) {
-            wait(process, task, &resource_of(process, other), "it awaits that task", out);
+            let place = own_frame(facts, task);
+            wait(process, task, &resource_of(process, other), ("it awaits that task", place.as_ref()), out);
         }
     }
 }
 
 /// The innermost coroutine of a task that is no function of asyncio.
-fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
+pub(super) fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
     let frames = task.coroutines.iter().rev().filter_map(|coroutine| facts.inspector.frames().suspended(*coroutine));
     frames.into_iter().find(|frame| !is_library(&frame.file))
 }
 
+/// Where a frame is.
+fn taken_at(frame: &PythonFrame) -> Option<TakenAt> {
+    Some(TakenAt { file: frame.file.clone(), line: frame.line?, function: frame.function.clone(), guard: None })
+}
+
 /// "at app.py:31 in fetch".
-fn at(frame: Option<&PythonFrame>) -> String {
+pub(super) fn at(frame: Option<&PythonFrame>) -> String {
     let Some(frame) = frame else { return "its innermost coroutine is".into() };
     let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
     let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();
@@ -110,18 +133,20 @@ fn at(frame: Option<&PythonFrame>) -> String {
 }
 
 /// A thread that waits inside of a callback of its loop: no task of the loop goes on meanwhile.
-fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: &mut Observations) {
-    let tid = process.threads[found.thread].image.tid;
+fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, own_wait: &ThreadWait, out: &mut Observations) {
+    let tid = process.threads[own_wait.thread].image.tid;
     let stack: Vec<&PythonFrame> = facts.inspector.stack(tid).collect();
     let is_in = |frame: &PythonFrame, file: &str, name: &str| frame.file.ends_with(file) && method(frame) == name;
-    let Some(turn) = stack.iter().position(|frame| is_in(frame, "/asyncio/base_events.py", "_run_once")) else {
-        return;
-    };
-    if !stack[..turn].iter().any(|frame| is_in(frame, "/asyncio/events.py", "_run")) {
+    let of_asyncio = |frame: &&PythonFrame| is_in(frame, "/asyncio/base_events.py", "_run_once");
+    let turn = stack.iter().position(|frame| of_asyncio(frame) || is_in(frame, RUN, "unrolled_run"));
+    let Some(turn) = turn else { return };
+    let calls_back = || stack[..turn].iter().any(|frame| is_in(frame, "/asyncio/events.py", "_run"));
+    if of_asyncio(&stack[turn]) && !calls_back() {
         return;
     }
-    let own: Vec<&Task> = facts.tasks().iter().filter(|task| task.tid == Some(tid)).collect();
-    let name = process.threads[found.thread].name();
+    let all = facts.tasks().iter().chain(facts.trio().iter().flat_map(|run| &run.tasks));
+    let own: Vec<&Task> = all.filter(|task| task.tid == Some(tid)).collect();
+    let name = process.threads[own_wait.thread].name();
     let resource = Resource {
         key: key(process, kinds::EVENT_LOOP, stack[turn].address),
         process: process.context.process,
@@ -132,18 +157,18 @@ fn of_a_loop(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, out: 
     add_resource(out, &resource);
     let what = || format!("asyncio tasks of the event loop of {name}");
     for task in own.iter().bounded(TASKS_WAITING, what, "tasks of one loop") {
-        wait(process, task, &resource, "its loop's thread is inside of a callback", out);
+        wait(process, task, &resource, ("its loop's thread is inside of a callback", None), out);
     }
     let evidence =
-        vec![format!("{} runs the loop and is in one of its callbacks", process.threads[found.thread].describe())];
-    let frame = process.threads[found.thread].merged_python(stack[turn].address);
+        vec![format!("{} runs the loop and is in one of its callbacks", process.threads[own_wait.thread].describe())];
+    let frame = process.threads[own_wait.thread].merged_python(stack[turn].address);
     let holder = Party::Thread(process.context.process, tid);
     out.holds.push(Hold { frame, ..exact_hold(&resource.key, holder, None, evidence) });
 }
 
-fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
+pub(super) fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     Resource {
-        key: key(process, kinds::ASYNCIO_TASK, task.object),
+        key: key(process, task.kind, task.object),
         process: process.context.process,
         label: format!("task {}", task.name).into(),
         state: Vec::new(),
@@ -151,7 +176,14 @@ fn resource_of(process: &Process<'_>, task: &Task) -> Resource {
     }
 }
 
-fn wait(process: &Process<'_>, task: &Task, resource: &Resource, evidence: &str, out: &mut Observations) {
+/// A task waits for a thing, in this frame of it.
+pub(super) fn wait(
+    process: &Process<'_>,
+    task: &Task,
+    resource: &Resource,
+    (evidence, place): (&str, Option<&PythonFrame>),
+    out: &mut Observations,
+) {
     let own = resource_of(process, task);
     add_resource(out, &own);
     add_resource(out, resource);
@@ -166,5 +198,6 @@ fn wait(process: &Process<'_>, task: &Task, resource: &Resource, evidence: &str,
         certainty: Certainty::Exact,
         evidence: vec![format!("{}: {evidence}", task.name)],
         spinning: false,
+        place: place.and_then(taken_at),
     });
 }

@@ -15,10 +15,16 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// `pthread_cond_t`.
 const COND_SIZE: u64 = 48;
-/// switch_cond (48) and switch_mutex (40) stand side by side (cpython.md section 1: 120 and 168, size 208).
-const SWITCH_SIZE: u64 = 88;
-/// `struct _gil_runtime_state`; 8 more in a free-threaded build.
-const GIL_SIZE: u64 = 208;
+/// The size of `switch_cond` and `switch_mutex`, which stand side by side.
+fn switch_size(process: &Process<'_>) -> u64 {
+    COND_SIZE + process.architecture().glibc_mutex_size()
+}
+
+/// The size of `struct _gil_runtime_state` from `gil` on: these two, and what stands before them.
+fn gil_size(process: &Process<'_>, gil: &Gil) -> u64 {
+    gil.switch_cond - gil.address + switch_size(process)
+}
+
 /// Functions that take the GIL. In a stripped build `take_gil` has no name and its exported callers do.
 const TAKERS: &[&str] = &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyGILState_Ensure"];
 
@@ -39,7 +45,7 @@ pub(crate) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
             }
             // The GIL's own mutex is held for an instant; a thread on switch_cond has just dropped the GIL and
             // takes it again at once. Both are on their way and no edge.
-            if word == gil.mutex || word.within(gil.switch_cond, SWITCH_SIZE) {
+            if word == gil.mutex || word.within(gil.switch_cond, switch_size(process)) {
                 return Some(BlockedOn { transient: true, ..wait(process, python, gil, Vec::new(), Some(below)) });
             }
         } else if below.is_none()
@@ -90,7 +96,7 @@ fn taking(process: &Process<'_>, thread: &ThreadView<'_>, gil: &Gil) -> Option<V
         thread.names(GIL_FRAMES).find(|(_, name)| TAKERS.iter().any(|taker| name.trim_start_matches('_') == *taker))?;
     let hit = |value: u64| {
         let value = Addr(value);
-        value.within(gil.address, GIL_SIZE) || value.within(gil.cond, COND_SIZE) || value == gil.mutex
+        value.within(gil.address, gil_size(process, gil)) || value.within(gil.cond, COND_SIZE) || value == gil.mutex
     };
     let place = thread
         .registers(native + 1)

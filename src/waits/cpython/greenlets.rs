@@ -40,7 +40,7 @@ pub(super) fn decode(
     let known =
         facts.inspector.globals("threading", "_active").filter_map(|dict| facts.inspector.objects().items(dict));
     let idents: Vec<u64> = known.flatten().filter_map(|(ident, _)| facts.inspector.objects().unsigned(ident)).collect();
-    let is_thread = |ident: &u64| facts.inspector.living().any(|(_, state)| state.ident == *ident);
+    let is_thread = |ident: &u64| facts.inspector.with_ident(*ident).is_some();
     let count = idents.iter().filter(|ident| !is_thread(ident)).count();
     let how_many = match count {
         0 => "greenlets".to_owned(),

@@ -6,12 +6,13 @@
 //! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
 
 use super::with_blocks::{Held, gives_back};
-use super::{Cpython, Facts, HolderRule, generators, multiprocessing, stop_the_world, wakers};
+use super::{Cpython, Facts, HolderRule, dask, executors, generators, multiprocessing, stop_the_world, wakers};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::limits;
 use crate::python::inspect::{Referrer, frames_of};
 use crate::python::objects::Objects;
 use crate::waits::blocked_on::ThreadWait;
+use crate::waits::holders::by_reference::is_looked_at_whole;
 use crate::waits::holders::left_by_fork;
 use crate::waits::holders::{Blocked, add_resource, exact_hold};
 use crate::waits::identity::key;
@@ -20,6 +21,8 @@ use crate::waits::model::{Certainty, Gone, Hold, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
+/// Where the functions are that run event loops.
+const LOOPS: [&str; 2] = ["/asyncio/base_events.py", super::tasks::RUN];
 /// Size of `_thread.lock` behind the head where it is a byte (PyMutex) and has no pointer to a semaphore.
 const BYTE_FORM: u64 = 8;
 /// The byte `locked` of the other form, behind the head.
@@ -27,31 +30,31 @@ const LOCKED: u64 = 16;
 /// Owner of a recursive lock behind the head, in both forms.
 const OWNER: u64 = 8;
 
-/// Add who holds the Python object that `found` waits for.
+/// Add who holds the Python object that `wait` waits for.
 pub(super) fn find(
     family: &Cpython<'_>,
     blocked: &Blocked<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     rule: HolderRule,
     out: &mut Observations,
 ) {
-    let process = blocked.process(found);
+    let process = blocked.process(wait);
     let Some(facts) = family.facts(process) else { return };
-    let resource = &found.blocked_on.resource;
+    let resource = &wait.blocked_on.resource;
     match rule {
         HolderRule::OwnerField => match facts.inspector.objects().field(resource.key.address, OWNER) {
             Some(Addr(0)) | None => {}
-            Some(Addr(ident)) => by_ident(blocked, facts, found, ident, format!("its owner field is {ident:#x}"), out),
+            Some(Addr(ident)) => by_ident(blocked, facts, wait, ident, format!("its owner field is {ident:#x}"), out),
         },
         HolderRule::NotedOwner(None) => {}
         HolderRule::NotedOwner(Some(ident)) => {
-            by_ident(blocked, facts, found, ident, format!("its attribute owner is {ident}"), out);
+            by_ident(blocked, facts, wait, ident, format!("its attribute owner is {ident}"), out);
         }
         HolderRule::FileOwner(0) => {}
         HolderRule::FileOwner(ident) => {
-            by_ident(blocked, facts, found, ident, format!("its owner field is {ident:#x}"), out);
+            by_ident(blocked, facts, wait, ident, format!("its owner field is {ident:#x}"), out);
         }
-        HolderRule::Lock => plain(family, blocked, facts, found, out),
+        HolderRule::Lock => plain(family, blocked, facts, wait, out),
         HolderRule::End(ident) => {
             if let Some(position) = facts.thread_with_ident(process, ident) {
                 let thread = &process.threads[position];
@@ -60,16 +63,19 @@ pub(super) fn find(
                 out.holds.push(exact_hold(&resource.key, holder, None, evidence));
             }
         }
-        HolderRule::Wakers { object } => wakers::find(blocked, facts, found, object, out),
+        HolderRule::Wakers { object } => wakers::find(blocked, facts, wait, object, out),
         HolderRule::Future(future) => {
-            let Some(pending) = facts.work().of(future) else { return };
+            let Some(pending) = facts.work().of(future) else {
+                return executors::holders(family, blocked, facts, (wait, future), out);
+            };
             for (worker, frame) in &pending.workers {
-                out.holds.extend(hold(process, facts, found, *worker, *frame, vec![pending.evidence.clone()]));
+                out.holds.extend(hold(process, facts, wait, *worker, *frame, vec![pending.evidence.clone()]));
             }
         }
-        HolderRule::Multiprocessing => multiprocessing::find(family, blocked, found, out),
-        HolderRule::Pause => stop_the_world::attached(process, found, out),
-        HolderRule::PauseEnd => stop_the_world::requester(process, found, out),
+        HolderRule::Multiprocessing => multiprocessing::find(family, blocked, wait, out),
+        HolderRule::Pause => stop_the_world::attached(process, wait, out),
+        HolderRule::PauseEnd => stop_the_world::requester(process, wait, out),
+        HolderRule::Lease => dask::holders(family, blocked, &resource.key, out),
     }
 }
 
@@ -77,7 +83,7 @@ pub(super) fn find(
 fn hold(
     process: &Process<'_>,
     facts: &Facts<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     state: usize,
     frame: Addr,
     evidence: Vec<String>,
@@ -85,7 +91,7 @@ fn hold(
     let tid = facts.inspector.python.threads.get(state)?.tid?;
     let thread = &process.threads[process.position(tid)?];
     let holder = Party::Thread(process.context.process, tid);
-    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, evidence);
+    let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, evidence);
     Some(Hold { frame: thread.merged_python(frame), ..hold })
 }
 
@@ -93,13 +99,13 @@ fn hold(
 fn by_ident(
     blocked: &Blocked<'_>,
     facts: &Facts<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     ident: u64,
     said: String,
     out: &mut Observations,
 ) {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
     let left = left_by_fork::left_by_fork(blocked, process);
     let Some(position) = facts.thread_with_ident(process, ident) else {
         let (holder, gone, why) = match left {
@@ -114,9 +120,8 @@ fn by_ident(
     };
     let thread = &process.threads[position];
     let mut evidence = vec![format!("{said}, the ident of {}", thread.describe())];
-    let python = facts.inspector.python;
-    let has_state = python.threads.iter().any(|state| state.tid == Some(thread.image.tid));
-    if python.finalizing.is_some() && !has_state {
+    let has_state = facts.inspector.states(thread.image.tid).next().is_some();
+    if facts.inspector.python.finalizing.is_some() && !has_state {
         // From 3.14 on such a thread sleeps in pause() for ever.
         evidence.push("the interpreter is being finalised and has parked that thread for good".into());
         let holder = Party::Absent(process.context.process, thread.image.tid);
@@ -134,21 +139,22 @@ fn by_ident(
     let frame = block.and_then(|block| thread.merged_python(block.frame));
     evidence.extend(block.map(|block| format!("{} {}", thread.describe(), block.how)));
     let holder = Party::Thread(process.context.process, thread.image.tid);
-    out.holds.push(Hold { frame, certainty, ..exact_hold(key, holder, None, evidence) });
+    let taken = block.and_then(|block| block.taken.clone());
+    out.holds.push(Hold { frame, taken, certainty, ..exact_hold(key, holder, None, evidence) });
 }
 
 /// The holder of a `threading.Lock`, by the first of these rules that names somebody.
-fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait, out: &mut Observations) {
-    let process = blocked.process(found);
-    let lock = found.blocked_on.resource.key.address;
+fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let lock = wait.blocked_on.resource.key.address;
     let Some(true) = is_locked(process, facts, lock) else { return };
     let blocks = |is_direct: bool| -> Vec<&Held> {
         facts.held().iter().filter(|held| held.lock == lock && held.is_direct == is_direct).collect()
     };
     let direct = blocks(true);
     if direct.is_empty() {
-        let elsewhere = in_the_parent(family, blocked, found, lock).or_else(|| in_a_task(process, facts, found, lock));
-        if let Some(hold) = elsewhere.or_else(|| in_a_generator(process, facts, found, lock, out)) {
+        let elsewhere = in_the_parent(family, blocked, wait, lock).or_else(|| in_a_task(process, facts, wait, lock));
+        if let Some(hold) = elsewhere.or_else(|| in_a_generator(process, facts, wait, lock, out)) {
             let is_certain = hold.certainty > Certainty::Candidate;
             out.holds.push(hold);
             if is_certain {
@@ -164,12 +170,13 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, found: 
             let tid = facts.inspector.python.threads.get(held.state).and_then(|state| state.tid);
             let who = tid.and_then(|tid| process.position(tid)).map(|position| process.threads[position].describe());
             let how = format!("{} {}", who.unwrap_or_else(|| "a thread".into()), held.how);
-            hold(process, facts, found, held.state, held.frame, vec!["the lock is locked".into(), how])
+            let hold = hold(process, facts, wait, held.state, held.frame, vec!["the lock is locked".into(), how])?;
+            Some(Hold { taken: held.taken.clone(), ..hold })
         })
         .map(|hold| Hold { certainty: Certainty::Inferred, is_sole_holder: is_sole_holder && alone, ..hold })
         .collect();
     if holds.is_empty() {
-        holds = by_bare_acquire(blocked, facts, found, lock);
+        holds = by_bare_acquire(blocked, facts, wait, lock);
     }
     if holds.len() > 1 {
         holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);
@@ -179,14 +186,14 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, found: 
                    thread is inside a `with` block of it";
         let holder = Party::Absent(process.context.process, 0);
         let hold =
-            exact_hold(&found.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
+            exact_hold(&wait.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why.into()]);
         holds.push(Hold { gone: Some(Gone::Exited), certainty: Certainty::Inferred, ..hold });
     }
     if holds.is_empty() {
         facts.suspended().passed_over.iter().for_each(|met| limits::tell(met.clone()));
         facts.inspector.tell_deep_threads();
         out.gaps.push(Gap::new(
-            format!("holder of {}", found.blocked_on.resource.label),
+            format!("holder of {}", wait.blocked_on.resource.label),
             "it is locked, a threading.Lock records no owner, and no thread is inside a `with` block of it or has it at hand \
              in a function that calls acquire: the function that took it has returned",
         ));
@@ -205,8 +212,8 @@ fn is_locked(process: &Process<'_>, facts: &Facts<'_>, lock: Addr) -> Option<boo
 }
 
 /// The process that this one was forked from had the lock: there its holder is found, here it never comes.
-fn in_the_parent(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr) -> Option<Hold> {
-    let process = blocked.process(found);
+fn in_the_parent(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWait, lock: Addr) -> Option<Hold> {
+    let process = blocked.process(wait);
     let parent =
         blocked.processes().iter().find(|other| Some(other.context.image.pid) == process.context.image.parent)?;
     let facts = family.facts(parent)?;
@@ -221,17 +228,19 @@ fn in_the_parent(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait
         held.how
     );
     let holder = Party::Absent(process.context.process, tid);
-    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why]);
-    Some(Hold { gone: Some(Gone::LeftInParent), certainty: Certainty::Inferred, ..hold })
+    let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, vec!["the lock is locked".into(), why]);
+    let taken = held.taken.clone();
+    Some(Hold { gone: Some(Gone::LeftInParent), taken, certainty: Certainty::Inferred, ..hold })
 }
 
 /// A task of an event loop has stopped inside the lock's `with` block: only the loop's thread can let it go on.
-fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, lock: Addr) -> Option<Hold> {
+fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: Addr) -> Option<Hold> {
     let inspector = &facts.inspector;
     let has = |coroutine: &Addr| {
         generators::generator_with_locks(inspector, *coroutine, "coroutine").filter(|one| one.locks.contains(&lock))
     };
-    let mut holders = facts.tasks().iter().filter_map(|task| Some((task, task.coroutines.iter().find_map(has)?)));
+    let all = facts.tasks().iter().chain(facts.trio().iter().flat_map(|run| &run.tasks));
+    let mut holders = all.filter_map(|task| Some((task, task.coroutines.iter().find_map(has)?)));
     let (task, coroutine) = holders.next()?;
     let tid = task.tid?;
     let evidence = vec![
@@ -241,10 +250,9 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, lock:
             coroutine.label, task.name
         ),
     ];
-    let state = inspector.python.threads.iter().position(|state| state.tid == Some(tid))?;
-    let frame =
-        frames_of(&inspector.python.threads[state]).find(|frame| frame.file.ends_with("/asyncio/base_events.py"));
-    let hold = hold(process, facts, found, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
+    let (state, thread) = inspector.states(tid).next()?;
+    let frame = frames_of(thread).find(|frame| LOOPS.iter().any(|file| frame.file.ends_with(file)));
+    let hold = hold(process, facts, wait, state, frame.map_or(Addr(0), |frame| frame.address), evidence)?;
     Some(Hold { certainty: Certainty::Inferred, is_sole_holder: holders.next().is_none(), ..hold })
 }
 
@@ -252,7 +260,7 @@ fn in_a_task(process: &Process<'_>, facts: &Facts<'_>, found: &ThreadWait, lock:
 fn in_a_generator(
     process: &Process<'_>,
     facts: &Facts<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     lock: Addr,
     out: &mut Observations,
 ) -> Option<Hold> {
@@ -267,7 +275,7 @@ fn in_a_generator(
     };
     add_resource(out, &resource);
     let evidence = vec!["the lock is locked".into(), format!("the {} is inside the lock's `with` block", one.label)];
-    let hold = exact_hold(&found.blocked_on.resource.key, Party::Resource(resource.key), None, evidence);
+    let hold = exact_hold(&wait.blocked_on.resource.key, Party::Resource(resource.key), None, evidence);
     // Who waits for a Condition of the lock has given it back, also in the name of a generator.
     let threads = &facts.inspector.python.threads;
     let may_be_back = threads.iter().any(|thread| gives_back(&facts.inspector, thread, usize::MAX, lock));
@@ -283,11 +291,11 @@ fn is_acquire(objects: &Objects<'_>, slot: Addr) -> bool {
 }
 
 /// Threads with a frame that has the lock at hand and whose code calls `acquire`: candidates. One alone whose frame is in a
-/// protected range and calls `release` as well is inside of `try ... finally`.
-fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait, lock: Addr) -> Vec<Hold> {
-    let process = blocked.process(found);
+/// protected range and calls `release` as well is inside of `try ... finally`; another one is the sole candidate.
+fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, lock: Addr) -> Vec<Hold> {
+    let process = blocked.process(wait);
     let inspector = &facts.inspector;
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let mut holds = Vec::new();
     let mut guarded = Vec::new();
     let mut known = None;
@@ -302,7 +310,7 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait,
             continue;
         }
         // In a waiter's own frame the acquire may be the very call that it waits in.
-        let waits_here = depth == 0 && blocked.waits_for(key, found.process, position);
+        let waits_here = depth == 0 && blocked.waits_for(key, wait.process, position);
         if waits_here && open.stack().into_iter().any(|slot| is_acquire(&inspector.objects(), slot)) {
             continue;
         }
@@ -312,14 +320,24 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, found: &ThreadWait,
             false => "has the lock at hand and calls acquire",
         };
         let evidence = vec!["the lock is locked".into(), format!("{} {how}", frame.function)];
-        if let Some(hold) = hold(process, facts, found, state, frame.address, evidence) {
+        if let Some(hold) = hold(process, facts, wait, state, frame.address, evidence) {
             known = Some(state);
             guarded.push(is_guarded);
             holds.push(Hold { certainty: Certainty::Candidate, ..hold });
         }
     }
-    if let ([hold], [true]) = (holds.as_mut_slice(), guarded.as_slice()) {
-        hold.certainty = Certainty::Inferred;
+    match (holds.as_mut_slice(), guarded.as_slice()) {
+        ([hold], [true]) => hold.certainty = Certainty::Inferred,
+        // Nobody else has it at hand and takes it; and whoever waits for it may well be another.
+        ([hold], _) => {
+            let waits = |thread: &ThreadWait| {
+                let tid = process.threads[thread.thread].image.tid;
+                thread.blocked_on.resource.key == *key && hold.holder == Party::Thread(wait.process, tid)
+            };
+            let is_waiter = blocked.waits_of(wait.process).iter().any(waits);
+            hold.is_sole_candidate = !is_waiter && is_looked_at_whole(blocked, wait.process);
+        }
+        _ => {}
     }
     holds
 }

@@ -4,34 +4,40 @@
 //! plain lock may be released by another thread than took it, as one does that uses it for an event; a wait of the main
 //! thread ends when a handler raises; a task ends when something that its loop may still run cancels it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::signals;
 use super::tasks::Task;
+use super::trio_hopes;
 use super::wakers::WAKING;
-use super::{Cpython, Facts, HolderRule};
+use super::{Cpython, Facts, HolderRule, lasts};
 use crate::image::{Addr, TaskState};
 use crate::limits::cpython::TASKS_WAITING;
 use crate::limits::waits::MOST_ASKED;
 use crate::python::inspect::frames_of;
-use crate::python::reach::{self, Reached};
+use crate::python::reach::{self, Reached, USES_DESCRIPTORS};
 use crate::threads::FrameKind;
 use crate::waits::blocked_on::{Ownership, ThreadWait};
 use crate::waits::c_library::is_c_library;
 use crate::waits::family::{Way, signal_name};
 use crate::waits::holders::Blocked;
+use crate::waits::holders::rings::{closes_rings, rings};
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Hope, Hoped, Party, ResourceKey};
+use crate::waits::model::{Certainty, Hold, Hope, Hoped, Party};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 
+/// Where the thread of lockscope's plugin for pytest is (scripts/ship/pypi).
+const OWN_THREAD: &str = "/lockscope/_coverage.py";
 /// Signals of timers, which may be pending: SIGALRM, SIGVTALRM, SIGPROF.
 const TIMERS: [u32; 3] = [14, 26, 27];
 /// Names by which code reaches into a loop from outside, or ends a task.
 const ENDS_TASKS: &[&str] = &["cancel", "call_soon_threadsafe", "run_coroutine_threadsafe", "stop"];
 /// Libraries of C that the interpreter's own modules call, which call nobody back.
 const PLAIN_LIBRARIES: &[&str] = &["libpython", "python", "[vdso]", "libssl", "libcrypto", "libm.", "libz."];
+/// The last of the descriptors that each process begins with.
+const STANDARD_ERROR: i32 = 2;
 /// Modules of the standard library, written in C, that wait or compute for their caller.
 const PLAIN_MODULES: &[&str] = &[
     "_queue",
@@ -59,8 +65,8 @@ const PLAIN_MODULES: &[&str] = &[
 
 impl Facts<'_> {
     /// The objects that stand for what a thread waits for.
-    pub(super) fn targets(&self, found: &ThreadWait) -> impl Iterator<Item = Addr> {
-        let object = match &found.blocked_on.ownership {
+    pub(super) fn targets(&self, wait: &ThreadWait) -> impl Iterator<Item = Addr> {
+        let object = match &wait.blocked_on.ownership {
             Ownership::Private(rule) => match rule.get::<HolderRule>() {
                 Some(HolderRule::Wakers { object }) => *object,
                 Some(HolderRule::Future(future)) => Some(*future),
@@ -68,37 +74,108 @@ impl Facts<'_> {
             },
             _ => None,
         };
-        std::iter::once(found.blocked_on.resource.key.address).chain(object)
+        std::iter::once(wait.blocked_on.resource.key.address).chain(object)
     }
 }
 
-/// Whether a thread could give what `found` waits for.
-pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, found: &ThreadWait) -> Option<Way> {
-    let kind = found.blocked_on.resource.key.kind;
+/// Whether a thread could give what `wait` waits for.
+pub(super) fn giver(facts: &Facts<'_>, process: &Process<'_>, thread: usize, wait: &ThreadWait) -> Option<Way> {
+    let kind = wait.blocked_on.resource.key.kind;
     if kind != kinds::PY_CONDITION && kind != kinds::PY_LOCK {
         return None;
     }
-    let view = process.threads.get(thread)?;
-    let states: Vec<usize> = facts.inspector.states(view.image.tid).map(|(state, _)| state).collect();
-    if states.is_empty() || facts.inspector.states(view.image.tid).all(|(_, state)| frames_of(state).next().is_none()) {
-        return None;
-    }
-    if let Some(library) = foreign(view) {
-        return Some(Way::Open(format!("it is in {library}, which may call anything")));
-    }
+    let states = match code_of(facts, process, thread)? {
+        Ok(states) => states,
+        Err(way) => return Some(way),
+    };
     for state in states {
         let reached = facts.reached_by(state);
         if let Some(why) = &reached.anything {
             return Some(Way::Open(why.clone()));
         }
+        // A plain lock is released by whoever says so, or by a block that a generator is in.
+        let method =
+            |target: Addr| reached.method_of(target, WAKING).or_else(|| reached.method_of(target, &["__exit__"]));
+        if let Some(name) = facts.targets(wait).find_map(method) {
+            return Some(Way::Open(format!("it can reach it, and it has {name} of it at hand")));
+        }
+        let has = facts.targets(wait).any(|target| reached.has(target));
         let calls = WAKING.iter().copied().find(|name| reached.uses(name));
-        let has = facts.targets(found).any(|target| reached.has(target));
-        let method = facts.targets(found).find_map(|target| reached.method_of(target, WAKING));
-        if let Some(name) = calls.filter(|_| has).or(method) {
-            return Some(Way::Open(format!("it can reach it, and its code uses {name}")));
+        match calls {
+            Some(name) if has => return Some(Way::Open(format!("it can reach it, and its code uses {name}"))),
+            // What is built of locks is given in many ways: by a block that ends, by a party that comes, by code of libraries.
+            None if has && kind == kinds::PY_CONDITION => return Some(Way::Open("it can reach it".into())),
+            _ => {}
         }
     }
-    Some(Way::Shut("goes on and cannot reach it: nothing that its code names leads there".into()))
+    Some(
+        by_collector(facts, wait).unwrap_or_else(|| {
+            Way::Shut("goes on and cannot reach it: nothing that its code names leads there".into())
+        }),
+    )
+}
+
+/// What a thread that makes objects may call by that: the collector runs on whichever does.
+fn by_collector(facts: &Facts<'_>, wait: &ThreadWait) -> Option<Way> {
+    facts.finalisers().iter().find_map(|finaliser| {
+        let reached = &finaliser.reached;
+        let has = || facts.targets(wait).any(|target| reached.has(target));
+        let bound = facts.targets(wait).find_map(|target| reached.method_of(target, WAKING));
+        let used = || WAKING.iter().copied().find(|name| reached.uses(name));
+        let named = if !finaliser.is_whole || has() { used() } else { None };
+        let how = match (bound.or(named), &reached.anything) {
+            (Some(name), _) => format!("uses {name}"),
+            (None, Some(_)) => "may reach it".to_owned(),
+            (None, None) => return None,
+        };
+        Some(Way::Open(format!("the collector may run {} on it, which {how}", finaliser.name)))
+    })
+}
+
+/// Whether a thread could read, write or close one of these descriptors, or hand it on.
+pub(super) fn user(facts: &Facts<'_>, process: &Process<'_>, thread: usize, descriptors: &[i32]) -> Option<Way> {
+    let states = match code_of(facts, process, thread)? {
+        Ok(states) => states,
+        Err(way) => return Some(way),
+    };
+    // Whatever prints uses these, and so does the interpreter for what nobody catches.
+    if descriptors.iter().any(|number| *number <= STANDARD_ERROR) {
+        return Some(Way::Open("it is the process's standard input or output, which all code has".into()));
+    }
+    for state in states {
+        let reached = facts.reached_by(state);
+        let name = USES_DESCRIPTORS.iter().find(|name| reached.uses(name));
+        let how = reached.anything.clone().or_else(|| reached.has_descriptor(descriptors));
+        if let Some(how) = how.or_else(|| name.map(|name| format!("its code uses {name}"))) {
+            return Some(Way::Open(how));
+        }
+    }
+    Some(Way::Shut("goes on and can do nothing with it: its code uses no descriptor".into()))
+}
+
+/// The states of a thread that runs code of Python which can be walked, or what is known without that.
+fn code_of(facts: &Facts<'_>, process: &Process<'_>, thread: usize) -> Option<Result<Vec<usize>, Way>> {
+    let view = process.threads.get(thread)?;
+    let states: Vec<usize> = facts.inspector.states(view.image.tid).map(|(state, _)| state).collect();
+    if states.is_empty() || facts.inspector.states(view.image.tid).all(|(_, state)| frames_of(state).next().is_none()) {
+        return None;
+    }
+    if is_own(view) {
+        let why = "is of lockscope's plugin, and only saves what coverage was measured";
+        return Some(Err(Way::Shut(why.into())));
+    }
+    Some(match foreign(view) {
+        Some(library) => Err(Way::Open(format!("it is in {library}, which may call anything"))),
+        None => Ok(states),
+    })
+}
+
+/// Whether a thread runs nothing but lockscope's own code: that of its plugin for pytest.
+fn is_own(thread: &ThreadView<'_>) -> bool {
+    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
+    let is_own = |file: &str| file.ends_with(OWN_THREAD);
+    python.peek().is_some() && python.all(|frame| frame.file.as_deref().is_some_and(is_own))
 }
 
 /// A library on the stack of a thread that is neither the interpreter's nor known to call nobody back.
@@ -117,6 +194,9 @@ fn foreign(thread: &ThreadView<'_>) -> Option<String> {
 
 /// Add what could end waits whose holders are known.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    if blocked.processes().iter().all(|process| family.facts(process).is_none()) {
+        return;
+    }
     let rings = rings(out);
     if rings.is_empty() {
         return;
@@ -124,46 +204,18 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let own = blocked.waits_of(process.context.process);
-        let party = |found: &ThreadWait| Party::Thread(found.process, process.threads[found.thread].image.tid);
-        for found in own.iter().filter(|found| rings.contains(&party(found))) {
-            releasers(facts, process, blocked, found, out);
-            interruptions(facts, process, found, out);
+        let party = |wait: &ThreadWait| Party::Thread(wait.process, process.threads[wait.thread].image.tid);
+        for wait in own.iter().filter(|wait| rings.contains(&party(wait))) {
+            releasers(facts, process, blocked, wait, out);
+            interruptions(facts, process, wait, out);
         }
         of_tasks(facts, process, own, &rings, out);
+        trio_hopes::find(facts, process, own, &rings, out);
     }
 }
 
-/// Those who may be in a ring: each waits for what another of them has. Only there does it matter what else could end a wait
-/// whose holder is known; to find that out is dear.
-fn rings(out: &Observations) -> BTreeSet<Party> {
-    let mut holders: HashMap<&ResourceKey, Vec<&Party>> = HashMap::new();
-    for hold in out.holds.iter().filter(|hold| hold.certainty > Certainty::Candidate) {
-        holders.entry(&hold.resource).or_default().push(&hold.holder);
-    }
-    let mut left: BTreeSet<Party> = out.waits.iter().map(|wait| wait.waiter.clone()).collect();
-    loop {
-        let waits_for_one = |party: &Party, left: &BTreeSet<Party>| {
-            out.waits.iter().filter(|wait| wait.waiter == *party).any(|wait| {
-                let held = holders.get(&wait.resource).into_iter().flatten();
-                let is_left = |holder: &Party| match holder {
-                    Party::Process(process) => {
-                        left.iter().any(|one| matches!(one, Party::Thread(of, _) if of == process))
-                    }
-                    other => left.contains(other),
-                };
-                left.contains(&Party::Resource(wait.resource.clone())) || held.into_iter().any(|holder| is_left(holder))
-            })
-        };
-        let next: BTreeSet<Party> = left.iter().filter(|party| waits_for_one(party, &left)).cloned().collect();
-        if next.len() == left.len() {
-            return next;
-        }
-        left = next;
-    }
-}
-
-fn hope(found: &ThreadWait, waiter: Option<Party>, by: Hoped, what: String) -> Hope {
-    Hope { resource: found.blocked_on.resource.key.clone(), waiter, by, what }
+fn hope(wait: &ThreadWait, waiter: Option<Party>, by: Hoped, what: String) -> Hope {
+    Hope { resource: wait.blocked_on.resource.key.clone(), waiter, by, what }
 }
 
 /// Threads that go on and release a plain lock which they did not take.
@@ -171,28 +223,41 @@ fn releasers(
     facts: &Facts<'_>,
     process: &Process<'_>,
     blocked: &Blocked<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     out: &mut Observations,
 ) {
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     if key.kind != kinds::PY_LOCK || out.hopes.iter().any(|hope| hope.resource == *key) {
         return;
     }
     let holders: BTreeSet<Party> = out
         .holds
         .iter()
-        .filter(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate && hold.gone.is_none())
+        .filter(|hold| hold.resource == *key && closes_rings(hold) && hold.gone.is_none())
         .map(|hold| hold.holder.clone())
         .collect();
     if holders.is_empty() {
         return;
     }
     let party = |thread: &ThreadView<'_>| Party::Thread(process.context.process, thread.image.tid);
-    let own = blocked.waits_of(found.process);
+    let own = blocked.waits_of(wait.process);
     let others = process.threads.iter().enumerate().filter(|(position, thread)| {
         thread.image.state != TaskState::Zombie && !holders.contains(&party(thread)) && !lasts(own, *position)
     });
     let others: Vec<(usize, &ThreadView<'_>)> = others.take(MOST_ASKED + 1).collect();
+    // That somebody may have taken it is no more than that: whoever else can reach it may have it as well.
+    let is_known = |hold: &Hold| hold.resource == *key && hold.certainty > Certainty::Candidate;
+    if !out.holds.iter().any(is_known) {
+        let reaches = |reached: &Reached| reached.has(key.address) || reached.anything.is_some();
+        let may_have = |thread: &ThreadView<'_>| {
+            facts.inspector.states(thread.image.tid).any(|(state, _)| reaches(&facts.reached_by(state)))
+        };
+        if others.len() > MOST_ASKED || others.iter().any(|(_, thread)| may_have(thread)) {
+            let own = out.holds.iter_mut().filter(|hold| hold.resource == *key);
+            own.for_each(|hold| hold.is_sole_candidate = false);
+        }
+        return;
+    }
     if others.len() > MOST_ASKED {
         return;
     }
@@ -205,15 +270,15 @@ fn releasers(
         let mut states = facts.inspector.states(thread.image.tid);
         if states.any(|(state, _)| releases(&facts.reached_by(state))) {
             let what = format!("{} can release it, though it did not take it", thread.describe());
-            out.hopes.push(hope(found, None, Hoped::Party(party(thread)), what));
+            out.hopes.push(hope(wait, None, Hoped::Party(party(thread)), what));
         }
     }
 }
 
 /// Handlers of Python that may raise in the main thread while it waits for a lock.
-fn interruptions(facts: &Facts<'_>, process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
-    let tid = process.threads[found.thread].image.tid;
-    let kind = found.blocked_on.resource.key.kind;
+fn interruptions(facts: &Facts<'_>, process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let tid = process.threads[wait.thread].image.tid;
+    let kind = wait.blocked_on.resource.key.kind;
     let can_be_interrupted = kind.world == kinds::World::Python && kind != kinds::GIL && kind != kinds::PY_MUTEX;
     if tid != process.context.image.pid || !can_be_interrupted {
         return;
@@ -221,10 +286,10 @@ fn interruptions(facts: &Facts<'_>, process: &Process<'_>, found: &ThreadWait, o
     let kernel = &process.context.all.kernel;
     let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == tid) else { return };
     for signal in (1..=64u32).filter(|signal| handled >> (signal - 1) & 1 == 1) {
-        if let Some(handler) = signals::interrupts(facts, process, signal, found) {
+        if let Some(handler) = signals::interrupts(facts, process, signal, wait) {
             let by = if TIMERS.contains(&signal) { Hoped::Coming } else { Hoped::Asked };
             let what = format!("the handler {} ({}) may raise or release it", handler.label, signal_name(signal));
-            out.hopes.push(hope(found, Some(Party::Thread(process.context.process, tid)), by, what));
+            out.hopes.push(hope(wait, Some(Party::Thread(process.context.process, tid)), by, what));
         }
     }
 }
@@ -262,12 +327,19 @@ fn of_tasks(
             _ => Vec::new(),
         };
         let is_read = items("_scheduled").is_some();
+        let handlers = objects.attribute(event_loop, "_signal_handlers");
+        let by_signals = reach::from(&facts.inspector, handlers, false);
         let by_library = reach::from(&facts.inspector, roots.iter().copied(), true);
         let by_all = reach::from(&facts.inspector, roots.iter().copied(), false);
         for task in tasks.iter().filter(|task| objects.field(task.object, 0) == Some(event_loop)) {
             let party = Party::Resource(key(process, kinds::ASYNCIO_TASK, task.object));
             if !waiting.contains(&party) {
                 continue;
+            }
+            let names = |name: &&str| by_signals.uses(name) || by_signals.calls(name, task.object);
+            if by_signals.has(task.object) && ENDS_TASKS.iter().any(names) {
+                let what = "a handler for a signal that its event loop has can reach it and may end it";
+                out.hope_for(&party, Hoped::Asked, what);
             }
             let cancels = by_all.has(task.object) && ENDS_TASKS.iter().any(|name| by_all.uses(name));
             let what = if !is_read {
@@ -277,25 +349,43 @@ fn of_tasks(
                 "something that its event loop may still run, as a timer, can reach it and may end it".to_owned()
             } else if let Some(thread) = reached_from_outside(facts, process, own, task, event_loop) {
                 format!("{thread} can reach it or its loop, and may end it")
+            } else if let Some(other) = raised_beside(facts, &tasks, task, |other| {
+                waiting.contains(&Party::Resource(key(process, kinds::ASYNCIO_TASK, other.object)))
+            }) {
+                format!("task {other} goes on and may raise, of which whoever awaits both is told")
             } else {
                 continue;
             };
-            let waits: Vec<_> =
-                out.waits.iter().filter(|wait| wait.waiter == party).map(|wait| wait.resource.clone()).collect();
-            for resource in waits {
-                let (waiter, by) = (Some(party.clone()), Hoped::Coming);
-                out.hopes.push(Hope { resource, waiter, by, what: what.clone() });
-            }
+            out.hope_for(&party, Hoped::Coming, &what);
+            out.read_of.push((process.context.process, task.tid));
         }
     }
 }
 
-/// Whether a thread waits without a time-out for what is given inside of the process: it goes on only if another one does.
-fn lasts(own: &[ThreadWait], position: usize) -> bool {
-    own.iter().any(|found| {
-        let on = &found.blocked_on;
-        found.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
-    })
+/// A task that goes on, may raise, and at whose end something of the library is told that has this task as well: a group, which
+/// cancels it, or what gathers both, whose waiter raises.
+fn raised_beside(
+    facts: &Facts<'_>,
+    tasks: &[&Task],
+    task: &Task,
+    waits_for_others: impl Fn(&Task) -> bool,
+) -> Option<String> {
+    let objects = facts.inspector.objects();
+    let event_loop = objects.field(task.object, 0);
+    let is_told = |other: &Task| {
+        let own = |word: &Addr| {
+            Some(*word) == event_loop || Some(*word) == other.waits_for || other.coroutines.contains(word)
+        };
+        let told = objects.words_of(other.object).into_iter().filter(|word| !own(word));
+        reach::from(&facts.inspector, told, true).has(task.object)
+    };
+    let may_raise = |other: &Task| {
+        let reached = reach::from(&facts.inspector, other.coroutines.clone(), false);
+        reached.may_raise() || reached.anything.is_some()
+    };
+    let others = tasks.iter().filter(|other| other.object != task.object && !waits_for_others(other));
+    let mut others = others.filter(|other| objects.field(other.object, 0) == event_loop);
+    others.find(|other| is_told(other) && may_raise(other)).map(|other| other.name.clone())
 }
 
 /// Another thread than the loop's that goes on and can end a task, or call into its loop.

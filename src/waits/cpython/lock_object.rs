@@ -168,8 +168,7 @@ fn with_semaphore(
         let class = (objects.field(object, 0)? == word).then(|| objects.class_name(object))??;
         by_class(&class).or_else(|| {
             let owner = objects.field(object, 8)?.0;
-            let is_ident = inspector.python.threads.iter().any(|state| state.ident == owner && state.tid.is_some());
-            is_ident.then_some(What::Recursive(class))
+            inspector.with_ident(owner).is_some().then_some(What::Recursive(class))
         })
     };
     let is_file = |object: Addr| {
@@ -187,13 +186,13 @@ fn with_semaphore(
     at_hand.extend(frame.variables().into_iter().map(|(_, value)| value));
     for object in &at_hand {
         if let Some(what) = is_it(*object).or_else(|| is_file(*object)) {
-            return Some((what, *object, format!("at hand in {}", inner.function)));
+            return Some((what, *object, format!("a variable of {}", inner.function)));
         }
     }
     for object in &at_hand {
         for (_, value) in objects.attributes(*object).unwrap_or_default() {
             if let Some(what) = is_it(value).or_else(|| is_file(value)) {
-                return Some((what, value, format!("an attribute of what {} has at hand", inner.function)));
+                return Some((what, value, format!("an attribute of a variable of {}", inner.function)));
             }
         }
     }

@@ -4,13 +4,16 @@
 //! interpreter locks and Python objects. A wait is first traced to an object (`behind`), then to what that is for
 //! (`composites`); holders are looked for once all waits are known (`holders`).
 
+mod dask;
 mod event_loops;
+mod executors;
 mod futures;
 mod generators;
 pub(crate) mod gil;
 mod greenlets;
 mod holders;
 mod hopes;
+mod lock_names;
 mod lock_object;
 mod multiprocessing;
 mod process_pools;
@@ -18,6 +21,8 @@ mod signals;
 mod stop_the_world;
 mod tasks;
 mod threading_objects;
+mod trio;
+mod trio_hopes;
 mod wakers;
 mod with_blocks;
 
@@ -27,8 +32,8 @@ use std::rc::Rc;
 
 use crate::image::{Addr, Memory};
 use crate::python::Python;
+use crate::python::finalisers::{self, Finaliser};
 use crate::python::inspect::{Inspector, frames_of};
-use crate::python::library::is_library;
 use crate::python::reach::{self, Reached};
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
@@ -36,7 +41,7 @@ use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::Blocked;
 use crate::waits::identity::key;
 use crate::waits::kinds;
-use crate::waits::model::{Certainty, Needs, Party, Resource};
+use crate::waits::model::{Needs, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use futures::Work;
@@ -69,6 +74,8 @@ enum HolderRule {
     Pause,
     /// The thread that asked for the pause.
     PauseEnd,
+    /// Whoever of a cluster has the lease, in whichever process.
+    Lease,
 }
 
 /// What the family keeps of one process.
@@ -78,11 +85,15 @@ pub(crate) struct Facts<'a> {
     held: OnceCell<Vec<Held>>,
     suspended: OnceCell<generators::Found>,
     tasks: OnceCell<Vec<Task>>,
+    trio: OnceCell<Vec<trio::Run>>,
     shared: OnceCell<Vec<Addr>>,
     work: OnceCell<Work>,
     handlers: OnceCell<Option<Vec<Addr>>>,
+    cluster: OnceCell<Option<dask::Cluster>>,
+    leases: OnceCell<Vec<dask::Lease>>,
     reached: RefCell<HashMap<usize, Rc<Reached>>>,
     reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
+    finalisers: OnceCell<Vec<Finaliser>>,
 }
 
 impl<'a> Facts<'a> {
@@ -93,19 +104,22 @@ impl<'a> Facts<'a> {
             held: OnceCell::new(),
             suspended: OnceCell::new(),
             tasks: OnceCell::new(),
+            trio: OnceCell::new(),
             shared: OnceCell::new(),
             work: OnceCell::new(),
             handlers: OnceCell::new(),
+            cluster: OnceCell::new(),
+            leases: OnceCell::new(),
             reached: RefCell::default(),
             reached_by_handlers: RefCell::default(),
+            finalisers: OnceCell::new(),
         })
     }
 
     /// Position of the thread that `threading` knows by this ident. Of a thread that was not stopped the thread pointer is
     /// not known, but its thread state is.
     fn thread_with_ident(&self, process: &Process<'_>, ident: u64) -> Option<usize> {
-        let state = || self.inspector.python.threads.iter().find(|state| state.ident == ident && state.tid.is_some());
-        process.pthread(Addr(ident)).or_else(|| process.position(state()?.tid?))
+        process.pthread(Addr(ident)).or_else(|| process.position(self.inspector.with_ident(ident)?.tid?))
     }
 
     /// What the thread of a state can reach.
@@ -128,9 +142,24 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// What the garbage collector may call.
+    fn finalisers(&self) -> &[Finaliser] {
+        self.finalisers.get_or_init(|| finalisers::all(&self.inspector))
+    }
+
     /// The interpreter's table of handlers for signals.
     fn handlers(&self, process: &Process<'_>) -> Option<&[Addr]> {
         self.handlers.get_or_init(|| signals::table(process, &self.inspector)).as_deref()
+    }
+
+    /// What the process is to a cluster of Dask.
+    fn cluster(&self) -> Option<&dask::Cluster> {
+        self.cluster.get_or_init(|| dask::find(&self.inspector)).as_ref()
+    }
+
+    /// Locks of its cluster that it has.
+    fn leases(&self) -> &[dask::Lease] {
+        self.leases.get_or_init(|| if self.cluster().is_some() { dask::held(self) } else { Vec::new() })
     }
 
     /// Locks that entered `with` blocks have.
@@ -153,9 +182,14 @@ impl<'a> Facts<'a> {
         self.work.get_or_init(|| Work::find(&self.inspector))
     }
 
-    /// Tasks of event loops.
+    /// Tasks of asyncio's event loops.
     fn tasks(&self) -> &[Task] {
         self.tasks.get_or_init(|| tasks::all(&self.inspector))
+    }
+
+    /// What trio runs.
+    fn trio(&self) -> &[trio::Run] {
+        self.trio.get_or_init(|| trio::all(&self.inspector))
     }
 }
 
@@ -163,7 +197,7 @@ impl<'a> Facts<'a> {
 pub(crate) fn ask_everything(memory: &dyn Memory, python: &Python) {
     let Some(facts) = Facts::new(memory, python) else { return };
     let _ = (facts.held(), facts.suspended(), facts.tasks(), facts.shared(), facts.inspector.joinable());
-    let _ = facts.work();
+    let _ = (facts.work(), facts.trio(), facts.leases());
     for frame in python.threads.iter().flat_map(frames_of) {
         let Some(first) = facts.inspector.frame(frame).and_then(|open| open.first()) else { continue };
         facts.inspector.living().for_each(|(_, state)| drop(facts.inspector.handled(state)));
@@ -190,7 +224,17 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::MP_LOCK,
         kinds::ASYNCIO_TASK,
         kinds::ASYNCIO_LOCK,
+        kinds::TRIO_TASK,
+        kinds::TRIO_LOCK,
+        kinds::TRIO_LIMITER,
         kinds::EVENT_LOOP,
+        kinds::DASK_LOCK,
+        kinds::DASK_SEMAPHORE,
+        kinds::DASK_EVENT,
+        kinds::DASK_RESULT,
+        kinds::DASK_QUEUE,
+        kinds::DASK_VARIABLE,
+        kinds::DASK_ANSWER,
     ],
     open,
 };
@@ -213,6 +257,7 @@ impl Family for Cpython<'_> {
         gil::decode(process, thread, below)
             .or_else(|| stop_the_world::decode(process, thread, below))
             .or_else(|| greenlets::decode(process, self.facts(process)?, thread, below?))
+            .or_else(|| dask::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| object(process, self.facts(process)?, thread, below?))
     }
 
@@ -221,20 +266,26 @@ impl Family for Cpython<'_> {
             exceptions(process, self.facts(process), out);
             gil::holds(process, out);
         }
-        for (found, rule) in blocked.by_rule::<HolderRule>() {
-            holders::find(self, blocked, found, *rule, out);
+        for (wait, rule) in blocked.by_rule::<HolderRule>() {
+            holders::find(self, blocked, wait, *rule, out);
         }
-        names_of_holders(self, blocked, out);
         process_pools::find(self, blocked, out);
         event_loops::find(self, blocked, out);
+        trio::find(self, blocked, out);
+        lock_names::find(self, blocked, out);
+        dask::members(self, blocked, out);
     }
 
-    fn giver(&self, process: &Process<'_>, thread: usize, found: &ThreadWait) -> Option<Way> {
-        hopes::giver(self.facts(process)?, process, thread, found)
+    fn giver(&self, process: &Process<'_>, thread: usize, wait: &ThreadWait) -> Option<Way> {
+        hopes::giver(self.facts(process)?, process, thread, wait)
     }
 
-    fn handler(&self, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Way> {
-        signals::way(self.facts(process)?, process, signal, found)
+    fn user(&self, process: &Process<'_>, thread: usize, descriptors: &[i32]) -> Option<Way> {
+        hopes::user(self.facts(process)?, process, thread, descriptors)
+    }
+
+    fn handler(&self, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Way> {
+        signals::way(self.facts(process)?, process, signal, wait)
     }
 
     fn hopes(&self, blocked: &Blocked<'_>, out: &mut Observations) {
@@ -242,28 +293,12 @@ impl Family for Cpython<'_> {
     }
 }
 
-/// A lock is called what its holder calls it, where the waiter has a name for it that reaches less far.
-fn names_of_holders(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
-    for resource in out.resources.iter_mut().filter(|one| [kinds::PY_LOCK, kinds::PY_RLOCK].contains(&one.key.kind)) {
-        let process = blocked.processes().get(resource.process);
-        let Some(facts) = process.and_then(|process| family.facts(process)) else { continue };
-        let name = |party: &Party| match party {
-            Party::Thread(of, tid) if *of == resource.process => {
-                let frames = facts.inspector.stack(*tid).filter(|frame| !is_library(&frame.file));
-                facts.inspector.name_and_reach(resource.key.address, frames)
-            }
-            _ => None,
-        };
-        let holders = out.holds.iter().filter(|hold| hold.resource == resource.key);
-        let by_holder =
-            holders.filter(|hold| hold.certainty > Certainty::Candidate).find_map(|hold| name(&hold.holder));
-        let by_waiter =
-            out.waits.iter().filter(|wait| wait.resource == resource.key).find_map(|wait| name(&wait.waiter));
-        let Some((reach, by_holder)) = by_holder else { continue };
-        if by_waiter.is_none_or(|(of_waiter, _)| reach <= of_waiter) {
-            resource.label.name = Some(by_holder);
-        }
-    }
+/// Whether a thread waits without a time-out for what is given inside of the process: it goes on only if another one does.
+fn lasts(own: &[ThreadWait], position: usize) -> bool {
+    own.iter().any(|wait| {
+        let on = &wait.blocked_on;
+        wait.thread == position && !on.timed && on.resource.key.kind.giver != kinds::Giver::Outside
+    })
 }
 
 /// The exceptions that threads handle.

@@ -7,26 +7,39 @@
 
 use std::collections::HashSet;
 
-use super::{Cpython, Facts};
-use crate::image::{Addr, Gap, MemoryExt};
+use super::{Cpython, Facts, lasts};
+use crate::image::{Addr, Gap, MemoryExt, TaskState};
 use crate::limits;
 use crate::limits::cpython::SHARED_OBJECTS;
-use crate::python::inspect::frames_of;
+use crate::limits::waits::MOST_ASKED;
+use crate::python::inspect::{Entered, Inspector, frames_of};
+use crate::python::reach::Reached;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
 use crate::waits::identity::key;
-use crate::waits::model::Party;
+use crate::waits::model::{Certainty, Gone, Hold, Hope, Hoped, Party, Scope};
 use crate::waits::observations::Observations;
+use crate::waits::thread::Process;
 
-/// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count [live on 3.8 to 3.14].
+/// `SemLockObject` of Modules/_multiprocessing/semaphore.c behind the head: handle, last_tid, count, maxvalue, kind [live on 3.8
+/// to 3.14]. Of locks the greatest value is 1; of semaphores, conditions and events, which whoever wants to may post, it is not.
 const HANDLE: u64 = 0;
 const LAST_THREAD: u64 = 8;
 const COUNT: u64 = 16;
+const UNITS: u64 = 20;
+const KIND: u64 = 24;
+/// A kind that whoever wants to may release: not `RECURSIVE_MUTEX`.
+const SEMAPHORE: i32 = 1;
 
-/// Add who has the lock that `found` waits for.
-pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Observations) {
-    let resource = &found.blocked_on.resource;
+/// Add who has the lock that `wait` waits for.
+pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let resource = &wait.blocked_on.resource;
     let before = out.holds.len();
+    // Those that have an object of it at hand, whatever that says.
+    let mut asked = Vec::new();
+    let mut is_lock = true;
+    // Whoever could release a lock that it did not take; one who is in a block of it leaves that to nobody.
+    let (mut hopes, mut is_in_block) = (Vec::new(), false);
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         let objects = facts.inspector.objects();
@@ -34,7 +47,16 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWa
             let Some(handle) = objects.field(*object, HANDLE) else { continue };
             let count = process.memory().i32(*object + objects.head() + COUNT).unwrap_or(0);
             let own = key(process, resource.key.kind, handle);
-            if (&own.scope, own.address) != (&resource.key.scope, resource.key.address) || count <= 0 {
+            if (&own.scope, own.address) != (&resource.key.scope, resource.key.address) {
+                continue;
+            }
+            asked.push(process.context.image.pid);
+            let number = |offset: u64| process.memory().i32(*object + objects.head() + offset).unwrap_or(0);
+            is_lock &= number(UNITS) == 1;
+            if number(KIND) == SEMAPHORE {
+                releasers(facts, process, blocked, wait, *object, &mut hopes);
+            }
+            if count <= 0 {
                 continue;
             }
             let ident = objects.field(*object, LAST_THREAD).map_or(0, |ident| ident.0);
@@ -46,16 +68,84 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, found: &ThreadWa
                 Some(position) => Party::Thread(process.context.process, process.threads[position].image.tid),
                 None => Party::Process(process.context.process),
             };
-            out.holds.push(exact_hold(&resource.key, holder, None, vec![evidence]));
+            let is_of = |block: &Entered| {
+                block.object == *object || objects.attribute(block.object, "_semlock") == Some(*object)
+            };
+            is_in_block |= facts.inspector.entered().iter().any(is_of);
+            let hold = exact_hold(&resource.key, holder, None, vec![evidence]);
+            // Of a semaphore it says no more than that this process has taken it more often than posted it.
+            let certainty = if number(UNITS) == 1 { hold.certainty } else { Certainty::Candidate };
+            out.holds.push(Hold { certainty, ..hold });
         }
     }
-    if out.holds.len() == before {
+    if !is_in_block && out.holds.len() > before {
+        out.hopes.extend(hopes);
+    }
+    let nobody = || nobody(blocked.process(wait), &resource.key.scope, &asked);
+    if let Some(why) = (is_lock && out.holds.len() == before).then(nobody).flatten() {
+        let holder = Party::Absent(blocked.process(wait).context.process, 0);
+        let hold = exact_hold(&resource.key, holder, None, vec![why]);
+        out.holds.push(Hold { gone: Some(Gone::ProcessDead), certainty: Certainty::Inferred, ..hold });
+    } else if out.holds.len() == before {
         out.gaps.push(Gap::new(
             format!("holder of {}", resource.label),
             "no captured process has an object of it at hand that says it has taken it: its holder is another process \
              (capture that too), or has ended",
         ));
     }
+}
+
+/// Add threads that go on and release a lock which they did not take: whose code says so and does not say that it takes it.
+fn releasers(
+    facts: &Facts<'_>,
+    process: &Process<'_>,
+    blocked: &Blocked<'_>,
+    wait: &ThreadWait,
+    object: Addr,
+    hopes: &mut Vec<Hope>,
+) {
+    let own = blocked.waits_of(process.context.process);
+    let going = process.threads.iter().enumerate().filter(|(position, thread)| {
+        thread.image.state != TaskState::Zombie && !lasts(own, *position) && !is_waiter(wait, process, *position)
+    });
+    for (_, thread) in going.take(MOST_ASKED) {
+        let releases = |reached: &Reached| reached.gives_away() && (reached.has(object) || reached.anything.is_some());
+        if facts.inspector.states(thread.image.tid).any(|(state, _)| releases(&facts.reached_by(state))) {
+            let what = format!("{} can release it, though it did not take it", thread.describe());
+            let by = Hoped::Party(Party::Thread(process.context.process, thread.image.tid));
+            let resource = wait.blocked_on.resource.key.clone();
+            hopes.push(Hope { resource, waiter: None, by, what });
+        }
+    }
+}
+
+fn is_waiter(wait: &ThreadWait, process: &Process<'_>, position: usize) -> bool {
+    wait.process == process.context.process && wait.thread == position
+}
+
+/// How it is known that no living process has taken a lock, if that is so: the kernel says who maps its semaphore, and each of
+/// these was `asked`.
+fn nobody(process: &Process<'_>, scope: &Scope, asked: &[i32]) -> Option<String> {
+    let Scope::Shared(device, inode, _) = scope else { return None };
+    let sharers = process.context.all.kernel.sharers(*device, *inode).filter(|sharers| sharers.sees_all)?;
+    // Who may not be looked at and is called as the waiter may be one of its family.
+    let is_like = |(_, name, _): &(i32, String, Vec<i32>)| process.threads.iter().any(|one| one.image.name == *name);
+    let all_asked = !sharers.processes.is_empty()
+        && sharers.processes.iter().all(|(pid, _)| asked.contains(pid))
+        && !sharers.unread.iter().any(is_like);
+    all_asked.then(|| {
+        let count = match sharers.processes.len() {
+            1 => "the only process that maps its semaphore has".to_owned(),
+            count => format!("the {count} processes that map its semaphore have"),
+        };
+        format!("{count} an object of it that says it was not taken there: whoever took it has ended")
+    })
+}
+
+/// Whether a `SemLock` is one that more than one can take, or nobody has to give back: a semaphore, and what is built of them.
+pub(super) fn is_semaphore(inspector: &Inspector<'_>, object: Addr) -> bool {
+    // Two numbers of 32 bits in a word.
+    inspector.objects().field(object, COUNT).is_some_and(|word| word.0 >> 32 != 1)
 }
 
 /// The `SemLock` objects that the frames of a process have at hand.
@@ -67,7 +157,7 @@ pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
         for frame in frames_of(thread).filter_map(|frame| inspector.frame(frame)) {
             roots.extend(frame.variables().into_iter().map(|(_, value)| value));
             roots.extend(frame.entered());
-            roots.extend(inspector.named_globals(&frame).into_iter().map(|(_, value)| value));
+            roots.extend(inspector.named_globals(&frame).iter().map(|(_, value)| *value));
         }
     }
     let mut seen = HashSet::new();

@@ -23,15 +23,15 @@ const POOL: &str = "/multiprocessing/pool.py";
 
 /// Add the results that nobody is left to give.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
-    for found in blocked.waits() {
-        let process = blocked.process(found);
+    for wait in blocked.waits() {
+        let process = blocked.process(wait);
         let Some(facts) = family.facts(process) else { continue };
-        let key = &found.blocked_on.resource.key;
+        let key = &wait.blocked_on.resource.key;
         let is_known = out.enclosed.iter().any(|one| one.resource == *key);
-        if found.blocked_on.timed || key.kind != kinds::PY_CONDITION || is_known {
+        if wait.blocked_on.timed || key.kind != kinds::PY_CONDITION || is_known {
             continue;
         }
-        let Some(why) = lost(family, facts, blocked, found) else { continue };
+        let Some(why) = lost(family, facts, blocked, wait) else { continue };
         if let Some(resource) = out.resources.iter_mut().find(|resource| resource.key == *key) {
             resource.role = Some(Role::LostTask);
         }
@@ -46,13 +46,13 @@ pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observ
     }
 }
 
-/// How it is known that the result that `found` waits for will not come.
-fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, found: &ThreadWait) -> Option<String> {
-    let process = blocked.process(found);
+/// How it is known that the result that `wait` waits for will not come.
+fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, wait: &ThreadWait) -> Option<String> {
+    let process = blocked.process(wait);
     let objects = facts.inspector.objects();
-    let result = result(facts, process.threads.get(found.thread)?.image.tid)?;
+    let result = result(facts, process.threads.get(wait.thread)?.image.tid)?;
     let cache = objects.attribute(result, "_cache")?;
-    let workers = at_rest(facts, blocked, found.process, cache)?;
+    let workers = at_rest(facts, blocked, wait.process, cache)?;
     let children = objects.bounded_sequence(workers, POOL_WORKERS, || format!("workers of the pool at {workers}"))?;
     let mut readers = 0;
     for child in &children {
@@ -70,14 +70,17 @@ fn lost(family: &Cpython<'_>, facts: &Facts<'_>, blocked: &Blocked<'_>, found: &
         several => format!("{several} parts of the work"),
     });
     let rest = match readers {
-        0 => "wait for the lock of its pipe, which none of them has",
-        _ => "wait for their next task, and no task or answer is on its way",
+        0 => "in a wait for the lock of its pipe, which none has",
+        _ => "in a wait for the next task, and no task or answer is on its way",
+    };
+    let workers = match children.len() {
+        1 => "the one worker that there is stands".to_owned(),
+        several => format!("the {several} workers that there are stand"),
     };
     (!children.is_empty()).then(|| {
         format!(
-            "{left} went to a worker of the pool that ended before it answered: the {} workers that there are {rest}, and \
-             a pool hands out no task twice",
-            children.len()
+            "{left} went to a worker of the pool that ended before it answered: {workers} {rest}, and a pool hands \
+             out no task twice"
         )
     })
 }
@@ -102,13 +105,13 @@ fn is_of_waiting(frame: &PythonFrame) -> bool {
 /// The list of workers of the pool with this table of results, whose own threads wait for the next task and the next answer.
 fn at_rest(facts: &Facts<'_>, blocked: &Blocked<'_>, process: usize, cache: Addr) -> Option<Addr> {
     let (mut workers, mut waits_for_answers) = (None, false);
-    for found in blocked.waits_of(process) {
-        let thread = blocked.process(found).threads.get(found.thread)?;
-        let kind = found.blocked_on.resource.key.kind;
+    for wait in blocked.waits_of(process) {
+        let thread = blocked.process(wait).threads.get(wait.thread)?;
+        let kind = wait.blocked_on.resource.key.kind;
         let stack = || facts.inspector.stack(thread.image.tid);
         let Some(frame) = stack().find(|frame| frame.file.ends_with(POOL)) else { continue };
         let variable = |name: &str| facts.inspector.frame(frame)?.variable(name);
-        if variable("cache") != Some(cache) || found.blocked_on.timed {
+        if variable("cache") != Some(cache) || wait.blocked_on.timed {
             continue;
         }
         match method(frame) {

@@ -16,7 +16,13 @@ use crate::waits::thread::Process;
 
 /// Pairs of the table: NSIG of Linux.
 const PAIRS: usize = 65;
-/// SIGINT, SIGKILL, SIGSTOP, SIGWINCH.
+/// Bytes that are searched at once.
+const PIECE: u64 = 1 << 16;
+/// Where lockscope's own handler for pytest is (scripts/ship/pypi): it raises only once lockscope has found a hang.
+const OWN_HANDLER: &str = "/lockscope/_interruption.py";
+/// SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGSTKFLT, SIGWINCH.
+const HANG_UP: u32 = 1;
+const OWN: u32 = 16;
 const INTERRUPT: u32 = 2;
 const KILL: usize = 9;
 const STOP: usize = 19;
@@ -31,6 +37,8 @@ pub(super) struct Handler {
     pub(super) label: String,
     /// It is of the standard library.
     of_library: bool,
+    /// It is lockscope's.
+    is_own: bool,
 }
 
 /// The callables in the interpreter's table, by number.
@@ -47,17 +55,26 @@ pub(super) fn table(process: &Process<'_>, inspector: &Inspector<'_>) -> Option<
     let first = (0..at).rev().take_while(|position| is_variables(position) && adjoins(*position)).last().unwrap_or(at);
     let after = (at + 1..image.mappings.len()).take_while(|position| is_variables(position) && adjoins(position - 1));
     let (start, end) = (image.mappings[first].start, image.mappings[after.last().unwrap_or(at)].end);
+    // From 3.12 on it is in the runtime; before, among what no file has the first value of. The rest is a megabyte, most of it types.
+    let unset =
+        image.mappings.iter().filter(|mapping| mapping.path.is_none() && mapping.start >= start && mapping.end <= end);
+    let likely = std::iter::once((runtime, end.min(runtime + PIECE)));
+    let places = likely.chain(unset.map(|mapping| (mapping.start, mapping.end))).chain([(start, end)]);
+    places.into_iter().find_map(|(start, end)| in_memory(process, start, end, inspector))
+}
+
+fn in_memory(process: &Process<'_>, start: Addr, end: Addr, inspector: &Inspector<'_>) -> Option<Vec<Addr>> {
     let mut words: Vec<u64> = Vec::new();
     let size = (end - start).min(SEARCHED_VARIABLES);
     let mut offset = 0;
     while offset < size {
-        let length = (size - offset).min(1 << 16);
-        let Ok(bytes) = process.memory().bytes(start + offset, length as usize) else {
-            words.resize(words.len() + (length / 8) as usize, u64::MAX);
-            offset += length;
-            continue;
-        };
-        words.extend(bytes.chunks_exact(8).map(|chunk| chunk.try_into().map_or(u64::MAX, u64::from_le_bytes)));
+        let length = (size - offset).min(PIECE);
+        match process.memory().bytes(start + offset, length as usize) {
+            Ok(bytes) => {
+                words.extend(bytes.chunks_exact(8).map(|chunk| chunk.try_into().map_or(u64::MAX, u64::from_le_bytes)));
+            }
+            Err(_) => words.resize(words.len() + (length / 8) as usize, u64::MAX),
+        }
         offset += length;
         if let Some(found) = in_words(&words, inspector) {
             return Some(found);
@@ -97,32 +114,37 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let function = functions.into_iter().find(|one| objects.class_name(*one).as_deref() == Some("function"));
     let Some((function, code)) = function.and_then(|one| Some((one, objects.function(one)?.code))) else {
         let name = objects.bound(callable).map_or(class, |bound| bound.name);
-        return Some(Handler { callable, of_library: name == "default_int_handler", label: format!("`{name}`") });
+        let of_library = name == "default_int_handler";
+        return Some(Handler { callable, of_library, is_own: false, label: format!("`{name}`") });
     };
     let name = objects.function_name(function).unwrap_or_default();
     let path = inspector.frames().code_file(code).unwrap_or_default();
     let file = path.rsplit('/').next().unwrap_or(&path);
     let line = inspector.frames().code_line(code).map(|line| format!(":{line}")).unwrap_or_default();
-    Some(Handler { callable, of_library: is_library(&path), label: format!("`{name}` at {file}{line}") })
+    let is_own = path.ends_with(OWN_HANDLER);
+    Some(Handler { callable, of_library: is_library(&path), is_own, label: format!("`{name}` at {file}{line}") })
 }
 
 /// Whether the process's handler for a signal could end a wait.
-pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Way> {
+pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Way> {
     let named = crate::waits::family::signal_name(signal);
     let Some(handler) = handler(facts, process, signal) else {
         return without_python(facts, process, signal);
     };
+    if handler.is_own {
+        return Some(Way::Shut(format!("lockscope's own handler for {named} ends what hangs, and nothing else")));
+    }
     if signal == INTERRUPT && handler.of_library {
         return Some(Way::Shut(format!("Python's own handler for {named} only asks for an end")));
     }
     let open = Way::Open(format!("the handler {} ({named}) could still end it", handler.label));
     // Python itself may write to a descriptor whenever a signal comes (set_wakeup_fd).
-    if found.blocked_on.resource.key.kind.topic == Topic::Data {
+    if wait.blocked_on.resource.key.kind.topic == Topic::Data {
         return Some(open);
     }
     let reached = facts.reached_by_handler(handler.callable);
-    let is_main = process.threads[found.thread].image.tid == process.context.image.pid;
-    let reaches = facts.targets(found).any(|target| reached.has(target));
+    let is_main = process.threads[wait.thread].image.tid == process.context.image.pid;
+    let reaches = facts.targets(wait).any(|target| reached.has(target));
     if reached.anything.is_some() || reaches || is_main && reached.may_raise() {
         return Some(open);
     }
@@ -130,10 +152,11 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: 
 }
 
 /// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
-pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, found: &ThreadWait) -> Option<Handler> {
-    let handler = handler(facts, process, signal).filter(|handler| signal != INTERRUPT || !handler.of_library)?;
+pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Handler> {
+    let is_harmless = |handler: &Handler| handler.is_own || signal == INTERRUPT && handler.of_library;
+    let handler = handler(facts, process, signal).filter(|handler| !is_harmless(handler))?;
     let reached = facts.reached_by_handler(handler.callable);
-    let releases = || facts.targets(found).any(|target| reached.has(target)) && reached.uses("release");
+    let releases = || facts.targets(wait).any(|target| reached.has(target)) && reached.uses("release");
     (reached.anything.is_some() || reached.may_raise() || releases()).then_some(handler)
 }
 
@@ -143,6 +166,9 @@ fn without_python(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> Opti
     let has = |part: &str| modules.iter().any(|module| module.name.contains(part));
     if signal == WINDOW && (has("readline") || has("libedit")) {
         return Some(Way::Shut("readline's handler for SIGWINCH wakes nobody".into()));
+    }
+    if signal == HANG_UP && handler(facts, process, OWN).is_some_and(|handler| handler.is_own) {
+        return Some(Way::Shut("lockscope's own handler for SIGHUP ends the process".into()));
     }
     (signal == INTERRUPT && facts.handlers(process).is_none())
         .then(|| Way::Shut("Python's own handler for SIGINT only asks for an end".into()))

@@ -59,16 +59,16 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: Opti
 }
 
 /// Who keeps the thread waiting that asked for the pause: all that have not come to it.
-pub(super) fn attached(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
-    add(process, found, out, |python, stop, state| {
+pub(super) fn attached(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    add(process, wait, out, |python, stop, state| {
         let runs = state.tstate != stop.requester && concerns(stop, state) && is_attached(process, python, state);
         runs.then(|| format!("its thread state {} is attached: it has not paused, and is to", state.tstate))
     });
 }
 
 /// Who keeps a thread waiting that has paused: the one that asked.
-pub(super) fn requester(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
-    add(process, found, out, |_, stop, state| {
+pub(super) fn requester(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    add(process, wait, out, |_, stop, state| {
         let asked = state.tstate == stop.requester;
         asked.then(|| format!("its thread state {} is the one that asked for the pause", state.tstate))
     });
@@ -77,12 +77,12 @@ pub(super) fn requester(process: &Process<'_>, found: &ThreadWait, out: &mut Obs
 /// Add as holders the thread states for which there is evidence.
 fn add(
     process: &Process<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     out: &mut Observations,
     evidence: impl Fn(&Python, &StopTheWorld, &PythonThread) -> Option<String>,
 ) {
     let Some(python) = process.context.python else { return };
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let own = |stop: &&StopTheWorld| stop.event == key.address || stop.event + 1 == key.address;
     let Some(stop) = python.stops.iter().find(own) else { return };
     for state in python.threads.iter() {

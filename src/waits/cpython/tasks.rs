@@ -10,6 +10,8 @@ use crate::limits::cpython::{MOST_COROUTINES, MOST_TASKS, SEARCHED_FOR_TASKS};
 use crate::limits::{self, Bounded};
 use crate::python::inspect::Inspector;
 use crate::python::objects::Objects;
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::TakenAt;
 
 /// The list's node in a task from 3.14 on, behind the head.
 const NODE: u64 = 136;
@@ -35,10 +37,15 @@ const OFFSETS: &[Offsets] = &[
     Offsets { version: (3, 8), waits_for: 88, coroutine: 96, name: 104 },
 ];
 
+/// Where `trio.run` is, whose frames have the runner in a variable.
+pub(super) const RUN: &str = "/trio/_core/_run.py";
+
 /// One task that has not ended.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) object: Addr,
+    /// Whose task it is: of asyncio or of trio.
+    pub(super) kind: &'static Kind,
     /// "Task-3 (fetch)".
     pub(super) name: String,
     /// Kernel thread that runs its loop, if one does.
@@ -49,32 +56,68 @@ pub(super) struct Task {
     pub(super) coroutines: Vec<Addr>,
 }
 
+/// A block that a task is in.
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub(super) object: Addr,
+    /// The line of the `with`.
+    pub(super) taken: Option<TakenAt>,
+}
+
 impl Task {
-    /// Objects whose `with` and `async with` blocks the task has entered. While a coroutine awaits the `__aenter__` of an
+    /// The blocks of objects whose `with` and `async with` blocks the task has entered. While a coroutine awaits the `__aenter__` of an
     /// object, a protected range of the await covers the `__aexit__` below it on the stack (3.12 on): that block is not entered.
-    pub(super) fn entered(&self, inspector: &Inspector<'_>) -> Vec<Addr> {
+    pub(super) fn entered(&self, inspector: &Inspector<'_>) -> Vec<Inside> {
         let frames = inspector.frames();
         let mut all = Vec::new();
         for (position, coroutine) in self.coroutines.iter().enumerate() {
-            let mut entered = with_blocks::of_generator(inspector, *coroutine);
+            let mut entered = with_blocks::lines_of_generator(inspector, *coroutine);
             let awaited = self.coroutines.get(position + 1).and_then(|next| frames.of_generator(*next));
             let entering = awaited.and_then(|(frame, code)| {
                 let name = frames.code_name(code)?;
                 name.ends_with("__aenter__").then(|| frames.at(frame, code)?.first()).flatten()
             });
-            if entering.is_some() && entered.last().copied() == entering {
+            if entering.is_some() && entered.last().map(|block| block.object) == entering {
                 entered.pop();
             }
-            all.extend(entered);
+            let place = frames.suspended(*coroutine);
+            all.extend(entered.into_iter().map(|block| {
+                let taken = place.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
+                    file: frame.file.clone(),
+                    line,
+                    function: frame.function.clone(),
+                    guard: None,
+                });
+                Inside { object: block.object, taken }
+            }));
         }
         all
     }
 }
 
+/// The name and the coroutine of a task that something else led to.
+pub(super) fn of_object(inspector: &Inspector<'_>, object: Addr) -> Option<(String, Addr)> {
+    let offsets = offsets(inspector)?;
+    let objects = inspector.objects();
+    is_task(&objects, object).then_some(())?;
+    Some((name_of(&objects, object, offsets)?, objects.field(object, offsets.coroutine)?))
+}
+
+fn offsets(inspector: &Inspector<'_>) -> Option<&'static Offsets> {
+    let (major, minor, _) = inspector.python.version;
+    OFFSETS.iter().find(|row| row.version <= (major, minor))
+}
+
+/// A number until somebody asks for it, from 3.12 on.
+fn name_of(objects: &Objects<'_>, task: Addr, offsets: &Offsets) -> Option<String> {
+    let name = objects.field(task, offsets.name)?;
+    objects.text(name).or_else(|| Some(format!("Task-{}", objects.unsigned(name)?)))
+}
+
 /// The tasks of all loops of a process.
 pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
-    let (major, minor, _) = inspector.python.version;
-    let Some(offsets) = OFFSETS.iter().find(|row| row.version <= (major, minor)) else { return Vec::new() };
+    let (_, minor, _) = inspector.python.version;
+    let Some(offsets) = offsets(inspector) else { return Vec::new() };
     let objects = inspector.objects();
     let mut found: Vec<(Addr, Option<i32>)> = Vec::new();
     if minor >= 14 {
@@ -98,15 +141,14 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Task> {
         if !is_task(&objects, object) {
             return None;
         }
-        // A number until somebody asks for it, from 3.12 on.
-        let name = objects.field(object, offsets.name)?;
-        let name = objects.text(name).or_else(|| Some(format!("Task-{}", objects.unsigned(name)?)));
+        let name = name_of(&objects, object, offsets);
         let coroutine = objects.field(object, offsets.coroutine)?;
         let coroutines = chain(inspector, coroutine);
         let outer = coroutines.first().and_then(|outer| inspector.frames().of_generator(*outer));
         let function = outer.and_then(|(_, code)| inspector.frames().code_name(code)).unwrap_or_default();
         (!coroutines.is_empty()).then(|| Task {
             object,
+            kind: kinds::ASYNCIO_TASK,
             name: format!("{} ({function})", name.unwrap_or_else(|| object.to_string())),
             tid,
             waits_for: objects.field(object, offsets.waits_for).filter(|future| !future.is_null()),
@@ -124,7 +166,7 @@ pub(super) fn is_task(objects: &Objects<'_>, object: Addr) -> bool {
 /// The thread that runs the loop of a task: the loop notes its ident while it runs.
 fn loop_thread(inspector: &Inspector<'_>, objects: &Objects<'_>, task: Addr) -> Option<i32> {
     let ident = objects.unsigned(objects.attribute(objects.field(task, 0)?, "_thread_id")?)?;
-    inspector.python.threads.iter().find(|state| state.ident == ident)?.tid
+    inspector.with_ident(ident)?.tid
 }
 
 /// The tasks in the list of a thread state: a ring whose nodes lie in tasks.
@@ -157,7 +199,7 @@ fn listed(inspector: &Inspector<'_>, tstate: Addr) -> Vec<Addr> {
 }
 
 /// A coroutine and those that it awaits. What is awaited lies on top of the value stack, or one below.
-fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
+pub(super) fn chain(inspector: &Inspector<'_>, coroutine: Addr) -> Vec<Addr> {
     let objects = inspector.objects();
     let is_coroutine = |object: Addr| {
         let class = objects.class_name(object);

@@ -5,7 +5,7 @@
 //! of the method that runs; anything else is a plain lock.
 
 use super::lock_object::{LockObject, What, noun};
-use super::{Facts, HolderRule};
+use super::{Facts, HolderRule, multiprocessing};
 use crate::image::Addr;
 use crate::limits::cpython::LIBRARY_FRAMES;
 use crate::python::PythonFrame;
@@ -101,7 +101,10 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
     // The program has the wrapper of `multiprocessing.synchronize`.
     let name = called(inspector, stack, behind.object);
     let name = name.as_deref().map(|name| name.strip_suffix("._semlock").unwrap_or(name));
-    let noun = noun(&behind.what);
+    let noun = match behind.what {
+        What::SharedLock if multiprocessing::is_semaphore(inspector, behind.object) => "multiprocessing semaphore",
+        _ => noun(&behind.what),
+    };
     Some(Purpose {
         kind,
         address: behind.object,
@@ -163,7 +166,10 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
             let held = objects.attribute(object, "queue").and_then(|queue| objects.field(queue, 0)).map(|size| size.0);
             let most = number("maxsize").filter(|most| *most > 0);
             match (method(frame), held, most) {
-                ("join", ..) => number("unfinished_tasks").map(|left| format!("{left} unfinished")),
+                ("join", ..) => number("unfinished_tasks").map(|left| {
+                    purpose.role = Some(Role::UnfinishedItems { count: left });
+                    format!("{left} unfinished")
+                }),
                 (_, Some(0), _) => Some("empty".into()),
                 (_, Some(held), Some(most)) if held >= most => Some(format!("maxsize {most}, full")),
                 (_, Some(held), _) => Some(format!("{held} in it")),
@@ -177,9 +183,12 @@ fn condition(facts: &Facts<'_>, stack: &[&PythonFrame]) -> Option<Purpose> {
         }),
         "Future" => {
             purpose.rule = Some(HolderRule::Future(object));
+            purpose.role = Some(Role::Future);
             facts.work().of(object).map(|pending| {
                 purpose.needs_any = pending.is_queued;
-                purpose.role = pending.is_queued.then_some(Role::QueuedFuture);
+                if pending.is_queued {
+                    purpose.role = Some(Role::QueuedFuture);
+                }
                 purpose.evidence.push(pending.evidence.clone());
                 let function = pending.function.as_deref().unwrap_or("a task");
                 purpose.label.function = Some(function.to_owned());
@@ -226,12 +235,11 @@ fn join(
     evidence: Vec<String>,
 ) -> Purpose {
     let library = stack.iter().take(LIBRARY_FRAMES).take_while(|frame| frame.file.ends_with("/threading.py"));
-    let name = inspector.living().find(|(_, state)| state.ident == ident).and_then(|(_, state)| state.name.as_deref());
+    let name = inspector.with_ident(ident).and_then(|state| state.name.as_deref());
     Purpose {
         kind: kinds::PY_THREAD,
         address,
-        label: Label::from(name.map_or_else(|| "a thread".to_owned(), |name| format!("thread {name}")))
-            .with_detail(Some("join")),
+        label: Label::from(if name.is_some() { "thread" } else { "a thread" }).named(name),
         state: Vec::new(),
         role: None,
         rule: Some(HolderRule::End(ident)),

@@ -30,17 +30,17 @@ pub(super) const WAKING: &[&str] = &[
     "set_exception",
 ];
 
-/// Add the candidates for `found`, a wait for the object at `object` or the condition of it.
+/// Add the candidates for `wait`, a wait for the object at `object` or the condition of it.
 pub(super) fn find(
     blocked: &Blocked<'_>,
     facts: &Facts<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     object: Option<Addr>,
     out: &mut Observations,
 ) {
-    let process = blocked.process(found);
+    let process = blocked.process(wait);
     let inspector = &facts.inspector;
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let objects = object.into_iter().chain([key.address]);
     let places: BTreeSet<Referrer> = objects.flat_map(|object| inspector.referrers(object)).copied().collect();
     let mut known = None;
@@ -52,7 +52,7 @@ pub(super) fn find(
         let frame = frames_of(thread).nth(depth).filter(|frame| !is_library(&frame.file));
         let Some((frame, open)) = frame.and_then(|frame| Some((frame, inspector.frame(frame)?))) else { continue };
         let Some(method) = WAKING.iter().find(|name| open.uses(name)) else { continue };
-        if blocked.waits_for(key, found.process, position) {
+        if blocked.waits_for(key, wait.process, position) {
             continue;
         }
         known = Some(state);

@@ -11,6 +11,8 @@ use crate::limits::cpython::{NESTED_STACKS, STACK_CALLBACKS};
 use crate::python::PythonThread;
 use crate::python::inspect::{Entered, Inspector, frames_of};
 use crate::python::objects::Objects;
+use crate::python::values::{EnteredBlock, Frame};
+use crate::waits::model::TakenAt;
 
 /// A lock that an entered block has.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub(super) struct Held {
     pub(super) state: usize,
     /// The frame of the block.
     pub(super) frame: Addr,
+    /// The line of the `with`.
+    pub(super) taken: Option<TakenAt>,
     /// The block is one of this very lock; else of an object with the lock among its attributes.
     pub(super) is_direct: bool,
     pub(super) how: String,
@@ -29,20 +33,17 @@ pub(super) struct Held {
 pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
     let mut list = Vec::new();
     for block in inspector.entered() {
+        let taken = || taken_at(inspector, block);
         let mut add = |lock: Addr, is_direct: bool, how: String| {
             if !is_released(inspector, block, lock) {
-                list.push(Held { lock, state: block.state, frame: block.frame, is_direct, how });
+                list.push(Held { lock, state: block.state, frame: block.frame, taken: taken(), is_direct, how });
             }
         };
         let place = place(inspector, block);
         let mut found = Vec::new();
         locks_of(inspector, block.object, NESTED_STACKS, &mut found);
         for (lock, how) in &found {
-            add(
-                *lock,
-                true,
-                format!("has entered the `with` block of {how}{place}, whose __exit__ is live on the value stack"),
-            );
+            add(*lock, true, format!("has entered the `with` block of {how}{place}, which it has not left yet"));
         }
         let objects = inspector.objects();
         let is_known = !found.is_empty();
@@ -62,6 +63,12 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Vec<Held> {
         }
     }
     list
+}
+
+/// The line of the `with`.
+pub(super) fn taken_at(inspector: &Inspector<'_>, block: &Entered) -> Option<TakenAt> {
+    let frame = frames_of(inspector.python.threads.get(block.state)?).nth(block.depth)?;
+    Some(TakenAt { file: frame.file.clone(), line: block.line?, function: frame.function.clone(), guard: None })
 }
 
 /// " in place_order at main.py:11".
@@ -124,9 +131,17 @@ pub(super) fn locks_of(inspector: &Inspector<'_>, object: Addr, levels: usize, o
 
 /// Objects whose blocks a suspended generator or coroutine is in.
 pub(super) fn of_generator(inspector: &Inspector<'_>, generator: Addr) -> Vec<Addr> {
-    let frame = inspector.frames().of_generator(generator);
-    let frame = frame.and_then(|(frame, code)| inspector.frames().at(frame, code));
-    frame.map(|frame| frame.entered()).unwrap_or_default()
+    open(inspector, generator).map(|frame| frame.entered()).unwrap_or_default()
+}
+
+/// The same with the lines of the `with`s.
+pub(super) fn lines_of_generator(inspector: &Inspector<'_>, generator: Addr) -> Vec<EnteredBlock> {
+    open(inspector, generator).map(|frame| frame.entered_with_lines()).unwrap_or_default()
+}
+
+fn open<'i, 'a>(inspector: &'i Inspector<'a>, generator: Addr) -> Option<Frame<'i, 'a>> {
+    let (frame, code) = inspector.frames().of_generator(generator)?;
+    inspector.frames().at(frame, code)
 }
 
 /// `_thread.lock` or `_thread.RLock`.

@@ -71,6 +71,26 @@ const CALLS: &[Call] = &[
     may_wait("StreamDestroy"),
 ];
 
+/// Whether a call launches a kernel all of whose blocks must have room at a time.
+pub(super) fn is_cooperative_launch(name: &str) -> bool {
+    plain(name) == Some("LaunchCooperativeKernel")
+}
+
+/// The name of a function without what surrounds it in those of templates: `cudaError cudaLaunchCooperativeKernel<float>(float*, dim3)`.
+pub(super) fn bare(name: &str) -> &str {
+    let name = name.split(['(', '<']).next().unwrap_or(name);
+    name.rsplit(' ').next().unwrap_or(name)
+}
+
+/// Of a call that makes a stream wait for a word in memory: its size in bytes.
+pub(super) fn bytes_of_value(name: &str) -> Option<usize> {
+    match plain(name)? {
+        "StreamWaitValue32" => Some(4),
+        "StreamWaitValue64" => Some(8),
+        _ => None,
+    }
+}
+
 /// How a call takes the lock of its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -149,6 +169,11 @@ mod tests {
             assert_eq!(call(name).map(|call| (call.on, call.only_waits)), Some((On::Stream(0), true)), "{name}");
         }
         assert_eq!(call("cuCtxSynchronize_v2").map(|call| call.on), Some(On::Device));
+        assert!(is_cooperative_launch(bare("cudaError cudaLaunchCooperativeKernel<float>(float*, dim3, dim3)")));
+        assert!(
+            is_cooperative_launch(bare("cuLaunchCooperativeKernel_ptsz")) && !is_cooperative_launch("cuLaunchKernel")
+        );
+        assert_eq!(["cuStreamWaitValue32_v2", "cuStreamWaitValue64"].map(bytes_of_value), [Some(4), Some(8)]);
         assert!(call("cuStreamQuery").is_none() && call("").is_none() && call("_start").is_none());
         assert_eq!(mode("cuMemAlloc_v2"), Some(Mode::Write));
         assert_eq!(mode("cudaLaunchKernel"), Some(Mode::Read));

@@ -14,30 +14,30 @@ use crate::waits::thread::{Process, ThreadView};
 /// Refine the holds of locks that threads in driver calls wait for.
 pub(super) fn refine<'k>(blocked: &Blocked<'_>, stacks: impl Fn(&Process<'_>) -> &'k [Stack], out: &mut Observations) {
     let mut counted: Vec<(&ThreadWait, &Readers)> = Vec::new();
-    for found in blocked.waits() {
-        let process = blocked.process(found);
-        match &found.blocked_on.ownership {
-            Ownership::Tid(_) => taking_call(process, found, out),
+    for wait in blocked.waits() {
+        let process = blocked.process(wait);
+        match &wait.blocked_on.ownership {
+            Ownership::Tid(_) => taking_call(process, wait, out),
             Ownership::Readers(readers) => {
-                let key = &found.blocked_on.resource.key;
+                let key = &wait.blocked_on.resource.key;
                 if counted.iter().all(|(known, _)| known.blocked_on.resource.key != *key) {
-                    counted.push((found, readers));
+                    counted.push((wait, readers));
                 }
             }
             _ => {}
         }
     }
-    for (found, counted) in counted {
-        let process = blocked.process(found);
-        readers(process, stacks(process), found, counted, out);
+    for (wait, counted) in counted {
+        let process = blocked.process(wait);
+        readers(process, stacks(process), wait, counted, out);
     }
 }
 
 /// A driver keeps its locks behind pointers that leave no trace in its callers' frames: when both threads are in driver
 /// calls, the owner's call is where the lock was taken.
-fn taking_call(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
-    let key = &found.blocked_on.resource.key;
-    let waiter = &process.threads[found.thread];
+fn taking_call(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let key = &wait.blocked_on.resource.key;
+    let waiter = &process.threads[wait.thread];
     for hold in out.holds.iter_mut().filter(|hold| hold.resource == *key && hold.frame.is_none() && hold.gone.is_none())
     {
         let Party::Thread(position, tid) = hold.holder else { continue };
@@ -58,13 +58,13 @@ fn driver_call<'t>(thread: &'t ThreadView<'_>) -> Option<(usize, &'t str)> {
 }
 
 /// A lock of the driver that readers have: those in calls that take it for reading.
-fn readers(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, counted: &Readers, out: &mut Observations) {
-    let is_drivers = stacks.get(found.thread).is_some_and(|stack| stack.entry.is_some());
+fn readers(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, counted: &Readers, out: &mut Observations) {
+    let is_drivers = stacks.get(wait.thread).is_some_and(|stack| stack.entry.is_some());
     if !is_drivers {
         return;
     }
-    let key = &found.blocked_on.resource.key;
-    for (position, stack) in stacks.iter().enumerate().filter(|(position, _)| *position != found.thread) {
+    let key = &wait.blocked_on.resource.key;
+    for (position, stack) in stacks.iter().enumerate().filter(|(position, _)| *position != wait.thread) {
         let thread = &process.threads[position];
         let Some(entry) = stack.entry.as_ref().filter(|entry| calls::mode(&entry.name) == Some(Mode::Read)) else {
             continue;

@@ -2,15 +2,21 @@
 //!
 //! In: a wait for the GPU, the cores of the process. Out: for each kernel a resource, which has what is waited for. A wait for all work of
 //! a context waits for each of its kernels. Which stream a kernel is in the driver does not say: for a stream or an event each is a
-//! candidate.
+//! candidate. And the words of the host's memory that kernels have as arguments: whether a kernel waits for one its code would say.
+
+use std::collections::HashMap;
 
 use crate::gpu::{Device, GpuCore, Kernel};
-use crate::image::Addr;
+use crate::image::gpu::is_of_host;
+use crate::image::{Addr, Gap, MemoryExt};
+use crate::limits::cuda::ARGUMENTS_READ;
 use crate::waits::blocked_on::ThreadWait;
+use crate::waits::circumstances::KernelWord;
 use crate::waits::holders::exact_hold;
 use crate::waits::kinds;
 use crate::waits::model::{Certainty, Hold, Party, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
+use crate::waits::references::Objects;
 use crate::waits::thread::Process;
 
 /// The kernel as a node of the graph.
@@ -30,8 +36,8 @@ fn label(device: &Device, kernel: &Kernel) -> String {
 }
 
 /// Add what a wait for the GPU waits for.
-pub(super) fn running(process: &Process<'_>, found: &ThreadWait, out: &mut Observations) {
-    let waited = &found.blocked_on.resource.key;
+pub(super) fn running(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let waited = &wait.blocked_on.resource.key;
     let position = process.context.process;
     for core in process.context.gpu_cores {
         let contexts = core.contexts().count();
@@ -74,6 +80,57 @@ pub(super) fn running(process: &Process<'_>, found: &ThreadWait, out: &mut Obser
         }
     }
 }
+
+/// Add the words of the host's memory whose addresses kernels have, and which threads have them too.
+pub(super) fn words(process: &Process<'_>, out: &mut Observations) {
+    let position = process.context.process;
+    let known = known_to(process);
+    for core in process.context.gpu_cores {
+        for (device, kernel) in core.kernels() {
+            for (number, argument) in kernel.arguments.iter().enumerate().take(ARGUMENTS_READ) {
+                let address = Addr(*argument);
+                if !is_of_host(process.context.image, address) {
+                    continue;
+                }
+                let captured = process.context.image.memory.u32(address).ok();
+                let word = captured.or_else(|| core.words.get(argument).copied());
+                if word.is_none() {
+                    out.gaps.push(Gap::new(
+                        format!("the word at {address}, which is argument {} of kernel {}", number + 1, kernel.name),
+                        "it is memory of the host that was not captured: `lockscope run --gpu-core` does",
+                    ));
+                }
+                let kernel = key(position, device, kernel);
+                out.kernel_words.push(KernelWord {
+                    process: position,
+                    kernel,
+                    argument: number + 1,
+                    address,
+                    word,
+                    known_to: known.get(&address).cloned().unwrap_or_default(),
+                });
+            }
+        }
+    }
+}
+
+/// The threads that have the addresses of the host which kernels have, by the address: one pass over the stack of each.
+fn known_to(process: &Process<'_>) -> HashMap<Addr, Vec<Party>> {
+    let kernels = process.context.gpu_cores.iter().flat_map(GpuCore::kernels);
+    let arguments = kernels.flat_map(|(_, kernel)| kernel.arguments.iter().take(ARGUMENTS_READ));
+    let addresses = arguments.map(|argument| Addr(*argument)).filter(|at| is_of_host(process.context.image, *at));
+    let objects = Objects::new(addresses.map(|at| (at, BYTES_OF_WORD)));
+    let mut known: HashMap<Addr, Vec<Party>> = HashMap::new();
+    for thread in &process.threads {
+        for (address, _) in thread.first_references(process, &objects).into_keys() {
+            known.entry(address).or_default().push(Party::Thread(process.context.process, thread.image.tid));
+        }
+    }
+    known
+}
+
+/// The smallest word that a kernel reads at one go and threads agree by.
+const BYTES_OF_WORD: u64 = 4;
 
 /// What the driver said of it.
 fn told(core: &GpuCore, device: &Device, kernel: &Kernel) -> String {

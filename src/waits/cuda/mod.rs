@@ -10,6 +10,7 @@ pub(crate) mod driver;
 mod driver_locks;
 pub(crate) mod kernels;
 mod libraries;
+mod queued;
 mod stacks;
 
 use std::cell::OnceCell;
@@ -102,10 +103,18 @@ impl Family for Cuda {
             out.cuda.extend(others);
             out.cuda.extend(mapped);
         }
-        for (found, HostFunctions) in blocked.by_rule() {
-            let process = blocked.process(found);
-            host_functions(process, self.stacks(process), found, out);
-            kernels::running(process, found, out);
+        for (wait, HostFunctions) in blocked.by_rule() {
+            let process = blocked.process(wait);
+            host_functions(process, self.stacks(process), wait, out);
+            kernels::running(process, wait, out);
+            if let Some(entry) = self.stacks(process).get(wait.thread).and_then(|stack| stack.entry.as_ref())
+                && let Some(thread) = process.threads.get(wait.thread)
+            {
+                out.queued.extend(queued::before(process, thread, entry.native));
+            }
+        }
+        for process in blocked.processes() {
+            kernels::words(process, out);
         }
         driver_locks::refine(blocked, |process| self.stacks(process), out);
     }
@@ -290,10 +299,10 @@ fn resource(
 }
 
 /// Threads that run a host function: the GPU goes on when it returns.
-fn host_functions(process: &Process<'_>, stacks: &[Stack], found: &ThreadWait, out: &mut Observations) {
+fn host_functions(process: &Process<'_>, stacks: &[Stack], wait: &ThreadWait, out: &mut Observations) {
     let runs = |(position, stack): (usize, &Stack)| Some((position, stack.host_function?));
     let running: Vec<_> = stacks.iter().enumerate().filter_map(runs).collect();
-    let resource = &found.blocked_on.resource;
+    let resource = &wait.blocked_on.resource;
     let busy = process.context.gpu.is_some_and(|gpu| gpu.runs_kernels_of(process.context.image));
     for (position, host_function) in &running {
         let thread = &process.threads[*position];

@@ -75,15 +75,15 @@ pub(crate) fn sections(
 /// Add as holders those that stand between the calls; in memory that processes share, of each process. Whether there is one.
 pub(crate) fn holders(
     blocked: &Blocked<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     lock: Addr,
     calls: &'static LockCalls,
     out: &mut Observations,
 ) -> bool {
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let mut holders = Vec::new();
     for (position, process) in blocked.processes().iter().enumerate() {
-        let own = (position == found.process).then_some(lock);
+        let own = (position == wait.process).then_some(lock);
         for lock in own.into_iter().chain(own.is_none().then(|| mapped(process, &key.scope)).into_iter().flatten()) {
             for section in sections(blocked, process, lock, calls) {
                 // Two calls in one function may be two ways to wait, of which one was gone (CPython's parking lot).
@@ -95,7 +95,7 @@ pub(crate) fn holders(
         }
     }
     if holders.is_empty() && !calls.is_ambiguous {
-        let deep = blocked.process(found).threads.iter().filter(|thread| frames(thread).len() > CODE_FRAMES).count();
+        let deep = blocked.process(wait).threads.iter().filter(|thread| frames(thread).len() > CODE_FRAMES).count();
         let why = "the lock records no owner, and no thread's code shows that it has it";
         let why = match deep {
             0 => why.to_owned(),
@@ -103,7 +103,7 @@ pub(crate) fn holders(
                 format!("{why}; of {deep} threads only the innermost {CODE_FRAMES} frames were read")
             }
         };
-        out.gaps.push(Gap::new(format!("owner of {}", found.blocked_on.resource.label), why));
+        out.gaps.push(Gap::new(format!("owner of {}", wait.blocked_on.resource.label), why));
     }
     let is_found = !holders.is_empty();
     out.holds.extend(holders);
@@ -170,7 +170,7 @@ fn taken(
             continue;
         }
         for site in code.calls_before(frame, thread.pthread) {
-            let (Some(step), [first, second]) = (Step::of(&site, calls), site.arguments) else { continue };
+            let (Some(step), [first, second, ..]) = (Step::of(&site, calls), site.arguments) else { continue };
             // What another branch did says nothing of this thread.
             if code.is_elsewhere(site.at, frame.lookup) {
                 continue;

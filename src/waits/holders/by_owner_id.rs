@@ -12,11 +12,11 @@ use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
 /// Add the hold of `owner`, or the gap that stands for it.
-pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, out: &mut Observations) {
-    let process = blocked.process(found);
-    let resource = &found.blocked_on.resource;
+pub(crate) fn resolve(blocked: &Blocked<'_>, wait: &ThreadWait, owner: &Owner, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let resource = &wait.blocked_on.resource;
     if let Some(position) = process.libc_tid(owner.tid) {
-        out.holds.push(held_by_thread(process, position, found, owner));
+        out.holds.push(held_by_thread(process, position, wait, owner));
         return;
     }
     // The kernel gives no task a greater id (PID_MAX_LIMIT): such a word is of another kind, or damaged, and names
@@ -30,7 +30,7 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, 
     }
     match &resource.key.scope {
         Scope::Shared(device, inode, _) => {
-            if let Some(hold) = held_in_other_process(blocked, found, owner, (*device, *inode)) {
+            if let Some(hold) = held_in_other_process(blocked, wait, owner, (*device, *inode)) {
                 out.holds.push(hold);
             } else if owner.died {
                 out.holds.push(absent_holder(
@@ -40,6 +40,18 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, 
                     Gone::ProcessDead,
                     "the lock word says that its owner died",
                 ));
+            } else if let Some(sharers) = known_to_lack(process, (*device, *inode), owner.tid) {
+                let text = match sharers {
+                    1 => format!(
+                        "no other process maps this memory, and no thread of process {} has the id {}",
+                        process.context.image.pid, owner.tid
+                    ),
+                    _ => format!(
+                        "of the {sharers} processes that map this memory none has a thread with the id {}",
+                        owner.tid
+                    ),
+                };
+                out.holds.push(absent_holder(process, resource, owner, Gone::ProcessDead, &text));
             } else {
                 out.gaps.push(Gap::new(
                     format!("owner of {}", resource.label),
@@ -54,10 +66,16 @@ pub(crate) fn resolve(blocked: &Blocked<'_>, found: &ThreadWait, owner: &Owner, 
     }
 }
 
+/// How many processes map a file, if all of them are known and none has a thread of this id.
+fn known_to_lack(process: &Process<'_>, (device, inode): ((i32, i32), u64), id: i32) -> Option<usize> {
+    let sharers = process.context.all.kernel.sharers(device, inode)?;
+    sharers.lacks(id).then_some(sharers.processes.len())
+}
+
 /// A hold by a thread of the same process.
-fn held_by_thread(process: &Process<'_>, position: usize, found: &ThreadWait, owner: &Owner) -> Hold {
+fn held_by_thread(process: &Process<'_>, position: usize, wait: &ThreadWait, owner: &Owner) -> Hold {
     let thread = &process.threads[position];
-    let waiter = &process.threads[found.thread];
+    let waiter = &process.threads[wait.thread];
     let mut evidence = owner.evidence.clone();
     let holder = Party::Thread(process.context.process, thread.image.tid);
     if thread.image.ns_tid != thread.image.tid {
@@ -65,7 +83,7 @@ fn held_by_thread(process: &Process<'_>, position: usize, found: &ThreadWait, ow
     }
     let mut certainty = Certainty::Exact;
     let mut frame = None;
-    if position == found.thread {
+    if position == wait.thread {
         evidence.push("the owner is the waiting thread itself".into());
     } else if let Some(reference) = thread.find_reference(process, owner.lock, owner.size) {
         frame = reference.native.and_then(|native| thread.merged(native));
@@ -88,18 +106,18 @@ fn held_by_thread(process: &Process<'_>, position: usize, found: &ThreadWait, ow
             ));
         }
     }
-    Hold { frame, certainty, ..exact_hold(&found.blocked_on.resource.key, holder, owner.mode, evidence) }
+    Hold { frame, certainty, ..exact_hold(&wait.blocked_on.resource.key, holder, owner.mode, evidence) }
 }
 
 /// A hold by a thread of another captured process that maps the same file.
 fn held_in_other_process(
     blocked: &Blocked<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     owner: &Owner,
     file: ((i32, i32), u64),
 ) -> Option<Hold> {
     let mut candidates = blocked.processes().iter().enumerate().filter(|(position, other)| {
-        *position != found.process
+        *position != wait.process
             && other.libc_tid(owner.tid).is_some()
             && other.context.image.mappings.iter().any(|m| m.shared && (m.device, m.inode) == file)
     });
@@ -111,7 +129,7 @@ fn held_in_other_process(
         other.context.image.pid, file.0.0, file.0.1, file.1, owner.tid
     ));
     let mut hold = exact_hold(
-        &found.blocked_on.resource.key,
+        &wait.blocked_on.resource.key,
         Party::Thread(other.context.process, thread.image.tid),
         owner.mode,
         evidence,

@@ -63,7 +63,7 @@ pub(crate) fn searched_in_part(blocked: &Blocked<'_>, process: usize, label: &La
 }
 
 /// Whether the stack of each thread of a process was unwound and searched to its end.
-fn is_looked_at_whole(blocked: &Blocked<'_>, process: usize) -> bool {
+pub(crate) fn is_looked_at_whole(blocked: &Blocked<'_>, process: usize) -> bool {
     let Some(of) = blocked.processes.get(process) else { return false };
     let is_whole = |thread: &ThreadView<'_>| {
         let end = thread.thread.map(|thread| &thread.native.end);
@@ -78,12 +78,12 @@ fn index<'b>(blocked: &'b Blocked<'_>, process: usize) -> Option<&'b Index> {
 }
 
 /// Threads that do not wait for the lock and have its address in a register or on their stack: candidates.
-pub(crate) fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
-    let waits = |position: usize| blocked.waits_for(key, found.process, position);
-    let others = referring(blocked, found.process, lock, size).iter().filter(|(position, _)| !waits(*position));
-    let is_sole = others.clone().count() == 1 && is_looked_at_whole(blocked, found.process);
+pub(crate) fn candidates(blocked: &Blocked<'_>, wait: &ThreadWait, lock: Addr, size: u64, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
+    let waits = |position: usize| blocked.waits_for(key, wait.process, position);
+    let others = referring(blocked, wait.process, lock, size).iter().filter(|(position, _)| !waits(*position));
+    let is_sole = others.clone().count() == 1 && is_looked_at_whole(blocked, wait.process);
     for (position, reference) in others {
         let Some(thread) = process.threads.get(*position) else { continue };
         let evidence = vec![
@@ -95,5 +95,5 @@ pub(crate) fn candidates(blocked: &Blocked<'_>, found: &ThreadWait, lock: Addr, 
         let hold = exact_hold(key, holder, None, evidence);
         out.holds.push(Hold { certainty: Certainty::Candidate, is_sole_candidate: is_sole, frame, ..hold });
     }
-    out.gaps.extend(searched_in_part(blocked, found.process, &found.blocked_on.resource.label));
+    out.gaps.extend(searched_in_part(blocked, wait.process, &wait.blocked_on.resource.label));
 }

@@ -16,10 +16,10 @@ use crate::waits::thread::{Process, ThreadView};
 
 /// The candidates of a read-held lock: threads that do not wait for it and have its address in a frame or register.
 /// Only if there is none, a thread that asks for more than it has: the address in a frame outside of the call.
-pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Readers, out: &mut Observations) {
+pub(crate) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, readers: &Readers, out: &mut Observations) {
     let Readers { library, count, lock, size, calls } = *readers;
-    let process = blocked.process(found);
-    let resource = &found.blocked_on.resource;
+    let process = blocked.process(wait);
+    let resource = &wait.blocked_on.resource;
     let mut candidates = by_code(blocked, process, resource, readers);
     // Readers found in the code account for all: then each is inferred. Otherwise they are candidates among others.
     if candidates.iter().map(|(_, depth)| *depth).sum::<u32>() == count {
@@ -42,21 +42,21 @@ pub(crate) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, readers: &Reade
         let hold = exact_hold(&resource.key, holder, calls.mode, evidence);
         candidates.push(Hold { certainty: Certainty::Candidate, frame, ..hold });
     };
-    let waits = |position: usize| blocked.waits_for(&resource.key, found.process, position);
-    let referring = by_reference::referring(blocked, found.process, lock, size);
+    let waits = |position: usize| blocked.waits_for(&resource.key, wait.process, position);
+    let referring = by_reference::referring(blocked, wait.process, lock, size);
     for (position, reference) in referring.iter().filter(|(position, _)| !waits(*position)) {
         add(&mut candidates, *position, reference);
     }
     if candidates.is_empty() {
         for (position, thread) in process.threads.iter().enumerate().filter(|(position, _)| waits(*position)) {
-            let from = outside_of_the_call(thread, found.blocked_on.entry_points).unwrap_or(1);
+            let from = outside_of_the_call(thread, wait.blocked_on.entry_points).unwrap_or(1);
             let outside = |reference: &Reference| reference.is_live() && reference.is_from(from);
             if let Some(reference) = thread.references(process, lock, size).find(outside) {
                 add(&mut candidates, position, &reference);
             }
         }
     }
-    out.gaps.extend(by_reference::searched_in_part(blocked, found.process, &resource.label));
+    out.gaps.extend(by_reference::searched_in_part(blocked, wait.process, &resource.label));
     let gap = Gap::new(
         format!("readers of {}", resource.label),
         format!(

@@ -8,6 +8,8 @@ pub(crate) mod by_owner_id;
 pub(crate) mod by_reference;
 pub(crate) mod counted_readers;
 pub(crate) mod left_by_fork;
+pub(crate) mod rings;
+pub(crate) mod taken_at;
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -136,6 +138,9 @@ pub(crate) fn exact_hold(
         resource: resource.clone(),
         mode,
         frame: None,
+        taken: None,
+        since_ms: None,
+        source: None,
         certainty: Certainty::Exact,
         is_end: false,
         is_sole_holder: false,

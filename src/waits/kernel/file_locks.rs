@@ -6,7 +6,7 @@
 use super::peers::descriptor;
 use crate::arch::system_calls::{Role, SystemCall, Waits};
 use crate::image::descriptors::FileLock;
-use crate::image::{Addr, Gap, MemoryExt};
+use crate::image::{Addr, Descriptor, Gap, MemoryExt};
 use crate::waits::blocked_call::Call;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold};
@@ -23,13 +23,17 @@ fn is_flock(process: &Process<'_>, call: &Call) -> bool {
 
 /// The lock that `call` waits for.
 pub(super) fn decode(process: &Process<'_>, call: Call, number: i32) -> Option<(Resource, String)> {
-    let descriptor = descriptor(process, number)?;
+    resource(process, descriptor(process, number)?, is_flock(process, &call))
+}
+
+/// A lock on an open file, and how it is known to be one.
+pub(super) fn resource(process: &Process<'_>, descriptor: &Descriptor, is_flock: bool) -> Option<(Resource, String)> {
     let inode = descriptor.inode?;
-    let what = if is_flock(process, &call) { "flock" } else { "fcntl lock" };
+    let what = if is_flock { "flock" } else { "fcntl lock" };
     let scope = Scope::System(format!("file-lock:{what}:{inode}:{}", descriptor.target));
     let key = ResourceKey { kind: kinds::FILE_LOCK, scope, address: Addr(0) };
     let label = format!("{what} on {}", descriptor.target).into();
-    let evidence = format!("its descriptor {number} is {}", descriptor.target);
+    let evidence = format!("its descriptor {} is {}", descriptor.number, descriptor.target);
     Some((Resource { key, process: process.context.process, label, state: Vec::new(), role: None }, evidence))
 }
 
@@ -64,18 +68,17 @@ fn requested(process: &Process<'_>, call: Call) -> Option<Request> {
 }
 
 /// Processes that hold the file lock which the waiter asked for.
-pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, out: &mut Observations) {
-    let process = blocked.process(found);
+pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, number: i32, out: &mut Observations) {
+    let process = blocked.process(wait);
     let kernel = &process.context.all.kernel;
-    let key = &found.blocked_on.resource.key;
     let Some(descriptor) = descriptor(process, number) else { return };
     let Some(inode) = descriptor.inode else { return };
-    let is_flock = found.blocked_on.call.is_some_and(|call| is_flock(process, &call));
+    let is_flock = wait.blocked_on.call.is_some_and(|call| is_flock(process, &call));
     let of_file = |lock: &&FileLock| lock.inode == inode && (lock.kind == "FLOCK") == is_flock && lock.kind != "LEASE";
     // The request itself stands there too, and tells its bytes; one for an open file's lock does not tell whose it is.
     let own = process.context.image.pid;
     let line = kernel.locks.iter().filter(of_file).find(|lock| lock.blocked && lock.pid == own);
-    let request = line.map(Request::from).or_else(|| requested(process, found.blocked_on.call?));
+    let request = line.map(Request::from).or_else(|| requested(process, wait.blocked_on.call?));
     let in_the_way = |lock: &&FileLock| {
         let Some(request) = &request else { return true };
         line.is_none_or(|line| line.device == lock.device)
@@ -83,13 +86,18 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, ou
             && (is_flock || lock.start <= request.end && request.start <= lock.end)
     };
     let granted = kernel.locks.iter().filter(of_file).filter(|lock| !lock.blocked).filter(in_the_way);
-    let granted: Vec<&FileLock> = granted.collect();
-    for lock in &granted {
+    add(blocked, wait, &descriptor.target, &granted.collect::<Vec<_>>(), out);
+}
+
+/// Add the takers of locks on the file at `path` that are in the way of a waiter.
+pub(super) fn add(blocked: &Blocked<'_>, wait: &ThreadWait, path: &str, granted: &[&FileLock], out: &mut Observations) {
+    let key = &wait.blocked_on.resource.key;
+    for lock in granted {
         let text = format!(
             "/proc/locks: {} {} on {} by process {}",
             lock.kind,
             if lock.write { "WRITE" } else { "READ" },
-            descriptor.target,
+            path,
             lock.pid
         );
         let taker = blocked.processes().iter().position(|other| other.context.image.pid == lock.pid);
@@ -104,9 +112,9 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, number: i32, ou
             }
             None => {
                 // A lock of flock belongs to the open file: a child may have inherited it from a process that ended.
-                out.holds.push(exact_hold(key, Party::Absent(found.process, lock.pid), None, vec![text.clone()]));
+                out.holds.push(exact_hold(key, Party::Absent(wait.process, lock.pid), None, vec![text.clone()]));
                 out.gaps.push(Gap::new(
-                    format!("holder of the lock on {}", descriptor.target),
+                    format!("holder of the lock on {}", path),
                     format!("{text}, which was not captured; capture that process too"),
                 ));
             }

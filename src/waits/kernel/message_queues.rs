@@ -48,12 +48,12 @@ fn known<'p>(process: &Process<'p>, id: i32) -> Option<&'p MessageQueue> {
 }
 
 /// Add the process that used the other side of the queue last.
-pub(super) fn users(blocked: &Blocked<'_>, found: &ThreadWait, id: i32, receives: bool, out: &mut Observations) {
-    let Some(queue) = known(blocked.process(found), id) else { return };
+pub(super) fn users(blocked: &Blocked<'_>, wait: &ThreadWait, id: i32, receives: bool, out: &mut Observations) {
+    let Some(queue) = known(blocked.process(wait), id) else { return };
     let (pid, verb) = if receives { (queue.sender, "sent to") } else { (queue.receiver, "received from") };
     let user = blocked.processes().iter().position(|other| other.context.image.pid == pid);
-    let Some(position) = user.filter(|position| *position != found.process) else { return };
+    let Some(position) = user.filter(|position| *position != wait.process) else { return };
     let evidence = vec![format!("process {pid} {verb} the queue last")];
-    let hold = exact_hold(&found.blocked_on.resource.key, Party::Process(position), None, evidence);
+    let hold = exact_hold(&wait.blocked_on.resource.key, Party::Process(position), None, evidence);
     out.holds.push(Hold { certainty: Certainty::Candidate, is_end: true, ..hold });
 }

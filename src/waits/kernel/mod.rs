@@ -4,8 +4,10 @@
 //! as itself, or what a call waits for ("a child process", "a timer", a pipe, a file lock).
 
 mod file_locks;
+mod in_flight;
 mod message_queues;
 mod peers;
+mod polled;
 mod sysv_semaphores;
 
 use crate::arch::system_calls::{self as calls, Child, Role, Waits};
@@ -36,6 +38,8 @@ enum HolderRule {
     LastUse(i32, bool),
     /// Whoever has the lock on the file of this descriptor.
     FileLock(i32),
+    /// Whoever has a lock of these kinds on the file that the process at this position has under this descriptor, in the way.
+    PolledLock(usize, i32, &'static [&'static str]),
     /// Whoever changed this semaphore of a System V set last, if the waiter wants to take units of it.
     LastChange {
         /// The set.
@@ -88,20 +92,24 @@ impl Family for Kernel {
                 let futex = shaped_as_futex(&call.arguments, process.memory());
                 Some(BlockedOn { futex, ..plain(process, thread, call) })
             }
-            None => Some(plain(process, thread, call)),
+            None => {
+                let plain = plain(process, thread, call);
+                Some(polled::decode(process, thread, &plain).unwrap_or(plain))
+            }
         }
     }
 
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
-        for (found, rule) in blocked.by_rule::<HolderRule>() {
+        for (wait, rule) in blocked.by_rule::<HolderRule>() {
             match *rule {
-                HolderRule::OtherEnd(end) => peers::holders(blocked, found, end, out),
-                HolderRule::ProcessEnd(pid) => peers::process_end(blocked, found, pid, out),
-                HolderRule::ChildEnd(pid) => child_end(blocked, found, pid, out),
-                HolderRule::LastUse(id, receives) => message_queues::users(blocked, found, id, receives, out),
-                HolderRule::FileLock(number) => file_locks::holders(blocked, found, number, out),
+                HolderRule::OtherEnd(end) => peers::holders(blocked, wait, end, out),
+                HolderRule::ProcessEnd(pid) => peers::process_end(blocked, wait, pid, out),
+                HolderRule::ChildEnd(pid) => child_end(blocked, wait, pid, out),
+                HolderRule::LastUse(id, receives) => message_queues::users(blocked, wait, id, receives, out),
+                HolderRule::FileLock(number) => file_locks::holders(blocked, wait, number, out),
+                HolderRule::PolledLock(of, number, kinds) => polled::holders(blocked, wait, (of, number, kinds), out),
                 HolderRule::LastChange { set, number, takes } => {
-                    sysv_semaphores::holders(blocked, found, (set, number), takes, out);
+                    sysv_semaphores::holders(blocked, wait, (set, number), takes, out);
                 }
             }
         }
@@ -313,10 +321,8 @@ fn child(
 ) -> (&'static Kind, Scope, Label) {
     let of = process.context.process;
     match named_child(call, named) {
-        Some(pid) => {
-            (kinds::PROCESS, Scope::System(format!("child:{of}:{pid}")), told(&format!("child process {pid}")))
-        }
-        None => (kinds::PROCESS, Scope::System(format!("child:{of}:any")), told("any child process")),
+        Some(pid) => (kinds::PROCESS, Scope::Child(of, Some(pid)), told(&format!("child process {pid}"))),
+        None => (kinds::PROCESS, Scope::Child(of, None), told("any child process")),
     }
 }
 
@@ -332,16 +338,16 @@ fn named_child(call: Call, named: Child) -> Option<i32> {
 }
 
 /// A captured child "holds" its own end.
-fn child_end(blocked: &Blocked<'_>, found: &ThreadWait, pid: i32, out: &mut Observations) {
-    let parent = blocked.process(found);
+fn child_end(blocked: &Blocked<'_>, wait: &ThreadWait, pid: i32, out: &mut Observations) {
+    let parent = blocked.process(wait);
     let child = blocked
         .processes()
         .iter()
         .find(|p| p.context.image.ns_pid == pid && p.context.image.parent == Some(parent.context.image.pid));
     if let Some(child) = child {
         let evidence = vec![format!("process {} is that child and lives", child.context.image.pid)];
-        add_resource(out, &found.blocked_on.resource);
+        add_resource(out, &wait.blocked_on.resource);
         let holder = Party::Process(child.context.process);
-        out.holds.push(exact_hold(&found.blocked_on.resource.key, holder, None, evidence));
+        out.holds.push(exact_hold(&wait.blocked_on.resource.key, holder, None, evidence));
     }
 }

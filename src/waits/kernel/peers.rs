@@ -4,18 +4,16 @@
 //! holders: processes, since a descriptor is a process's. That something has no other end but the waiter's own is said
 //! as [`Enclosed`]. It opens nothing and asks the kernel nothing.
 
-use super::HolderRule;
-use crate::image::descriptors::{
-    Detail, InFlight, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many,
-};
-use crate::image::{Addr, Descriptor, Gap, TaskState};
+use super::{HolderRule, in_flight};
+use crate::image::descriptors::{Detail, NEWS_SIGNALS, Want, event_name, socket_inode, socket_name, tell_of_many};
+use crate::image::{Addr, Descriptor, Gap, ProcessImage, TaskState};
 use crate::limits::image::MOST_WANTED;
 use crate::waits::blocked_on::{AlsoWaited, Ownership, ThreadWait};
 use crate::waits::holders::{Blocked, exact_hold};
-use crate::waits::kinds::{self, Kind};
+use crate::waits::kinds::{self, Kind, Topic};
 use crate::waits::label::{Label, Wanted};
 use crate::waits::model::{Certainty, Enclosed, Hope, Hoped, Party, Resource, ResourceKey, Scope};
-use crate::waits::observations::Observations;
+use crate::waits::observations::{EndsOf, Observations};
 use crate::waits::thread::Process;
 
 /// What ends a wait for a descriptor.
@@ -87,7 +85,12 @@ fn one_way(process: &Process<'_>, descriptor: &Descriptor, needs_writer: bool) -
         }
         (_, Some(inode)) => {
             let known = kernel.socket(inode);
-            let label = Label::from(name_of(process, descriptor));
+            // Its addresses are its own: in general it is a connection by TCP.
+            let name = name_of(process, descriptor);
+            let label = match name.split_once(' ') {
+                Some(("TCP", addresses)) => Label::from("TCP").at(addresses),
+                _ => Label::from(name),
+            };
             if let Some(peer) = known.and_then(|socket| socket.peer) {
                 evidence += &format!(", whose other end is {}", socket_name(peer));
             }
@@ -166,18 +169,19 @@ fn special(target: &str) -> Option<&'static str> {
 struct Ends {
     /// Position of the process in the look.
     process: usize,
+    numbers: Vec<i32>,
     text: String,
 }
 
-/// Add who can end the wait `found`: processes with the end that the waiter needs.
-pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, out: &mut Observations) {
-    let process = blocked.process(found);
+/// Add who can end the wait `wait`: processes with the end that the waiter needs.
+pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, end: OtherEnd, out: &mut Observations) {
+    let process = blocked.process(wait);
     let Some(descriptor) = descriptor(process, end.number) else { return };
     let kernel = &process.context.all.kernel;
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let is_event = matches!(descriptor.detail, Detail::Event { .. });
     let Some(target) = other_end(process, descriptor) else {
-        return no_other_end(found, descriptor, process, out);
+        return no_other_end(wait, descriptor, process, out);
     };
     let verb = match (key.kind == kinds::SOCKET, end.needs_writer) {
         (true, _) => "has the other end of",
@@ -191,38 +195,42 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     for (position, other) in blocked.processes().iter().enumerate() {
         let list = other.context.image.descriptors.iter();
         let ends = list.filter(|one| one.end_name() == target && fits(one.reads, one.writes));
-        let numbers: Vec<String> = ends.map(|one| one.number.to_string()).collect();
+        let numbers: Vec<i32> = ends.map(|one| one.number).collect();
         if !numbers.is_empty() {
             let pid = other.context.image.pid;
-            let text = format!("process {pid} {verb} {name} (its descriptor {})", numbers.join(", "));
-            holders.push(Ends { process: position, text });
+            let list: Vec<String> = numbers.iter().map(i32::to_string).collect();
+            let text = format!("process {pid} {verb} {name} (its descriptor {})", list.join(", "));
+            holders.push(Ends { process: position, numbers, text });
         }
     }
     let outside = kernel.ends.iter().filter(|one| one.target == target && fits(one.reads, one.writes));
     let outside: Vec<String> = outside.map(|one| format!("{} ({})", one.name, one.pid)).collect();
-    let unseen = unseen_ends(process, descriptor, holders.is_empty() && outside.is_empty());
+    let mut unseen = unseen_ends(process, descriptor, holders.is_empty() && outside.is_empty());
+    let sent = on_their_way(blocked, process, descriptor, &target);
+    unseen.extend(sent.hopes.into_iter().map(|what| (Hoped::Asked, what)));
     out.hopes.extend(unseen.into_iter().map(|(by, what)| Hope { resource: key.clone(), waiter: None, by, what }));
-    if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, found, &holders) {
+    if outside.is_empty() && kernel.unread == 0 && only_waiters(blocked, wait, &holders) {
         // An eventfd is written to by the kernel too (asynchronous I/O, devices); a queue has a name by which others open it.
         if !is_event && key.kind != kinds::MESSAGE_QUEUE {
-            let own = Hoped::Party(Party::Process(found.process));
+            let own = Hoped::Party(Party::Process(wait.process));
             let what = "a thread of the process itself could".to_owned();
             out.hopes.push(Hope { resource: key.clone(), waiter: None, by: own, what });
             out.enclosed.push(Enclosed {
                 resource: key.clone(),
                 why: without_end(key.kind, end.needs_writer).into(),
-                certainty: Certainty::Exact,
-                ruled_out: Vec::new(),
+                // Whether a descriptor on its way can be the other end is concluded, not read.
+                certainty: if sent.ruled_out.is_empty() { Certainty::Exact } else { Certainty::Inferred },
+                ruled_out: sent.ruled_out.clone(),
                 // Who waits for a set of things waits for whatever the program may start: a cycle says more.
-                whole_process: !is_plain(process, found),
+                whole_process: !is_plain(process, wait),
                 is_told: true,
             });
         }
         return;
     }
     // The waiter's own process can't end the wait while all of its threads wait for this very thing.
-    if all_wait(blocked, found) {
-        holders.retain(|ends| ends.process != found.process);
+    if all_wait(blocked, wait) {
+        holders.retain(|ends| ends.process != wait.process);
     }
     let unseen = match kernel.unread {
         0 => String::new(),
@@ -231,7 +239,8 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     for ends in holders {
         let mut hold = exact_hold(key, Party::Process(ends.process), None, vec![ends.text + &unseen]);
         hold.is_end = true;
-        if kernel.unread > 0 || is_event || key.kind == kinds::MESSAGE_QUEUE {
+        out.ends.push(EndsOf { resource: key.clone(), process: ends.process, numbers: ends.numbers });
+        if kernel.unread > 0 || is_event || key.kind == kinds::MESSAGE_QUEUE || !sent.ruled_out.is_empty() {
             // One that was not seen may have that end too, or open it by its name; and that one writes to an eventfd because he can is a guess.
             hold.certainty = Certainty::Inferred;
         }
@@ -239,7 +248,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, end: OtherEnd, 
     }
     if !outside.is_empty() {
         let text = format!("not captured, {verb} {}: {}", descriptor.target, outside.join(", "));
-        out.holds.push(exact_hold(key, Party::Absent(found.process, 0), None, vec![text.clone()]));
+        out.holds.push(exact_hold(key, Party::Absent(wait.process, 0), None, vec![text.clone()]));
         let why = format!("{text}; capture these processes too (--tree, or more PIDs)");
         out.gaps.push(Gap::new(format!("the other end of {}", descriptor.target), why));
     }
@@ -281,9 +290,15 @@ fn other_end(process: &Process<'_>, descriptor: &Descriptor) -> Option<String> {
 }
 
 /// A socket whose other end is on another machine, in another network namespace, or nowhere yet.
-fn no_other_end(found: &ThreadWait, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
+fn no_other_end(wait: &ThreadWait, descriptor: &Descriptor, process: &Process<'_>, out: &mut Observations) {
     let known = socket_inode(&descriptor.target).and_then(|inode| process.context.all.kernel.socket(inode));
     if known.is_some_and(|socket| socket.listens) {
+        return;
+    }
+    if let Some(listener) = known.and_then(|socket| socket.unaccepted_by) {
+        let why =
+            format!("nobody has accepted this connection yet: it is in the backlog of {}", owner(process, listener));
+        out.gaps.push(Gap::new(format!("the other end of {}", wait.blocked_on.resource.label), why));
         return;
     }
     let why = match known {
@@ -292,7 +307,40 @@ fn no_other_end(found: &ThreadWait, descriptor: &Descriptor, process: &Process<'
             "the kernel tells nothing of this socket to lockscope: it is of another family, or of another namespace"
         }
     };
-    out.gaps.push(Gap::new(format!("the other end of {}", found.blocked_on.resource.label), why));
+    out.gaps.push(Gap::new(format!("the other end of {}", wait.blocked_on.resource.label), why));
+}
+
+/// "descriptor 3 of this process": who has a socket that listens.
+fn owner(process: &Process<'_>, inode: u64) -> String {
+    let number = |of: &ProcessImage| {
+        let has = |descriptor: &&Descriptor| socket_inode(&descriptor.target) == Some(inode);
+        of.descriptors.iter().find(has).map(|descriptor| descriptor.number)
+    };
+    if let Some(number) = number(process.context.image) {
+        return format!("descriptor {number} of this process");
+    }
+    let mut others = process.context.all.processes.iter().filter_map(|other| Some((other.pid, number(other)?)));
+    match others.next() {
+        Some((pid, number)) => format!("descriptor {number} of process {pid}"),
+        None => format!("socket:[{inode}], which no captured process has"),
+    }
+}
+
+/// What the descriptors that are on their way through unix sockets mean for a wait.
+fn on_their_way(
+    blocked: &Blocked<'_>,
+    process: &Process<'_>,
+    descriptor: &Descriptor,
+    target: &str,
+) -> in_flight::Judged {
+    let kernel = &process.context.all.kernel;
+    let own = descriptor.end_name();
+    let names = [own.as_str(), target];
+    let images = || blocked.processes().iter().map(|one| one.context.image);
+    let has_it = |image: &&ProcessImage| image.descriptors.iter().any(|one| names.contains(&one.end_name().as_str()));
+    let outside = kernel.ends.iter().filter(|one| names.contains(&one.target.as_str())).map(|one| one.pid);
+    let havers: Vec<i32> = images().filter(has_it).map(|image| image.pid).chain(outside).collect();
+    in_flight::judge(kernel, &names, &havers)
 }
 
 /// Ends that nobody is seen to have, but somebody may have or get.
@@ -308,17 +356,6 @@ fn unseen_ends(process: &Process<'_>, descriptor: &Descriptor, nobody_has_it: bo
         let what = format!("it has a name, {}, by which others can open it", descriptor.target);
         hopes.push((Hoped::Asked, what));
     }
-    let one = |sent: &InFlight| match sent.count {
-        1 => format!(
-            "a descriptor is on its way through a unix socket of process {}, and may be its other end",
-            sent.pid
-        ),
-        count => format!(
-            "{count} descriptors are on their way through unix sockets of process {}, and may be its other end",
-            sent.pid
-        ),
-    };
-    hopes.extend(kernel.in_flight.iter().map(|sent| (Hoped::Asked, one(sent))));
     if kernel.sockets_passed_over {
         let what = "descriptors may be on their way through unix sockets that were not looked at, as there are so many";
         hopes.push((Hoped::Asked, what.to_owned()));
@@ -327,26 +364,39 @@ fn unseen_ends(process: &Process<'_>, descriptor: &Descriptor, nobody_has_it: bo
 }
 
 /// Whether a thread waits in a call for one thing only.
-fn is_plain(process: &Process<'_>, found: &ThreadWait) -> bool {
-    found.blocked_on.one_of == 1 && found.blocked_on.call.is_some_and(|call| !super::waits_for_several(process, call))
+fn is_plain(process: &Process<'_>, wait: &ThreadWait) -> bool {
+    wait.blocked_on.one_of == 1 && wait.blocked_on.call.is_some_and(|call| !super::waits_for_several(process, call))
 }
 
-/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing.
-fn only_waiters(blocked: &Blocked<'_>, found: &ThreadWait, holders: &[Ends]) -> bool {
-    holders.iter().all(|ends| ends.process == found.process) && all_wait(blocked, found)
+/// Whether nobody has the end but the waiter's own process, all of whose threads wait for this very thing, or for the like:
+/// then it is the graph that says whether one of them goes on.
+fn only_waiters(blocked: &Blocked<'_>, wait: &ThreadWait, holders: &[Ends]) -> bool {
+    let process = blocked.process(wait);
+    let own = blocked.waits_of(wait.process);
+    let all_wait_for_ends = || {
+        (0..process.threads.len()).all(|position| {
+            let is_like = |other: &ThreadWait| {
+                other.thread == position
+                    && other.blocked_on.resource.key.kind.topic == Topic::Data
+                    && is_plain(process, other)
+            };
+            process.threads[position].image.state == TaskState::Zombie || own.iter().any(is_like)
+        })
+    };
+    holders.iter().all(|ends| ends.process == wait.process) && (all_wait(blocked, wait) || all_wait_for_ends())
 }
 
 /// Whether all threads of the waiter's process wait for this very thing.
-fn all_wait(blocked: &Blocked<'_>, found: &ThreadWait) -> bool {
-    let process = blocked.process(found);
-    let waits_too = |position: usize| blocked.waits_for(&found.blocked_on.resource.key, found.process, position);
+fn all_wait(blocked: &Blocked<'_>, wait: &ThreadWait) -> bool {
+    let process = blocked.process(wait);
+    let waits_too = |position: usize| blocked.waits_for(&wait.blocked_on.resource.key, wait.process, position);
     (0..process.threads.len())
         .all(|position| process.threads[position].image.state == TaskState::Zombie || waits_too(position))
 }
 
 /// The process whose end is waited for by a pidfd.
-pub(super) fn process_end(blocked: &Blocked<'_>, found: &ThreadWait, pid: i32, out: &mut Observations) {
+pub(super) fn process_end(blocked: &Blocked<'_>, wait: &ThreadWait, pid: i32, out: &mut Observations) {
     let Some(process) = blocked.processes().iter().find(|process| process.context.image.pid == pid) else { return };
     let evidence = vec![format!("process {pid} lives")];
-    out.holds.push(exact_hold(&found.blocked_on.resource.key, Party::Process(process.context.process), None, evidence));
+    out.holds.push(exact_hold(&wait.blocked_on.resource.key, Party::Process(process.context.process), None, evidence));
 }

@@ -53,14 +53,14 @@ fn known<'p>(process: &Process<'p>, set: i32, number: u16) -> Option<&'p SetSema
 /// Add the process that took the last unit.
 pub(super) fn holders(
     blocked: &Blocked<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     (set, number): (i32, u16),
     takes: bool,
     out: &mut Observations,
 ) {
-    let key = &found.blocked_on.resource.key;
-    let label = &found.blocked_on.resource.label;
-    let Some(semaphore) = known(blocked.process(found), set, number) else {
+    let key = &wait.blocked_on.resource.key;
+    let label = &wait.blocked_on.resource.label;
+    let Some(semaphore) = known(blocked.process(wait), set, number) else {
         let why = "the kernel tells nothing of this set: it is in another IPC namespace, or may not be read";
         return out.gaps.push(Gap::new(format!("holder of {label}"), why));
     };

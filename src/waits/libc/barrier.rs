@@ -19,17 +19,17 @@ use crate::waits::thread::Process;
 const ROUND: u64 = 4;
 const COUNT: u64 = 8;
 
-/// Add who has yet to come to the barrier that `found` waits at, one of glibc's or another.
-pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, is_glibc: bool, out: &mut Observations) {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
+/// Add who has yet to come to the barrier that `wait` waits at, one of glibc's or another.
+pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, is_glibc: bool, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
     // Of one in shared memory, who else may come is not known.
     let (Scope::Process(_), false) = (&key.scope, key.address.is_null()) else { return };
-    let counted = is_glibc.then(|| counted(process, found)).flatten();
+    let counted = is_glibc.then(|| counted(process, wait)).flatten();
     let parties = (0..process.threads.len()).filter(|position| {
-        process.threads[*position].image.state != TaskState::Zombie && !blocked.waits_for(key, found.process, *position)
+        process.threads[*position].image.state != TaskState::Zombie && !blocked.waits_for(key, wait.process, *position)
     });
-    let behind = behind(blocked, found);
+    let behind = behind(blocked, wait);
     let others: Vec<usize> = parties.filter(|position| !behind.contains(position)).collect();
     // Whoever is left may start further threads, so that only nobody is too few for certain.
     if let (true, Some(Counted { arrived, count })) = (others.is_empty(), counted) {
@@ -52,7 +52,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, found: &ThreadWait, is_glibc: bool,
     // All of those left must come, or as many as are enough.
     let all_must = counted.is_some_and(|Counted { arrived, count }| others.len() <= (count - arrived) as usize);
     let needs = if all_must { Needs::All } else { Needs::Any };
-    out.waits.iter_mut().filter(|wait| wait.resource == *key).for_each(|wait| wait.needs = needs);
+    out.waits.iter_mut().filter(|one| one.resource == *key).for_each(|one| one.needs = needs);
     for position in others {
         let thread = &process.threads[position];
         let who = format!("{} is one of those that could still come", thread.describe());
@@ -74,9 +74,9 @@ struct Counted {
 }
 
 /// What glibc's barrier says; those of musl, OpenMP and C++ have other words.
-fn counted(process: &Process<'_>, found: &ThreadWait) -> Option<Counted> {
-    let base = found.blocked_on.resource.key.address;
-    found.blocked_on.futex.filter(|futex| futex.word == base + ROUND)?;
+fn counted(process: &Process<'_>, wait: &ThreadWait) -> Option<Counted> {
+    let base = wait.blocked_on.resource.key.address;
+    wait.blocked_on.futex.filter(|futex| futex.word == base + ROUND)?;
     let word = |offset: u64| process.memory().u32(base + offset).ok();
     let (came, round, count) = (word(0)?, word(ROUND)?, word(COUNT)?);
     // `in` counts the threads of all rounds, `current_round` those of the rounds that are over.
@@ -85,18 +85,18 @@ fn counted(process: &Process<'_>, found: &ThreadWait) -> Option<Counted> {
 }
 
 /// Threads that join, over any number of steps, one that waits at the barrier.
-fn behind(blocked: &Blocked<'_>, found: &ThreadWait) -> BTreeSet<usize> {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
+fn behind(blocked: &Blocked<'_>, wait: &ThreadWait) -> BTreeSet<usize> {
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
     let joins: Vec<(usize, usize)> = blocked
-        .waits_of(found.process)
+        .waits_of(wait.process)
         .iter()
-        .filter(|wait| wait.blocked_on.resource.key.kind == kinds::THREAD)
-        .filter(|wait| !wait.blocked_on.timed)
-        .filter_map(|wait| Some((wait.thread, process.pthread(wait.blocked_on.resource.key.address)?)))
+        .filter(|one| one.blocked_on.resource.key.kind == kinds::THREAD)
+        .filter(|one| !one.blocked_on.timed)
+        .filter_map(|one| Some((one.thread, process.pthread(one.blocked_on.resource.key.address)?)))
         .collect();
-    let here = blocked.waits_of(found.process).iter().filter(|wait| wait.blocked_on.resource.key == *key);
-    let mut stuck: BTreeSet<usize> = here.map(|wait| wait.thread).collect();
+    let here = blocked.waits_of(wait.process).iter().filter(|one| one.blocked_on.resource.key == *key);
+    let mut stuck: BTreeSet<usize> = here.map(|one| one.thread).collect();
     let waiting = stuck.clone();
     loop {
         let more: Vec<usize> = joins

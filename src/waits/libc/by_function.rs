@@ -6,13 +6,15 @@
 
 use super::layout::rust_rwlock;
 use super::lock_calls::{GUARD, OPENMP, OPENMP_NAMELESS};
+use super::parking_lot::{self, ParkingLot};
 use super::{Case, HolderRule};
 use crate::image::Addr;
-use crate::limits::libc::WRAPPER_FRAMES;
+use crate::limits::libc::{RUNNER_FRAMES, WRAPPER_FRAMES};
 use crate::symbols::base_symbol;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
+use crate::waits::model::Role;
 
 /// A function that waits, and what for.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ enum Holder {
     Barrier,
     /// Who has its address: a guard is a pointer to its lock, and whoever has it on the stack may hold the lock.
     ByReference,
+    /// The same of a lock whose address stands beside the word.
+    Parked(ParkingLot),
     /// The same of Rust's RwLock, which is asked for to read,
     RustReaders,
     /// or to write.
@@ -104,14 +108,21 @@ const TABLE: &[Row] = &[
     },
     // The word may be one that many atomics share.
     row(&["std::__atomic_base<", "std::atomic<", "std::__detail::__wait_impl"], kinds::FUTEX, ATOMIC, 0),
-    row(&["::Mutex::lock_contended"], kinds::FUTEX, "Rust Mutex", 0).held_by(Holder::ByReference),
-    row(&["::RwLock::read_contended"], kinds::FUTEX, "Rust RwLock", 0).held_by(Holder::RustReaders),
-    row(&["::RwLock::write_contended"], kinds::FUTEX, "Rust RwLock", rust_rwlock::WRITER_NOTIFY)
+    row(&["::Mutex::lock_contended"], kinds::FUTEX, RUST_MUTEX, 0).held_by(Holder::ByReference),
+    row(&["::RwLock::read_contended"], kinds::FUTEX, RUST_RWLOCK, 0).held_by(Holder::RustReaders),
+    row(&["::RwLock::write_contended"], kinds::FUTEX, RUST_RWLOCK, rust_rwlock::WRITER_NOTIFY)
         .held_by(Holder::RustWriters),
     row(&["::Condvar::wait"], kinds::FUTEX, "Rust Condvar", 0),
     row(&["::once::futex::Once::", "::futex_once::Once::"], kinds::PTHREAD_ONCE, "Rust Once", 0).held_by(Holder::Once),
-    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0),
-    row(&["parking_lot::raw_rwlock::", "::RawRwLock::lock_"], kinds::FUTEX, "parker of a parking_lot RwLock", 0),
+    row(&["parking_lot::raw_mutex::", "::RawMutex::lock_slow"], kinds::FUTEX, "parker of a parking_lot Mutex", 0)
+        .held_by(Holder::Parked(ParkingLot::Mutex)),
+    row(
+        &["parking_lot::raw_rwlock::", "::RawRwLock::lock_", "::RawRwLock::wait_for_readers"],
+        kinds::FUTEX,
+        "parker of a parking_lot RwLock",
+        0,
+    )
+    .held_by(Holder::Parked(ParkingLot::RwLock)),
     row(&["parking_lot_core::"], kinds::FUTEX, "parker of parking_lot", 0),
     row(&["::thread_parking::", "::thread::park", "::Parker::park"], kinds::FUTEX, "token of std::thread::park", 0),
     row(&["gomp_team_barrier_wait", "gomp_barrier_wait", "GOMP_barrier"], kinds::PTHREAD_BARRIER, "OpenMP barrier", 4)
@@ -123,6 +134,10 @@ const TABLE: &[Row] = &[
     row(&["gomp_mutex_lock"], kinds::FUTEX, "lock inside OpenMP", 0),
     row(&["gomp_sem_wait"], kinds::SEMAPHORE, "OpenMP semaphore", 0),
 ];
+
+/// Locks that Rust's guards are of.
+pub(super) const RUST_MUTEX: &str = "Rust Mutex";
+pub(super) const RUST_RWLOCK: &str = "Rust RwLock";
 
 /// Calls of Rust's standard library and of parking_lot, down to the futex.
 const RUST_ENTRY_POINTS: &[&str] = &[
@@ -154,16 +169,26 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     };
     let word = case.futex.word;
     let base = row.offsets[library].map_or(word, |offset| word - offset);
+    let lock = if let Holder::Parked(kind) = row.holder {
+        parking_lot::lock(case, kind, word).map(|lock| (kind.noun(), lock))
+    } else {
+        None
+    };
+    let (noun, base) = lock.unwrap_or((row.noun, base));
     let mut state = vec![("word", i64::from(case.futex.value))];
     let barrier = barrier(case, row, base);
     let is_glibc = barrier.is_some();
     if let Some(words) = barrier {
         state = words;
     }
-    let mut resource = case.resource(row.kind, row.noun, base, state);
+    let mut resource = case.resource(row.kind, noun, base, state);
     let label = &mut resource.label;
     label.name = label.name.take().map(|name| name.strip_prefix(CRITICAL).map(str::to_owned).unwrap_or(name));
-    let evidence = vec![case.word_is(row.noun, base, "word"), format!("the thread is inside {name}")];
+    let is_it = match lock {
+        Some((noun, lock)) => format!("its parker at {word} is queued for the {noun} at {lock}"),
+        None => case.word_is(row.noun, base, "word"),
+    };
+    let evidence = vec![is_it, format!("the thread is inside {name}")];
     let entry_points = if row.names.iter().any(|name| name.starts_with("::")) { RUST_ENTRY_POINTS } else { row.names };
     let decoded = case.below.refined(resource, entry_points, evidence);
     let decoded = decoded.owned(match row.holder {
@@ -173,9 +198,35 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         Holder::OpenMpNameless => Ownership::LockedInCode(Addr(0), &OPENMP_NAMELESS),
         Holder::Once => Ownership::private(HolderRule::Once(word)),
         Holder::Barrier => Ownership::private(HolderRule::Barrier { is_glibc }),
+        Holder::Parked(_) if lock.is_none() => Ownership::Unknown,
+        Holder::Parked(_) => Ownership::ByReference(base, RUST_LOCK_SIZE),
         Holder::RustReaders | Holder::RustWriters | Holder::ByReference => Ownership::ByReference(base, RUST_LOCK_SIZE),
     });
-    Some(BlockedOn { mode: row.holder.mode(), ..decoded })
+    let mut decoded = BlockedOn { mode: row.holder.mode(), ..decoded };
+    if is_test_runner(case) {
+        decoded.timed = false;
+        decoded.resource.role = Some(Role::IdleWork);
+        decoded.evidence.push("libtest's own thread: after its time-out it names slow tests and waits again".into());
+    }
+    Some(decoded)
+}
+
+/// Whether this is the thread of Rust's libtest that waits for tests to end. It takes nothing from them, gives them nothing, and
+/// comes back to this wait for ever (`run_tests` in library/test/src/lib.rs of Rust 1.95).
+fn is_test_runner(case: &Case<'_, '_>) -> bool {
+    let names: Vec<&str> = case.thread.names(RUNNER_FRAMES).map(|(_, name)| name).collect();
+    names.windows(2).any(|pair| match pair {
+        [inner, outer] => {
+            inner.contains("Receiver<") && inner.contains("::recv") && outer.starts_with("test::run_tests")
+        }
+        _ => false,
+    })
+}
+
+/// Whether the thread is inside one of Rust's own locks: what lies beside its word is other data, whatever that looks like.
+pub(super) fn is_of_rust(case: &Case<'_, '_>) -> bool {
+    let is_rust = |(row, _): (&Row, String)| row.names.iter().any(|name| name.starts_with("::"));
+    by_frames(case).is_some_and(is_rust) && !case.inside(&["pthread_"])
 }
 
 fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {

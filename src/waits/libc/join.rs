@@ -9,6 +9,7 @@ use crate::image::{Addr, MemoryExt};
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
+use crate::waits::label::Label;
 use crate::waits::model::{Resource, ResourceKey, Scope};
 
 /// Calls that join.
@@ -37,7 +38,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     }
     // A target without registers: its descriptor is known by its self pointer.
     let pd = futex.word - descriptor.glibc_tid;
-    let itself = case.process.memory().pointer(pd + descriptor.glibc_self).ok()? == pd;
+    let itself = case.process.memory().pointer(pd + descriptor.glibc_self?).ok()? == pd;
     let position = case.process.libc_tid(futex.value as i32)?;
     itself.then(|| joined(case, pd, position, "pd->tid"))
 }
@@ -50,7 +51,7 @@ pub(super) fn joined(case: &Case<'_, '_>, pd: Addr, position: usize, field: &str
     let resource = Resource {
         key: ResourceKey { kind: kinds::THREAD, scope: Scope::Process(process), address: pd },
         process,
-        label: format!("thread '{}' ({tid})", target.name()).into(),
+        label: Label::from("thread").named(Some(target.name())).with_detail(Some(tid.to_string())),
         state: vec![("tid", i64::from(tid))],
         role: None,
     };

@@ -1,4 +1,7 @@
-//! Offsets inside the objects of glibc (x86-64, 2.27 to 2.43) and musl (1.2.3).
+//! Offsets inside the objects of glibc (2.27 to 2.43) and musl (1.2.3).
+//!
+//! The same on all 64-bit machines where nothing else is said; `pthread_mutex_t` is longer on some
+//! ([`glibc_mutex_size`](crate::arch::Architecture::glibc_mutex_size)).
 //!
 //! Sources: libc.md sections 1, 3 and 5, measured on glibc 2.27, 2.31, 2.36, 2.41, 2.43 and musl 1.2.3; names from
 //! sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h, thread-shared-types.h, nptl/descr.h.
@@ -16,8 +19,6 @@ pub(super) const WAITERS: u32 = 0x8000_0000;
 
 /// `pthread_mutex_t`.
 pub(super) mod mutex {
-    /// Size.
-    pub(crate) const SIZE: u64 = 40;
     /// `__count`.
     pub(crate) const COUNT: u64 = 4;
     /// PTHREAD_MUTEX_ELISION_NP in `__kind`; beside it, 0x200 says the opposite and is seen on any machine.
@@ -76,10 +77,6 @@ pub(super) mod condition {
 pub(super) mod rust_rwlock {
     /// The word that a writer sleeps on.
     pub(crate) const WRITER_NOTIFY: u64 = 4;
-    /// The flag behind them, and then, aligned, the data.
-    pub(crate) const POISON: u64 = 8;
-    /// Alignment of what is in common use.
-    pub(crate) const DATA_ALIGNMENT: u64 = 64;
     /// The readers in the state.
     pub(crate) const COUNT: u32 = (1 << 30) - 1;
     /// That many mean a writer.

@@ -13,7 +13,9 @@ mod lock_calls;
 mod musl;
 mod mutex;
 mod once;
-mod rust_rwlock;
+mod own_locks;
+mod parking_lot;
+mod rust_guards;
 mod rwlock;
 mod semaphore;
 mod spinlock;
@@ -43,6 +45,8 @@ enum HolderRule {
     Once(Addr),
     /// Whoever is inside the allocator.
     Arena,
+    /// Whoever called the waiter's own function with the word here before.
+    OwnLock(Addr),
     /// The writer that is in front of a reader in the queue of the rwlock here.
     QueuedWriter(Addr),
 }
@@ -149,6 +153,9 @@ impl Family for Libc {
         if below.transient {
             return musl::left_asleep(&case);
         }
+        if by_function::is_of_rust(&case) {
+            return by_function::decode(&case);
+        }
         match process.library {
             CLibrary::Glibc => GLIBC.iter().find_map(|decoder| decoder(&case)),
             CLibrary::Musl => musl::decode(&case).or_else(|| mutex::not_captured(&case)),
@@ -156,14 +163,15 @@ impl Family for Libc {
     }
 
     fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
-        for (found, rule) in blocked.by_rule::<HolderRule>() {
+        for (wait, rule) in blocked.by_rule::<HolderRule>() {
             match *rule {
-                HolderRule::Barrier { is_glibc } => barrier::holders(blocked, found, is_glibc, out),
-                HolderRule::Once(control) => once::initialisers(blocked, found, control, out),
-                HolderRule::Arena => once::allocators(blocked, found, out),
-                HolderRule::QueuedWriter(base) => rwlock::queued_writer(blocked, found, base, out),
+                HolderRule::Barrier { is_glibc } => barrier::holders(blocked, wait, is_glibc, out),
+                HolderRule::Once(control) => once::initialisers(blocked, wait, control, out),
+                HolderRule::Arena => once::allocators(blocked, wait, out),
+                HolderRule::OwnLock(word) => own_locks::holders(blocked, wait, word, out),
+                HolderRule::QueuedWriter(base) => rwlock::queued_writer(blocked, wait, base, out),
             }
         }
-        rust_rwlock::holders(blocked, out);
+        rust_guards::holders(blocked, out);
     }
 }

@@ -6,6 +6,7 @@
 use super::layout::{OWNER_DIED, TID_MASK, WAITERS, mutex as layout};
 use super::once::ALLOCATION;
 use super::{Case, HolderRule};
+use crate::arch::Register;
 use crate::arch::system_calls::Waits;
 use crate::image::{Addr, Gap};
 use crate::limits::libc::{GREATEST_OWNER, LOWEST_ADDRESS, MOST_USERS, PARKED_BYTES, PARKED_FRAMES};
@@ -22,6 +23,9 @@ pub(super) const ENTRY_POINTS: &[&str] =
 /// Calls that wait for a FILE.
 pub(super) const FILE_ENTRY_POINTS: &[&str] =
     &["f", "put", "get", "vf", "printf", "vprintf", "IO_", "lll_lock", "perror", "exit", "ungetc", "setv"];
+
+/// How the function is called in which a refused waiter sleeps.
+const LOCK: &str = "pthread_mutex_";
 
 /// The kernel keeps the owner: LOCK_PI names the mutex itself.
 pub(super) fn inheriting(case: &Case<'_, '_>) -> Option<BlockedOn> {
@@ -66,7 +70,7 @@ pub(super) fn not_captured(case: &Case<'_, '_>) -> Option<BlockedOn> {
         died: false,
         mode: None,
         lock: futex.word,
-        size: layout::SIZE,
+        size: case.process.architecture().glibc_mutex_size(),
         evidence: vec![known],
     })))
 }
@@ -91,7 +95,7 @@ pub(super) fn refused_and_paused(
 ) -> Option<BlockedOn> {
     let row = below.call.and_then(|call| call.row(process.architecture()));
     let in_pause = row.is_some_and(|row| row.waits == Waits::AnySignal);
-    if !in_pause || !thread.inside(PARKED_FRAMES, &["pthread_mutex_"]) {
+    if !in_pause || !thread.inside(PARKED_FRAMES, &[LOCK]) {
         return None;
     }
     let futex = Futex { word: Addr(0), value: 0, operation: 0, command: 0, timed: false };
@@ -103,7 +107,7 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let registers = case.thread.registers(PARKED_FRAMES).into_iter().map(|(_, _, value)| value);
     let words = case.thread.top(case.process, PARKED_BYTES);
     let own = case.thread.libc_tid;
-    let is_one = |base: Addr| {
+    let is_one = |base: Addr, may_live: bool| {
         let kind = case.word(base, layout::KIND)?;
         let tid = (case.word(base, 0)? & TID_MASK) as i32;
         let shaped = base.0.is_multiple_of(8)
@@ -122,15 +126,31 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
         let shaped = (1..=MOST_USERS).contains(&count)
             && (owner == tid as u32 || matches!(owner, 0x7fff_ffff | 0x7fff_fffe))
             && (1..=MOST_USERS).contains(&users);
-        // Refused means: the waiter has it itself (EDEADLK), or its owner is no task any more (ESRCH).
-        (shaped && tid != 0 && (tid == own || case.process.libc_tid(tid).is_none())).then_some(base)
+        // Refused means: the waiter has it itself or would close a ring (EDEADLK), or its owner is no task any more (ESRCH).
+        let is_refused = tid == own || may_live || case.process.libc_tid(tid).is_none();
+        (shaped && tid != 0 && is_refused).then_some(base)
     };
     // Some builds keep only the address of `__kind` in a register.
-    let base = registers
-        .chain(words.into_iter().map(|(_, word)| word))
-        .filter(|value| *value >= LOWEST_ADDRESS)
-        .find_map(|value| is_one(Addr(value)).or_else(|| is_one(Addr(value) - layout::KIND)))?;
+    let find = |values: Vec<u64>, may_live: bool| {
+        let mut values = values.into_iter().filter(|value| *value >= LOWEST_ADDRESS).map(Addr);
+        values.find_map(|value| is_one(value, may_live).or_else(|| is_one(value - layout::KIND, may_live)))
+    };
+    // The caller's registers and the stack may lead to a mutex that the waiter has.
+    let all = || registers.chain(words.into_iter().map(|(_, word)| word)).collect();
+    let base = find(of_the_call(case), true).or_else(|| find(all(), false))?;
     from_word(case, base, "the kernel refused the lock and glibc sleeps for ever on a word of its own")
+}
+
+/// What registers of the C library's own frame have that its caller has not put there, where the frame has a name.
+fn of_the_call(case: &Case<'_, '_>) -> Vec<u64> {
+    let Some((frame, _)) = case.thread.names(PARKED_FRAMES).filter(|(_, name)| name.starts_with(LOCK)).last() else {
+        return Vec::new();
+    };
+    let all = case.thread.registers(PARKED_FRAMES + 1);
+    let of = |wanted: usize| all.iter().filter(move |(frame, ..)| *frame == wanted);
+    let is_callers =
+        |register: &Register, value: u64| of(frame + 1).any(|(_, other, known)| (other, *known) == (register, value));
+    of(frame).filter(|(_, register, value)| !is_callers(register, *value)).map(|(.., value)| *value).collect()
 }
 
 /// A mutex whose lock word has its owner.
@@ -154,7 +174,7 @@ fn from_word(case: &Case<'_, '_>, base: Addr, note: &str) -> Option<BlockedOn> {
         died: word & OWNER_DIED != 0,
         mode: None,
         lock: base,
-        size: layout::SIZE,
+        size: case.process.architecture().glibc_mutex_size(),
         evidence: vec![format!("__lock = {word:#x} at {base}, owner bits {tid}")],
     };
     Some(decoded.owned(Ownership::Tid(owner)))
@@ -224,7 +244,7 @@ fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> BlockedOn {
         died: false,
         mode: None,
         lock: base,
-        size: layout::SIZE,
+        size: case.process.architecture().glibc_mutex_size(),
         evidence: vec![format!("__owner = {owner} at {field}")],
     }))
 }
@@ -236,7 +256,9 @@ fn loader_lock(case: &Case<'_, '_>, base: Addr) -> &'static str {
     const RECURSIVE: u32 = 1;
     let is_mutex =
         |at: Addr| case.word(at, layout::KIND) == Some(RECURSIVE) && case.word(at, 0).is_some_and(|lock| lock <= 2);
-    let before = (1..NAMES.len() as u64).take_while(|back| is_mutex(base - back * layout::SIZE)).count();
+    let before = (1..NAMES.len() as u64)
+        .take_while(|back| is_mutex(base - back * case.process.architecture().glibc_mutex_size()))
+        .count();
     NAMES[before]
 }
 
@@ -274,6 +296,10 @@ fn unowned_word(case: &Case<'_, '_>, base: Addr) -> BlockedOn {
     if kind == kinds::MALLOC_ARENA {
         let refined = case.below.refined(resource, ALLOCATION, evidence);
         return refined.owned(Ownership::private(HolderRule::Arena));
+    }
+    if !by_libc(case) {
+        let refined = case.below.refined(resource, ENTRY_POINTS, evidence);
+        return refined.owned(Ownership::guess(HolderRule::OwnLock(base)));
     }
     let gap = Gap::new(format!("owner of {}", resource.label), "this lock records no owner");
     case.below.refined(resource, ENTRY_POINTS, evidence).with_gap(gap)

@@ -30,37 +30,37 @@ pub(super) const ALLOCATION: &[&str] = &[
     "arena_get",
 ];
 
-/// Add who runs the initialiser of the once control that `found` waits for.
-pub(super) fn initialisers(blocked: &Blocked<'_>, found: &ThreadWait, control: Addr, out: &mut Observations) {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
+/// Add who runs the initialiser of the once control that `wait` waits for.
+pub(super) fn initialisers(blocked: &Blocked<'_>, wait: &ThreadWait, control: Addr, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
     let inside = process.threads.iter().filter_map(|thread| {
-        let waits = blocked.waits_for(key, found.process, thread.position);
+        let waits = blocked.waits_for(key, wait.process, thread.position);
         Some((thread, in_once(process, thread, control, waits)?))
     });
     let holders = holds(process, key, inside);
     if holders.is_empty() {
-        let what = format!("holder of {}", found.blocked_on.resource.label);
+        let what = format!("holder of {}", wait.blocked_on.resource.label);
         tell_deep_threads(process, &what);
         out.gaps.push(Gap::new(what, "the object records no thread"));
     }
     out.holds.extend(holders);
 }
 
-/// Add who is inside the allocator, one of whose arenas `found` waits for.
-pub(super) fn allocators(blocked: &Blocked<'_>, found: &ThreadWait, out: &mut Observations) {
-    let process = blocked.process(found);
-    let key = &found.blocked_on.resource.key;
+/// Add who is inside the allocator, one of whose arenas `wait` waits for.
+pub(super) fn allocators(blocked: &Blocked<'_>, wait: &ThreadWait, out: &mut Observations) {
+    let process = blocked.process(wait);
+    let key = &wait.blocked_on.resource.key;
     let inside = process.threads.iter().filter_map(|thread| {
-        let waits = blocked.waits_for(key, found.process, thread.position);
+        let waits = blocked.waits_for(key, wait.process, thread.position);
         Some((thread, in_allocator(process, thread, waits)?))
     });
     let mut holders = holds(process, key, inside);
     if holders.is_empty() {
-        holders.extend(left_behind(blocked, process, found));
+        holders.extend(left_behind(blocked, process, wait));
     }
     if holders.is_empty() {
-        let what = format!("owner of {}", found.blocked_on.resource.label);
+        let what = format!("owner of {}", wait.blocked_on.resource.label);
         tell_deep_threads(process, &what);
         out.gaps.push(Gap::new(what, "this lock records no owner"));
     }
@@ -143,15 +143,15 @@ fn in_allocator(process: &Process<'_>, thread: &ThreadView<'_>, waits: bool) -> 
 }
 
 /// No thread of the process is inside the allocator but those that wait: the lock came held from the parent.
-fn left_behind(blocked: &Blocked<'_>, process: &Process<'_>, found: &ThreadWait) -> Option<Hold> {
+fn left_behind(blocked: &Blocked<'_>, process: &Process<'_>, wait: &ThreadWait) -> Option<Hold> {
     // A handler that interrupted the allocator waits for its own thread.
-    let frames = process.threads[found.thread].thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    let is_unknown = |thread: &ThreadView<'_>| thread.image.registers.is_none();
+    let frames = process.threads[wait.thread].thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let is_unknown = |thread: &ThreadView<'_>| !thread.is_read();
     if frames.iter().any(|frame| frame.signal) || process.threads.iter().any(is_unknown) {
         return None;
     }
     let (holder, gone, why) = left_by_fork::left_by_fork(blocked, process)?;
     let evidence = format!("no thread of the process is inside the allocator but those that wait, and {why}");
-    let hold = exact_hold(&found.blocked_on.resource.key, holder, None, vec![evidence]);
+    let hold = exact_hold(&wait.blocked_on.resource.key, holder, None, vec![evidence]);
     Some(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold })
 }

@@ -180,8 +180,8 @@ fn base(case: &Case<'_, '_>) -> Option<(Addr, Word, Mode)> {
 }
 
 /// The writer that a reader waits behind: the one that waits for the readers of the same lock to leave.
-pub(super) fn queued_writer(blocked: &Blocked<'_>, found: &ThreadWait, base: Addr, out: &mut Observations) {
-    let process = blocked.process(found);
+pub(super) fn queued_writer(blocked: &Blocked<'_>, wait: &ThreadWait, base: Addr, out: &mut Observations) {
+    let process = blocked.process(wait);
     let lock = key(process, kinds::PTHREAD_RWLOCK, base);
     let writers: Vec<&ThreadWait> = blocked
         .waits()
@@ -193,7 +193,7 @@ pub(super) fn queued_writer(blocked: &Blocked<'_>, found: &ThreadWait, base: Add
         let thread = &blocked.processes()[writer.process].threads[writer.thread];
         let holder = Party::Thread(blocked.processes()[writer.process].context.process, thread.image.tid);
         let mut hold = exact_hold(
-            &found.blocked_on.resource.key,
+            &wait.blocked_on.resource.key,
             holder,
             Some("write"),
             vec![format!(

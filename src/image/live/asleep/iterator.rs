@@ -6,23 +6,33 @@
 //!
 //! It needs Linux 5.15, CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and a kernel built with BTF.
 
+use std::collections::HashSet;
+use std::ffi::CString;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use aya::maps::HashMap;
-use aya::programs::Iter;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya_obj::Object;
+use aya_obj::btf::Btf;
+use aya_obj::generated::bpf_insn;
+use object::{Object as _, ObjectSection};
 
-use super::Mark;
+use super::{Mark, kernel_types};
 use crate::arch::{Architecture, Registers};
 use crate::image::live::proc_fs::{self, ProcFs};
+use crate::limits::image::MOST_FOLLOWED;
 use crate::limits::live::MOST_RECORDS;
+use crate::sys;
 
 /// The program, as scripts/check/bpf-object builds it.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("task_registers.bpf.o");
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("task_registers.bpf.o"));
+/// Where its own types are.
+const TYPES_OF_OBJECT: &str = ".BTF";
 /// Its names in `task_registers.bpf.c`.
 const PROGRAM: &str = "task_registers";
 const PROCESSES: &str = "wanted";
+/// The function of the kernel that goes over all tasks.
+const OVER_TASKS: &str = "bpf_iter_task";
 /// The kernel's type information.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
@@ -56,10 +66,16 @@ pub(super) struct Record {
     pub(super) registers: Option<Registers>,
 }
 
+/// As the header of an object file asks to lie in memory.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
 /// The loaded program.
 #[derive(Debug)]
 pub(super) struct TaskIterator {
-    program: Ebpf,
+    /// Of the processes that it is to tell of.
+    processes: OwnedFd,
+    link: OwnedFd,
 }
 
 impl TaskIterator {
@@ -76,36 +92,81 @@ impl TaskIterator {
         if Path::new(TYPES).exists() { Ok(()) } else { Err(Unavailable::NoTypes) }
     }
 
-    /// Load it for the threads of `pids`: some 16 ms, nearly all of them to read the kernel's type information.
+    /// Load it for the threads of `pids`: some milliseconds, most of them to read the kernel's type information.
     pub(super) fn load(pids: &[i32]) -> Result<TaskIterator, Unavailable> {
-        let types = Btf::from_sys_fs().map_err(refused)?;
-        let most = u32::try_from(pids.len()).unwrap_or(u32::MAX).max(1);
-        let loaded = EbpfLoader::new().btf(Some(&types)).map_max_entries(PROCESSES, most).load(OBJECT);
-        let mut program = loaded.map_err(refused)?;
-        let missing = |name: &str| Unavailable::Refused(format!("it lacks {name}"));
-        let map = program.map_mut(PROCESSES).ok_or_else(|| missing(PROCESSES))?;
-        let mut map: HashMap<_, i32, u8> = HashMap::try_from(map).map_err(refused)?;
-        for pid in pids {
-            map.insert(pid, 0, 0).map_err(refused)?;
-        }
-        let iterator: &mut Iter =
-            program.program_mut(PROGRAM).ok_or_else(|| missing(PROGRAM))?.try_into().map_err(refused)?;
-        iterator.load("task", &types).map_err(refused)?;
-        Ok(TaskIterator { program })
+        let entries = u32::try_from(pids.len().max(MOST_FOLLOWED)).unwrap_or(u32::MAX);
+        let processes = sys::bpf_set(entries).map_err(refused)?;
+        let kernel = std::fs::read(TYPES).map_err(refused)?;
+        let program = Program::made(&kernel, &processes)?;
+        let load = |log: &mut [u8]| sys::bpf_iterator(&program.instructions, &program.licence, program.over, log);
+        let link = load(&mut []).or_else(|_| {
+            // Once more to hear why.
+            let mut log = vec![0; LOG];
+            load(&mut log).map_err(|error| Unavailable::Refused(reason(error, &log)))
+        })?;
+        let mut iterator = TaskIterator { processes, link };
+        iterator.add(pids)?;
+        Ok(iterator)
+    }
+
+    /// Tell of the threads of these too.
+    pub(super) fn add(&mut self, pids: &[i32]) -> Result<(), Unavailable> {
+        let mut pids = pids.iter();
+        pids.try_for_each(|pid| sys::bpf_insert(self.processes.as_fd(), *pid)).map_err(refused)
     }
 
     /// All threads of the processes, now.
     pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
-        let iterator = self.program.program_mut(PROGRAM).ok_or(io::ErrorKind::NotFound)?;
-        let iterator: &mut Iter = iterator.try_into().map_err(io::Error::other)?;
-        let link = iterator.attach().map_err(io::Error::other)?;
-        let link = iterator.take_link(link).map_err(io::Error::other)?;
-        let mut file = link.into_file().map_err(io::Error::other)?.take((MOST_RECORDS * RECORD) as u64);
+        let mut file = sys::bpf_iterate(self.link.as_fd())?.take((MOST_RECORDS * RECORD) as u64);
         let mut bytes = Vec::new();
         // The kernel gives up to some pages a call, whole records only.
         file.read_to_end(&mut bytes)?;
         Ok(bytes.chunks_exact(RECORD).filter_map(parse).collect())
     }
+}
+
+/// The program as this kernel takes it.
+struct Program {
+    instructions: Vec<bpf_insn>,
+    licence: CString,
+    /// The number of [`OVER_TASKS`] among the kernel's types.
+    over: u32,
+}
+
+impl Program {
+    /// With the places of the kernel's fields, and its table of processes.
+    fn made(kernel: &[u8], processes: &OwnedFd) -> Result<Program, Unavailable> {
+        let file = object::File::parse(&OBJECT.0).map_err(refused)?;
+        let own = file.section_by_name(TYPES_OF_OBJECT).ok_or_else(|| missing(TYPES_OF_OBJECT))?;
+        let types =
+            kernel_types::reduced(kernel, own.data().map_err(refused)?, OVER_TASKS).ok_or_else(|| missing(TYPES))?;
+        let over = types.function.ok_or_else(|| missing(OVER_TASKS))?;
+        let mut object = Object::parse(&OBJECT.0).map_err(refused)?;
+        let types = Btf::parse(&types.types, object.endianness).map_err(refused)?;
+        object.relocate_btf(&types).map_err(refused)?;
+        let code: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+        let map = object.maps.get(PROCESSES).ok_or_else(|| missing(PROCESSES))?.clone();
+        let maps = [(PROCESSES, processes.as_raw_fd(), &map)];
+        object.relocate_maps(maps.into_iter(), &code).map_err(refused)?;
+        object.relocate_calls(&code).map_err(refused)?;
+        let program = object.programs.get(PROGRAM).ok_or_else(|| missing(PROGRAM))?;
+        let function = object.functions.get(&program.function_key()).ok_or_else(|| missing(PROGRAM))?;
+        Ok(Program { instructions: function.instructions.clone(), licence: object.license.clone(), over })
+    }
+}
+
+/// Room for what the kernel says of a program that it refuses.
+const LOG: usize = 1 << 16;
+
+/// Why a program was refused: of the kernel's many lines that about what it is, which comes before the counts at the end.
+fn reason(error: nix::errno::Errno, log: &[u8]) -> String {
+    let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default());
+    let last = text.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+    last.map_or_else(|| error.desc().to_owned(), |line| format!("{}: {line}", error.desc()))
+}
+
+fn missing(name: &str) -> Unavailable {
+    Unavailable::Refused(format!("it lacks {name}"))
 }
 
 /// With the causes: the outer errors of the library say little.
@@ -119,8 +180,7 @@ fn refused(error: impl std::error::Error) -> Unavailable {
         }
         cause = error.source();
     }
-    // A verifier's log has many lines; the first says what it is about.
-    Unavailable::Refused(text.lines().next().unwrap_or_default().to_owned())
+    Unavailable::Refused(text)
 }
 
 /// Bytes of registers in a record: those that a stop shows too, in the same order, without the segment registers at the end.
@@ -144,7 +204,8 @@ fn parse(bytes: &[u8]) -> Option<Record> {
             state: letter(state),
             on_cpu: on_cpu != 0,
             switches: (voluntary, involuntary),
-            ran: Some(exec_start),
+            // 0 was seen of a thread that slept (Linux 6.18), as after a move to another processor: it tells no time.
+            ran: Some(exec_start).filter(|ran| *ran != 0),
         },
         registers: Architecture::NATIVE.asleep_registers(&registers),
     })
@@ -179,6 +240,28 @@ fn letter(state: u32) -> char {
 mod tests {
     use super::*;
     use crate::memory::Addr;
+
+    /// As a library that reads all types of the kernel finds them.
+    #[test]
+    fn fields_lie_where_all_types_of_the_kernel_say() {
+        let Ok(kernel) = std::fs::read(TYPES) else {
+            return println!("skip: this kernel was built without BTF");
+        };
+        let mut object = Object::parse(&OBJECT.0).expect("an object");
+        object.relocate_btf(&Btf::parse(&kernel, object.endianness).expect("types")).expect("fits");
+        let own = object::File::parse(&OBJECT.0).expect("an object");
+        let own = own.section_by_name(TYPES_OF_OBJECT).expect("types").data().expect("bytes");
+        let few = kernel_types::reduced(&kernel, own, OVER_TASKS).expect("types");
+        assert!(few.types.len() < 16 << 10, "{} bytes", few.types.len());
+        let mut by_few = Object::parse(&OBJECT.0).expect("an object");
+        by_few.relocate_btf(&Btf::parse(&few.types, by_few.endianness).expect("types")).expect("fits");
+        let code = |object: &Object| -> Vec<Vec<(u8, i16, i32)>> {
+            let word = |one: &bpf_insn| (one.code, one.off, one.imm);
+            object.functions.values().map(|function| function.instructions.iter().map(word).collect()).collect()
+        };
+        assert!(!code(&object).is_empty());
+        assert_eq!(code(&by_few), code(&object));
+    }
 
     #[test]
     fn a_record_and_damaged_ones() {

@@ -9,6 +9,7 @@
 
 mod iterator;
 mod kernel_files;
+mod kernel_types;
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +110,16 @@ impl SleepReader {
         };
         let way = start().map_or_else(Way::KernelFiles, Way::Loading);
         SleepReader { proc_fs: proc_fs.clone(), way }
+    }
+
+    /// Read the threads of these processes too.
+    pub(super) fn add(&mut self, pids: &[i32]) {
+        self.settle();
+        if let Way::Iterator(iterator) = &mut self.way
+            && let Err(why) = iterator.add(pids)
+        {
+            self.way = Way::KernelFiles(why);
+        }
     }
 
     /// The same without the iterator.

@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
+use crate::verdict::DeadEnd;
 use crate::waits::model::Role;
 
 /// The finding's texts and its rule.
@@ -26,6 +27,13 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let Some(Role::EventLoop { tasks }) = resource.role else { return None };
         let hold = seen.holds.iter().find(|hold| hold.resource == resource.key)?;
         let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
+        // A wait that never ends has a finding of its own, which says this too.
+        let is_told = |end: &DeadEnd| seen.enclosed.get(end.enclosed).is_some_and(|one| one.resource == wait.resource);
+        if seen.resource(&wait.resource).is_some_and(|one| one.role == Some(Role::Future))
+            && context.dead_ends.iter().any(is_told)
+        {
+            return None;
+        }
         let names = context.names;
         let message = format!(
             "{} runs an event loop and waits for {}{} in a callback of it; {tasks} task{} of the loop cannot go on.",

@@ -23,7 +23,12 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    let mut drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
+    let drafts = context.cycle_drafts(|cycle| context.gil_waiter(cycle).is_some() && cycle.edges.len() > 1);
+    let mut drafts = context.titled(drafts, |cycle| {
+        let [one, other] = cycle.edges.as_slice() else { return None };
+        let lock = if one.resource.kind.topic == Topic::Gil { other } else { one };
+        Some(format!("the GIL and {} are taken in both orders", context.names.bare(&lock.resource)))
+    });
     let seen = context.input.observations;
     for end in context.dead_ends {
         let wanted = &seen.enclosed[end.enclosed].resource;

@@ -1,4 +1,4 @@
-//! `join-cycle`: a thread is joined that can not end.
+//! `join-cycle`: a thread is joined that can not end, or a task.
 //!
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
@@ -21,5 +21,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread))
+    context.cycle_drafts(|cycle| cycle.is_about(Topic::Thread) || cycle.is_about(Topic::Task))
 }

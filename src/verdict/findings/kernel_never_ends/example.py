@@ -1,9 +1,6 @@
-"""A kernel that waits for a word of the host; a core of the GPU is written by `echo 1 >pipe`."""
+"""A kernel that waits for a word of the GPU's own memory (run it with `--gpu-core`)."""
 import ctypes
-import os
 
-os.environ.update(CUDA_ENABLE_USER_TRIGGERED_COREDUMP="1", CUDA_COREDUMP_PIPE="pipe",
-                  CUDA_COREDUMP_FILE="gpu.core")
 KERNEL = b""".version 7.0 .target sm_70 .address_size 64
 .visible .entry until_flag(.param .u64 flag) {
     .reg .u64 %a; .reg .u32 %v; .reg .pred %unset;
@@ -19,8 +16,8 @@ cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 cuda.cuCtxSetCurrent(context)
 cuda.cuModuleLoadData(ctypes.byref(module), KERNEL)
 cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"until_flag")
-cuda.cuMemHostAlloc(ctypes.byref(flag), ctypes.c_size_t(4096), 2)
-ctypes.memset(flag, 0, 4096)
+cuda.cuMemAlloc_v2(ctypes.byref(flag), ctypes.c_size_t(4096))
+cuda.cuMemsetD32_v2(flag, 0, ctypes.c_size_t(1024))
 arguments = (ctypes.c_void_p * 1)(ctypes.addressof(flag))
 cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
 cuda.cuCtxSynchronize()

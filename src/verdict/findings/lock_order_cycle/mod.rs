@@ -3,8 +3,8 @@
 //! In: the judged look. Out: drafts of the finding. It looks for no cycle itself.
 
 use super::{Context, Draft, Example, Requirement, Rule};
-use crate::graph::CycleEdge;
-use crate::report::Severity;
+use crate::graph::{Cycle, CycleEdge};
+use crate::report::{Severity, short_function};
 use crate::waits::kinds::Topic;
 
 /// The finding's texts and its rule.
@@ -27,6 +27,10 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
             && !cycle.is_about(Topic::Gil)
             && cycle.edges.iter().filter(|edge| is_wait_for_lock(edge) || is_gpu(edge)).count() >= 2
     });
+    drafts = context.titled(drafts, |cycle| {
+        let are_locks = cycle.edges.iter().all(is_wait_for_lock);
+        are_locks.then(|| format!("{} are taken in different orders", context.things_of(cycle)))
+    });
     for draft in &mut drafts {
         let cycle = draft.cycle.and_then(|position| context.cycles.get(position));
         if cycle.is_some_and(|cycle| cycle.edges.iter().any(is_gpu)) {
@@ -35,8 +39,23 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
                 "release the lock before the synchronising call".into(),
             ];
         }
+        draft.first_help = cycle.and_then(|cycle| one_order(context, cycle));
     }
     drafts
+}
+
+/// Which function takes which of two locks first, where both have names and the functions are two.
+fn one_order(context: &Context<'_>, cycle: &Cycle) -> Option<String> {
+    let [one, other] = cycle.edges.as_slice() else { return None };
+    // Who waits in one edge has what is waited for in the other.
+    let taken = |edge: &CycleEdge| {
+        let hold = context.input.observations.holds.get(edge.hold?)?;
+        let name = context.names.label(&edge.resource).name.as_ref().map(|_| context.names.bare(&edge.resource))?;
+        Some((short_function(&hold.taken.as_ref()?.function), name))
+    };
+    let ((first, has), (second, has_other)) = (taken(other)?, taken(one)?);
+    let is_told = is_wait_for_lock(one) && is_wait_for_lock(other) && first != second && has != has_other;
+    is_told.then(|| format!("take both locks in one order everywhere: {first} takes {has} first, {second} {has_other}"))
 }
 
 /// A wait for the GPU, which waits for a host function.

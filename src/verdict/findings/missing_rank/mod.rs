@@ -72,7 +72,7 @@ fn gathered(there: &[String]) -> String {
 }
 
 /// "rank 1 (process 565)", or the process.
-fn rank(process: &ProcessImage) -> String {
+pub(super) fn rank(process: &ProcessImage) -> String {
     match process.variable("RANK") {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),

@@ -4,6 +4,8 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
+use crate::threads::{Frame, FrameKind};
+use crate::waits::Party;
 use crate::waits::kinds::Topic;
 
 /// What is written to at one end and read from at the other.
@@ -22,5 +24,24 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| cycle.is_about(Topic::Data))
+    let mut drafts = context.cycle_drafts(|cycle| cycle.is_about(Topic::Data));
+    for draft in drafts.iter_mut().filter(|draft| draft.parties.iter().any(|party| feeds_a_queue(context, party))) {
+        draft.help = vec![
+            "get() all results before join(): a process that has put something into a multiprocessing.Queue ends only after its \
+             feeder thread has written all of it into the pipe"
+                .into(),
+            "or call cancel_join_thread() in the child, where what was not read may be lost".into(),
+        ];
+    }
+    drafts
+}
+
+/// Whether a thread is the one that writes what was put into a multiprocessing.Queue.
+fn feeds_a_queue(context: &Context<'_>, party: &Party) -> bool {
+    let is_feeder = |frame: &Frame| {
+        let file = frame.file.as_deref().unwrap_or_default();
+        let function = frame.function.as_deref().and_then(|name| name.rsplit('.').next());
+        frame.kind == FrameKind::Python && file.ends_with("/multiprocessing/queues.py") && function == Some("_feed")
+    };
+    context.names.frames(party).iter().any(is_feeder)
 }

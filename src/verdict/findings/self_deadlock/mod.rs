@@ -20,5 +20,6 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    context.cycle_drafts(|cycle| cycle.edges.len() == 1)
+    let drafts = context.cycle_drafts(|cycle| cycle.edges.len() == 1);
+    context.titled(drafts, |cycle| Some(format!("{}, which it holds itself", context.again(cycle)?)))
 }

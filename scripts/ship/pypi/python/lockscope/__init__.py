@@ -1,6 +1,12 @@
 """lockscope says why a process hangs: who waits for which lock, and who holds it.
 
 The work is done by a native program, which this package carries: the hung process may be unable to run any Python.
+
+    report = lockscope.attach(pid)
+    print(report.verdict, report.summary)
+
+    with lockscope.expect(seconds=300):
+        train()
 """
 
 from __future__ import annotations
@@ -9,15 +15,36 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Iterator
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__", "binary"]
+if TYPE_CHECKING:
+    from ._look import LockscopeError, attach, read, snapshot
+    from ._watch import expect, watch
+    from .report import Report
+
+    __version__: str
+
+__all__ = ["LockscopeError", "Report", "__version__", "attach", "binary", "expect", "read", "snapshot", "watch"]
+
+#: In which module what is.
+_PLACES = {
+    "LockscopeError": "_look",
+    "Report": "report",
+    "attach": "_look",
+    "expect": "_watch",
+    "read": "_look",
+    "snapshot": "_look",
+    "watch": "_watch",
+}
 
 
-def __getattr__(name: str) -> str:
-    # Looked up on demand: pytest imports this package at each start, and reading metadata takes time.
+def __getattr__(name: str) -> Any:
+    # Looked up on demand: pytest imports this package at each start, and that takes time.
     if name == "__version__":
         return metadata.version("lockscope")
+    if name in _PLACES:
+        return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

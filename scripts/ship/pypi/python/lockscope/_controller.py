@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ._hang_report import LostWorker
 from ._settings import REPORT_DIR_OF_WORKER, Settings
 from ._watcher import header
 
@@ -45,8 +46,10 @@ class Controller:
         found = self._report_on(report.node.gateway.id)
         if found is not None:
             headline, text = found
-            report.longrepr = f"{headline}\n{report.longrepr}"
-            report.sections.append(("lockscope", text))
+            path, _, name = report.nodeid.partition("::")
+            # With a reason for the summary, and under the test's own name.
+            report.longrepr = LostWorker(path, headline, f"{report.longrepr}\n{text}")
+            report.location = (path, None, name.replace("::", "."))
 
     def pytest_unconfigure(self) -> None:
         # Most workers have had nothing to report.
@@ -68,7 +71,8 @@ class Controller:
         """The headline and the text of the report on a worker; None where it ended for another reason."""
         if worker not in self._folders:
             return None
-        reports = glob.glob(os.path.join(glob.escape(self._folders[worker]), "hang-*.json"))
+        # This one is written of what was ended with its process, or was only to be reported.
+        reports = glob.glob(os.path.join(glob.escape(self._folders[worker]), "hang-*.xml"))
         # A worker of an earlier run may have had the same id.
         found = [path for path in reports if os.path.getmtime(path) > self._began - TICK_SECONDS]
         if not found:
@@ -78,14 +82,17 @@ class Controller:
             with open(f"{stem}.json", encoding="utf-8") as file:
                 report = json.load(file)
             with open(f"{stem}.txt", encoding="utf-8") as file:
-                return self._headline(report["verdict"], report["summary"]), file.read()
+                return self._headline(report), file.read()
         except (OSError, ValueError, KeyError):
             return None
 
-    def _headline(self, verdict: str, summary: str) -> str:
+    def _headline(self, report: dict[str, Any]) -> str:
         """One line for terminals and JUnit files."""
         # A worker that was only to be reported has ended for another reason, later.
         what = "ended" if self._settings.on_hang == "kill" else "seen"
+        verdict = str(report["verdict"]).replace("-", " ")
         # What is no hang was looked at because of its time.
         why = ", over its time limit" if verdict in ("running", "blocked") else ""
-        return f"{what} by lockscope{why}: {verdict}: {summary}"
+        findings = report["findings"]
+        said = str(findings[0]["title"] if findings else report["summary"]).split(". ")[0]
+        return f"{what} by lockscope{why}: {verdict}: {said}"

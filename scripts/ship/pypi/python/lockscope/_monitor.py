@@ -1,39 +1,43 @@
-"""Starting the monitor: the native program, outside of this process, since a hung one can run no Python."""
+"""The monitor of a run of tests, and what this process shares with it."""
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import subprocess
-import time
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from . import binary
+from . import _coverage, _exit, _program
 from ._event_pipe import EventPipe
+from ._interruption import Hang, Interruption
+from ._nameless_file import NamelessFile
+from ._program import MonitorError
 
-#: A monitor that says nothing for so long is given up.
-ANSWER_SECONDS = 10.0
-#: From <linux/prctl.h>.
-PR_SET_PTRACER = 0x59616D61
+if TYPE_CHECKING:
+    from pytest import Config
+
+__all__ = ["Monitor", "MonitorError", "is_watched", "start"]
 
 #: The process that a monitor watches. A test may run pytest inside of its own process: one monitor is enough.
 _watched_process: int | None = None
-
-
-class MonitorError(Exception):
-    """There is no monitor; the message says why."""
+#: The monitor of a run that is over, which waits for the end of the process.
+_waiting: Monitor | None = None
 
 
 class Monitor:
     """A running monitor of this process."""
 
-    def __init__(self, events: EventPipe, refusal: str | None) -> None:
-        self._events = events
+    def __init__(self, config: Config) -> None:
+        self._events = EventPipe()
+        #: What ends a test.
+        self.interruption = Interruption()
+        self._coverage = (
+            _coverage.CoverageKeeper(config, self._events.send) if _coverage.is_measured(config) else None
+        )
         #: Why it may not look at this process; it still ends a test at its time limit.
-        self.refusal = refusal
+        self.refusal: str | None = None
         self._paused = False
-        self.send = events.send
+        self._plan = NamelessFile()
+        self.send = self._events.send
 
     def pause(self, paused: bool) -> None:
         """Have it stop watching, or go on."""
@@ -41,11 +45,56 @@ class Monitor:
             self._paused = paused
             self.send(event="pause" if paused else "resume")
 
+    def ended(self) -> Hang | None:
+        """The hang whose phase of a test has just ended, of which the monitor is told."""
+        hang = self.interruption.taken()
+        if hang is not None:
+            self.send(event="ended", number=hang.number)
+        return hang
+
+    def plan(self, tests: Iterable[str]) -> None:
+        """Say which tests will run."""
+        self._plan.write("".join(f"{test}\n" for test in tests))
+
+    def watch_the_end(self, status: int) -> None:
+        """Watch on while Python waits for its threads, once it does; the process ends with `status` then."""
+        global _watched_process, _waiting
+        self.pause(True)
+        if self._coverage is not None:
+            self._coverage.close()
+            self._coverage = None
+        _watched_process, _waiting = None, self
+
+        def end(hang: Hang) -> None:
+            _exit.end(status, hang)
+
+        def watch() -> None:
+            if _waiting is not self:
+                return  # pytest ran once more in this process
+            self.interruption.at_exit(end)
+            self.send(event="over")
+            self.pause(False)
+
+        # Where pytest is a part of a program, that goes on, and nobody watches it.
+        _exit.before_threads_are_awaited(watch)
+
+    def begin(self, arguments: list[str], about: dict[str, object]) -> None:
+        """Start the program, and tell it what it may do."""
+        shared = {"told": self.interruption.file.descriptor, "plan": self._plan.descriptor}
+        if self._coverage is not None:
+            shared["coverage"] = self._coverage.write_end
+        about = {**self.interruption.install(), **shared, **about}
+        self.refusal = _program.start(self._events, arguments, shared.values(), about)
+
     def close(self) -> None:
         """End it."""
         global _watched_process
         # A forked child may hold the pipe open, and with it the monitor.
         self.pause(True)
+        self.interruption.remove()
+        self._plan.close()
+        if self._coverage is not None:
+            self._coverage.close()
         self._events.close()
         _watched_process = None
 
@@ -55,86 +104,17 @@ def is_watched() -> bool:
     return _watched_process == os.getpid()
 
 
-def start(arguments: list[str]) -> Monitor:
+def start(config: Config, arguments: list[str], about: dict[str, object]) -> Monitor:
     """Start a monitor of this process. It is no child of it: tests may wait for and count their children."""
-    global _watched_process
-    events = EventPipe()
+    global _watched_process, _waiting
+    if _waiting is not None:
+        _waiting.close()
+        _waiting = None
+    monitor = Monitor(config)
     try:
-        refusal = _introduce(events, arguments)
-    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-        events.close()
-        raise MonitorError(f"the monitor did not start: {error}") from error
+        monitor.begin(arguments, about)
     except BaseException:
-        events.close()
+        monitor.close()
         raise
     _watched_process = os.getpid()
-    return Monitor(events, refusal)
-
-
-def _introduce(events: EventPipe, arguments: list[str]) -> str | None:
-    answers, answers_of_monitor = os.pipe()
-    try:
-        try:
-            launcher = subprocess.Popen(
-                [binary(), "monitor", "--of", str(os.getpid()), *arguments],
-                stdin=events.read_end,
-                stdout=answers_of_monitor,
-            )
-        finally:
-            os.close(answers_of_monitor)
-        lines = _Lines(answers)
-        try:
-            _allow_look_by(int(lines.next()["pid"]))
-        finally:
-            _reap(launcher)
-        events.send(event="ready")
-        answer = lines.next()
-        return None if answer["may_look"] else str(answer["why"])
-    finally:
-        os.close(answers)
-
-
-def _reap(launcher: subprocess.Popen[bytes]) -> None:
-    """The launcher ends by itself as soon as the monitor runs on its own."""
-    try:
-        launcher.wait(ANSWER_SECONDS)
-    except subprocess.TimeoutExpired:
-        launcher.kill()
-        launcher.wait()
-        raise
-
-
-def _allow_look_by(monitor: int) -> None:
-    """Yama's ptrace_scope 1 lets a process be looked at by its ancestors, and by the one that it names here."""
-    try:
-        import ctypes
-    except ImportError:
-        return  # a Python without ctypes: the monitor says what it may not do
-    number = ctypes.c_ulong
-    # Without Yama the kernel does not know this call, which does no harm.
-    ctypes.CDLL(None).prctl(PR_SET_PTRACER, number(monitor), number(0), number(0), number(0))
-
-
-class _Lines:
-    """The monitor's answers, one object of JSON a line."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._read = b""
-
-    def next(self) -> dict[str, Any]:
-        deadline = time.monotonic() + ANSWER_SECONDS
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        while b"\n" not in self._read:
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise ValueError(f"it said nothing for {ANSWER_SECONDS:.0f} seconds")
-            more = os.read(self._descriptor, 4096)
-            if not more:
-                raise ValueError("it ended at once")
-            self._read += more
-        line, self._read = self._read.split(b"\n", 1)
-        answer = json.loads(line.decode("utf-8"))
-        if not isinstance(answer, dict):
-            raise ValueError(f"it said {line!r}")
-        return answer
+    return monitor

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 #: The worse one wins.
 ORDER = ("passed", "skipped", "failed", "error")
 TEXT_BYTES = 16 * 1024
+LINE_LENGTH = 1000
 
 
 class Result:
@@ -24,6 +25,7 @@ class Result:
         self._seconds = 0.0
         self._complete = False
         self._texts: list[str] = []
+        self._reason: str | None = None
 
     def add(self, report: TestReport) -> None:
         """One more phase."""
@@ -34,7 +36,9 @@ class Result:
         self._complete = report.when == "teardown"
         self._seconds += report.duration
         if report.failed:
-            self._got("failed" if report.when == "call" else "error", report.longreprtext)
+            captured = "".join(f"\n{f' {name} ':-^80}\n{text}" for name, text in report.sections)
+            self._got("failed" if report.when == "call" else "error", report.longreprtext + captured)
+            self._reason = self._reason or _in_one_line(report)
         elif report.skipped:
             self._got("skipped", _reason(report))
 
@@ -43,7 +47,8 @@ class Result:
         if self._outcome == ORDER[0] and not self._complete:
             self._got("error", "the test was interrupted")
         text = "\n\n".join(self._texts).encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore")
-        return {"test": self._test, "outcome": self._outcome, "seconds": self._seconds, "text": text}
+        result = {"test": self._test, "outcome": self._outcome, "seconds": self._seconds, "text": text}
+        return {**result, "reason": self._reason} if self._reason else result
 
     def _got(self, outcome: str, text: str) -> None:
         self._outcome = max(self._outcome, outcome, key=ORDER.index)
@@ -58,3 +63,9 @@ def _reason(report: TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     return report.longreprtext
+
+
+def _in_one_line(report: TestReport) -> str | None:
+    """As pytest's summary says it."""
+    message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+    return str(message).split("\n", 1)[0][:LINE_LENGTH] if message else None

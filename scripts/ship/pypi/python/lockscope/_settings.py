@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 HELP_WATCH = "have lockscope end a test that deadlocks, with a report of who waits for which lock"
 HELP_TIMEOUT = "the same, and also end a test that takes longer than so many seconds; 0: no limit"
 HELP_REPORT_DIR = "folder for the reports of lockscope"
-HELP_ON_HANG = "after the report of lockscope end the test process (kill, the default) or only report"
+HELP_RECORD = "have lockscope record which locks are taken in orders that could deadlock, though nothing hangs"
+HELP_ON_HANG = "after the report of lockscope end the test (kill, the default) or only report"
 ON_HANG = ("kill", "report")
 #: What hands the controller's folder to a worker of pytest-xdist.
 REPORT_DIR_OF_WORKER = "lockscope_report_dir"
@@ -38,6 +39,7 @@ def add_options(parser: Parser) -> None:
     group.addoption("--lockscope-timeout", type=_seconds_option, metavar="SECONDS", help=HELP_TIMEOUT)
     group.addoption("--lockscope-report-dir", metavar="DIR", help=HELP_REPORT_DIR)
     group.addoption("--lockscope-on-hang", choices=ON_HANG, help=HELP_ON_HANG)
+    group.addoption("--lockscope-record", action="store_true", default=False, help=HELP_RECORD)
     parser.addini("lockscope", HELP_WATCH, type="bool", default=False)
     parser.addini("lockscope_timeout", HELP_TIMEOUT, default="")
     parser.addini("lockscope_report_dir", HELP_REPORT_DIR, default="")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from . import _debugger
 from ._result import Result
-from ._settings import Settings, seconds
+from ._settings import REPORT_DIR_OF_WORKER, Settings, seconds
 from ._warning import warn
 
 if TYPE_CHECKING:
-    from pytest import Config, Item, Session, TestReport
+    from pytest import CallInfo, Collector, Config, Item, Session, TestReport
 
+    from ._interruption import Hang
     from ._monitor import Monitor
 
 MARKER = "lockscope"
@@ -30,6 +31,7 @@ class Watcher:
         self._monitor: Monitor | None = None
         self._result: Result | None = None
         self._watch_now = settings.watch
+        self._status = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -44,12 +46,30 @@ class Watcher:
             return f"lockscope: {self._monitor.refusal}"
         return header(self._settings)
 
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: Collector) -> Generator[None, Any, None]:
+        monitor = self._monitor
+        if monitor is None:
+            yield
+            return
+        monitor.interruption.open(None)
+        outcome = yield
+        monitor.interruption.shut()
+        hang = monitor.ended()
+        if hang is not None:
+            from . import _hang_report
+
+            _hang_report.tell(outcome.get_result(), hang)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Session) -> None:
-        if self._settings.watch or self._config.getoption("collectonly"):
+        if self._config.getoption("collectonly"):
             return
-        if any(item.get_closest_marker(MARKER) for item in session.items):
+        if not self._settings.watch and any(item.get_closest_marker(MARKER) for item in session.items):
             self._start()
+        # A worker of pytest-xdist is told its tests one by one.
+        if self._monitor is not None and not self._is_worker():
+            self._monitor.plan(item.nodeid for item in session.items)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Item) -> Generator[None, None, None]:
@@ -67,6 +87,41 @@ class Watcher:
         monitor.pause(not self._watch_now)
         self._result = None
 
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: Item) -> Generator[None, None, None]:
+        self._open(item)
+        yield
+        self._shut()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: Item) -> Generator[None, None, None]:
+        self._open(item)
+        yield
+        self._shut()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: Item) -> Generator[None, None, None]:
+        self._open(item)
+        yield
+        self._shut()
+
+    def _open(self, item: Item) -> None:
+        if self._monitor is not None:
+            self._monitor.interruption.open(item.nodeid)
+
+    def _shut(self) -> None:
+        if self._monitor is not None:
+            self._monitor.interruption.shut()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Item, call: CallInfo[None]) -> Generator[None, Any, None]:
+        outcome = yield
+        hang = self._monitor.ended() if self._monitor is not None else None
+        if hang is not None:
+            from . import _hang_report
+
+            _hang_report.tell(outcome.get_result(), hang)
+
     def pytest_runtest_logreport(self, report: TestReport) -> None:
         if self._result is not None:
             self._result.add(report)
@@ -80,9 +135,14 @@ class Watcher:
             self._monitor.pause(not self._watch_now)
 
     @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self._status = int(exitstatus)
+
+    @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         if self._monitor is not None:
-            self._monitor.close()
+            # Python waits for its threads at the end, and one of them may be locked.
+            self._monitor.watch_the_end(self._status)
             self._monitor = None
 
     def _start(self) -> None:
@@ -92,7 +152,7 @@ class Watcher:
         if _monitor.is_watched():
             return
         try:
-            self._monitor = _monitor.start(self._arguments())
+            self._monitor = _monitor.start(self._config, self._arguments(), self._about())
         except _monitor.MonitorError as error:
             warn(self._config, str(error))
             return
@@ -100,15 +160,28 @@ class Watcher:
         if self._monitor.refusal:
             warn(self._config, self._monitor.refusal)
 
+    def _is_worker(self) -> bool:
+        return hasattr(self._config, "workerinput")
+
     def _arguments(self) -> list[str]:
         arguments = ["--on-hang", self._settings.on_hang]
         if self._settings.report_dir:
             arguments += ["--report-dir", self._settings.report_dir]
-        # pytest writes this file at its end, which a hang never lets it reach. With xdist the controller writes it.
+        # pytest writes this file at its end, which a hang may never let it reach. With xdist the controller writes it.
         junit = self._config.getoption("xmlpath", None)
-        if junit and not hasattr(self._config, "workerinput"):
+        if junit and not self._is_worker():
             arguments += ["--junit", os.path.abspath(os.path.expanduser(os.path.expandvars(junit)))]
         return arguments
+
+    def _about(self) -> dict[str, object]:
+        """What the monitor does in pytest's place where it must end the process."""
+        if self._is_worker():
+            # The controller tells of it, by what it finds in the folder.
+            return {"is_silent": REPORT_DIR_OF_WORKER in getattr(self._config, "workerinput", {})}
+        cache = getattr(self._config, "cache", None)
+        if cache is None or not self._config.pluginmanager.hasplugin("lfplugin"):
+            return {}
+        return {"last_failed": str(cache._getvaluepath("cache/lastfailed"))}
 
     def _timeout(self, item: Item) -> float | None:
         if _debugger.is_attached():

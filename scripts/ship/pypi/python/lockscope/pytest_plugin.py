@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from . import _settings
 from ._controller import Controller
 from ._watcher import Watcher
@@ -22,6 +24,15 @@ def pytest_addoption(parser: Parser) -> None:
     _settings.add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: Config) -> None:
+    """Begins anew with the recorder, where it is wanted: the loader takes it in only at the start of a process."""
+    if config.getoption("lockscope_record"):
+        from . import _recording
+
+        _recording.begin_anew(config)
+
+
 def pytest_configure(config: Config) -> None:
     """Chooses the part that this process plays."""
     config.addinivalue_line("markers", MARKER_HELP)
@@ -31,3 +42,7 @@ def pytest_configure(config: Config) -> None:
         config.pluginmanager.register(Watcher(config, settings), "lockscope_watcher")
     else:
         config.pluginmanager.register(Controller(config, settings), "lockscope_controller")
+    if config.getoption("lockscope_record"):
+        from . import _recording
+
+        config.pluginmanager.register(_recording.Recording(config, settings.report_dir), "lockscope_recording")

@@ -5,6 +5,8 @@
 //! themselves is found by the graph. Where fork left the other threads behind, the thing is held by these. Families say who
 //! cannot reach it ([`Family::giver`]) and what handlers do; nothing here reads memory.
 
+mod ends;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::family::{Family, Way, signal_name};
@@ -16,7 +18,7 @@ use crate::threads::FrameKind;
 use crate::waits::blocked_on::ThreadWait;
 use crate::waits::holders::{Blocked, exact_hold, left_by_fork};
 use crate::waits::kinds::{Giver, Kind, Topic};
-use crate::waits::model::{Certainty, Enclosed, Hold, Hope, Hoped, Party, ResourceKey, Scope};
+use crate::waits::model::{Certainty, Enclosed, Hold, Hope, Hoped, Party, ResourceKey, Role, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::Process;
 
@@ -28,6 +30,7 @@ pub(super) fn find(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Obs
     for (position, process) in blocked.processes().iter().enumerate() {
         of_threads(blocked, families, position, process, out);
     }
+    ends::narrow(blocked, families, out);
     of_ends(blocked, families, out);
 }
 
@@ -54,33 +57,34 @@ fn of_threads(
         .collect();
     let living: Vec<usize> = (0..process.threads.len()).filter(|thread| lives(process, *thread)).collect();
     // A library's idle threads wait for work that Python code would give them: they are not what is wrong.
-    let runs_python = |found: &ThreadWait| process.threads[found.thread].thread.is_some_and(|one| one.python.is_some());
+    let runs_python = |wait: &ThreadWait| process.threads[wait.thread].thread.is_some_and(|one| one.python.is_some());
     let any_python =
-        own.iter().any(|found| is_told(found) && is_given_inside(&found.blocked_on.resource.key) && runs_python(found));
+        own.iter().any(|wait| is_told(wait) && is_given_inside(&wait.blocked_on.resource.key) && runs_python(wait));
     // Threads that wait without a time-out for what is given inside of the process: they go on only if another one does.
     let mut lasting: HashMap<usize, bool> = HashMap::new();
-    for found in own {
-        let on = &found.blocked_on;
+    for wait in own {
+        let on = &wait.blocked_on;
         let is_inside = is_given_inside(&on.resource.key) && !on.timed && !on.spinning;
-        lasting.entry(found.thread).and_modify(|all| *all &= is_inside).or_insert(is_inside);
+        lasting.entry(wait.thread).and_modify(|all| *all &= is_inside).or_insert(is_inside);
     }
-    let unread = living.iter().copied().find(|thread| {
-        process.threads[*thread].image.registers.is_none() && own.iter().any(|found| found.thread == *thread)
-    });
+    let unread = living
+        .iter()
+        .copied()
+        .find(|thread| !process.threads[*thread].is_read() && own.iter().any(|wait| wait.thread == *thread));
     let mut known: HashSet<&ResourceKey> = HashSet::new();
     let before: HashSet<ResourceKey> = out.enclosed.iter().map(|one| one.resource.clone()).collect();
-    for found in own.iter().filter(|found| is_given_inside(&found.blocked_on.resource.key)) {
-        let key = &found.blocked_on.resource.key;
+    for wait in own.iter().filter(|wait| is_given_inside(&wait.blocked_on.resource.key)) {
+        let key = &wait.blocked_on.resource.key;
         if before.contains(key) || held.contains(key) || !known.insert(key) {
             continue;
         }
         if let (Some((holder, gone, why)), 1, true) =
-            (left_by_fork::left_by_fork(blocked, process), living.len(), is_told(found))
+            (left_by_fork::left_by_fork(blocked, process), living.len(), is_told(wait))
         {
             let evidence = vec![format!("{why}: whoever would have woken it is not here")];
             let hold = exact_hold(key, holder, None, evidence);
             out.holds.push(Hold { gone: Some(gone), certainty: Certainty::Inferred, ..hold });
-            signals(blocked, families, found, position, out);
+            signals(blocked, families, wait, position, out);
             continue;
         }
         let mut enclosed = Enclosed {
@@ -89,20 +93,20 @@ fn of_threads(
             certainty: Certainty::Inferred,
             ruled_out: Vec::new(),
             whole_process: true,
-            is_told: is_told(found) && (runs_python(found) || !any_python),
+            is_told: is_told(wait) && (runs_python(wait) || !any_python),
         };
         let known: HashSet<Party> =
             out.holds.iter().filter(|hold| hold.resource == *key).map(|hold| hold.holder.clone()).collect();
-        let (ruled_out, is_open) = givers(families, process, found, (&living, &lasting), &known, &mut enclosed, out);
+        let (ruled_out, is_open) = givers(families, process, wait, (&living, &lasting), &known, &mut enclosed, out);
         enclosed.why = why(living.len(), ruled_out);
         // A library's thread that is idle beside others that go on tells nothing of the program.
-        enclosed.is_told &= ruled_out == 0 || runs_program(process, found);
+        enclosed.is_told &= ruled_out == 0 || matters(process, wait, out);
         if let Some(thread) = unread {
             let what = format!("{} could not be read", process.threads[thread].describe());
             out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Coming, what });
         }
         if key.kind.giver == Giver::AnyThread && !is_open {
-            enclosed.ruled_out.extend(signals(blocked, families, found, position, out));
+            enclosed.ruled_out.extend(signals(blocked, families, wait, position, out));
         }
         out.enclosed.push(enclosed);
     }
@@ -113,28 +117,29 @@ fn lives(process: &Process<'_>, thread: usize) -> bool {
 }
 
 /// Whether a wait without end for this would tell of the program: whoever holds a lock is one of those that wait, or gone; the
-/// end of a thread is told by what that thread waits for.
-fn is_told(found: &ThreadWait) -> bool {
+/// end of a thread is told by what that thread waits for; whoever has nothing to do is none that waits.
+fn is_told(wait: &ThreadWait) -> bool {
     let of = |kind: &Kind| match kind.giver {
         Giver::AnyThread => true,
         Giver::Holder => kind.is_lock(),
         Giver::Outside => false,
     };
-    of(found.blocked_on.resource.key.kind)
+    of(wait.blocked_on.resource.key.kind) && wait.blocked_on.resource.role != Some(Role::IdleWork)
 }
 
-/// Add the threads that could give what `found` waits for. How many were ruled out by what they can reach, and whether one of
+/// Add the threads that could give what `wait` waits for. How many were ruled out by what they can reach, and whether one of
 /// those that go on was not.
 fn givers(
     families: &Families<'_>,
     process: &Process<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     (living, lasting): (&[usize], &HashMap<usize, bool>),
     known: &HashSet<Party>,
     enclosed: &mut Enclosed,
     out: &mut Observations,
 ) -> (usize, bool) {
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
+    let is_of_program = matters(process, wait, out);
     let mut hope = |by: Party, what: String| {
         out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Party(by), what });
     };
@@ -142,15 +147,15 @@ fn givers(
     let moving: Vec<usize> = living.iter().copied().filter(|thread| !is_lasting(thread)).collect();
     // What a thread can reach is dear to find out: not where one has the thing at hand anyway.
     let asks = enclosed.is_told
-        && !found.blocked_on.timed
+        && !wait.blocked_on.timed
         && moving.len() <= MOST_ASKED
         && living.len() <= MOST_GIVERS
         && !moving.iter().any(|thread| known.contains(&party_of(process, *thread)))
-        && runs_program(process, found);
+        && is_of_program;
     let asked: Vec<(usize, Option<Way>)> = moving
         .iter()
         .map(|thread| {
-            let way = asks.then(|| families.iter().find_map(|family| family.giver(process, *thread, found)));
+            let way = asks.then(|| families.iter().find_map(|family| family.giver(process, *thread, wait)));
             (*thread, way.flatten())
         })
         .collect();
@@ -182,7 +187,7 @@ fn givers(
             None => hope(party(thread), format!("{} goes on and could give it", name(thread))),
         }
     }
-    for thread in living.iter().copied().filter(|thread| is_lasting(thread) && *thread != found.thread) {
+    for thread in living.iter().copied().filter(|thread| is_lasting(thread) && *thread != wait.thread) {
         hope(party(thread), format!("{} could give it", name(thread)));
     }
     (ruled_out, is_open)
@@ -192,9 +197,30 @@ fn party_of(process: &Process<'_>, thread: usize) -> Party {
     Party::Thread(process.context.process, process.threads[thread].image.tid)
 }
 
+/// Whether the program waits: on this thread, or on one that waits for this one to end or to let go.
+fn matters(process: &Process<'_>, wait: &ThreadWait, out: &Observations) -> bool {
+    let own = party_of(process, wait.thread);
+    let is_awaited_by = |other: &usize| {
+        let party = party_of(process, *other);
+        let waits = out.waits.iter().filter(|one| one.waiter == party);
+        let mut waited: HashSet<&ResourceKey> = HashSet::new();
+        waited.extend(waits.map(|one| &one.resource));
+        let is_own = |hold: &&Hold| hold.holder == own && hold.certainty > Certainty::Candidate;
+        out.holds.iter().filter(is_own).any(|hold| waited.contains(&hold.resource))
+    };
+    runs_program(process, wait)
+        || (0..process.threads.len())
+            .filter(|other| *other != wait.thread && runs_program_at(process, *other))
+            .any(|other| is_awaited_by(&other))
+}
+
 /// Whether the code of the program, and not just a library's, is on the stack of a thread of Python.
-fn runs_program(process: &Process<'_>, found: &ThreadWait) -> bool {
-    let frames = process.threads[found.thread].thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+fn runs_program(process: &Process<'_>, wait: &ThreadWait) -> bool {
+    runs_program_at(process, wait.thread)
+}
+
+fn runs_program_at(process: &Process<'_>, thread: usize) -> bool {
+    let frames = process.threads[thread].thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
     let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     python.into_iter().any(|frame| frame.file.as_deref().is_some_and(|file| !is_library(file)))
 }
@@ -219,16 +245,16 @@ fn why(living: usize, ruled_out: usize) -> String {
     }
 }
 
-/// Add the handlers of signals of a process that could end the wait `found`. What was ruled out, and why.
+/// Add the handlers of signals of a process that could end the wait `wait`. What was ruled out, and why.
 fn signals(
     blocked: &Blocked<'_>,
     families: &Families<'_>,
-    found: &ThreadWait,
+    wait: &ThreadWait,
     of: usize,
     out: &mut Observations,
 ) -> Vec<String> {
     let process = &blocked.processes()[of];
-    let key = &found.blocked_on.resource.key;
+    let key = &wait.blocked_on.resource.key;
     let mut ruled_out = Vec::new();
     let kernel = &process.context.all.kernel;
     let Some((_, handled)) = kernel.handled.iter().find(|(pid, _)| *pid == process.context.image.pid) else {
@@ -238,7 +264,7 @@ fn signals(
         return ruled_out;
     };
     for signal in (1..=64u32).filter(|signal| (handled & !FAULT_SIGNALS) >> (signal - 1) & 1 == 1) {
-        match families.iter().find_map(|family| family.handler(process, signal, found)) {
+        match families.iter().find_map(|family| family.handler(process, signal, wait)) {
             Some(Way::Shut(why)) => ruled_out.push(why),
             Some(Way::Open(what)) => {
                 out.hopes.push(Hope { resource: key.clone(), waiter: None, by: Hoped::Asked, what });
@@ -260,18 +286,20 @@ fn of_ends(blocked: &Blocked<'_>, families: &Families<'_>, out: &mut Observation
             processes.entry(key.clone()).or_default().insert(*process);
         }
     };
-    out.holds.iter().filter(|hold| hold.is_end).for_each(|hold| add(&hold.resource, &hold.holder));
+    for of in &out.ends {
+        add(&of.resource, &Party::Process(of.process));
+    }
     out.hopes.iter().for_each(|hope| {
         if let Hoped::Party(party) = &hope.by {
             add(&hope.resource, party);
         }
     });
     let mut seen = HashSet::new();
-    for found in blocked.waits() {
-        let key = &found.blocked_on.resource.key;
+    for wait in blocked.waits() {
+        let key = &wait.blocked_on.resource.key;
         let Some(of) = processes.get(key).filter(|_| seen.insert(key.clone())) else { continue };
         for process in of {
-            let ruled_out = signals(blocked, families, found, *process, out);
+            let ruled_out = signals(blocked, families, wait, *process, out);
             if let Some(enclosed) = out.enclosed.iter_mut().find(|one| one.resource == *key) {
                 enclosed.ruled_out.extend(ruled_out);
             }

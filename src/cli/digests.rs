@@ -1,0 +1,212 @@
+//! Digests of jobs in files: read from files and folders, written for their owner alone.
+//!
+//! In: names. Out: a [`Digest`], with gaps for files that could not be taken in: one damaged file of a thousand must not lose the
+//! others. Reports and snapshots of ranks are taken as looks of the first round.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::{CliError, output};
+use crate::analysis::{self, CoreOptions, Keep};
+use crate::image::core::Places;
+use crate::job::{Digest, DigestError, Look, Seen, Witness, distil};
+use crate::limits::Bounded;
+use crate::limits::job::{LARGEST_DIGEST, MOST_FILES};
+use crate::report::{Gap, Report};
+
+/// How names of digests end in a folder.
+const ENDING: &str = ".digest.json";
+
+/// How PyTorch names the dumps of its Flight Recorder (TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE).
+const DUMPS: [&str; 2] = ["nccl_trace_rank_", "comm_lib_trace_rank_"];
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) digest: Digest,
+    /// Files that could not be taken in.
+    pub(super) gaps: Vec<Gap>,
+    /// Files that were.
+    pub(super) files: usize,
+}
+
+/// Read files, and the files in folders; `-` is standard input.
+pub(super) fn read(names: &[PathBuf]) -> Result<Taken, CliError> {
+    let mut taken = Taken::default();
+    for name in names {
+        if name.is_dir() {
+            for file in files_in(name)? {
+                taken.add(&file);
+            }
+        } else {
+            taken.add(name);
+        }
+    }
+    if taken.files > 0 {
+        return Ok(taken);
+    }
+    Err(match taken.gaps.first() {
+        Some(gap) => CliError::new(gap.why.clone()),
+        None => CliError::new("there is no digest, report or snapshot among these files")
+            .hint("`lockscope job -o FOLDER` on each node writes digests"),
+    })
+}
+
+impl Taken {
+    fn add(&mut self, path: &Path) {
+        match one(path) {
+            Ok(digest) => {
+                self.files += 1;
+                self.digest.merge(digest);
+            }
+            Err(why) => self.gaps.push(Gap::new(format!("`{}`", path.display()), why)),
+        }
+    }
+}
+
+/// One file.
+fn one(path: &Path) -> Result<Digest, String> {
+    let name = path.display().to_string();
+    let bytes = bytes(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    if Digest::is_one(&bytes) {
+        return Digest::read(&bytes, &name).map_err(|error| error.to_string());
+    }
+    if let Some(witness) = Witness::read(&bytes, &name) {
+        let mut digest = Digest::default();
+        digest.add_witness(witness.map_err(|error| error.to_string())?);
+        return Ok(digest);
+    }
+    let report = match bytes.first() {
+        Some(b'{') => of_report(&bytes, &name)?,
+        _ if output::is_stdout(path) => {
+            return Err(DigestError::NotOne { path: name, why: "it is no JSON".into() }.to_string());
+        }
+        _ => {
+            let options = CoreOptions { files: vec![path.to_path_buf()], places: Places::default(), working: false };
+            analysis::post_mortem(&options, Keep::Nothing).map_err(|error| error.to_string())?.report
+        }
+    };
+    let look = distil(&report, 1, Seen::default());
+    if look.members.is_empty() {
+        return Err(format!("no process in `{name}` is a rank of a job, by the variables that it was started with"));
+    }
+    let mut digest = Digest::default();
+    digest.add(look);
+    Ok(digest)
+}
+
+fn of_report(bytes: &[u8], name: &str) -> Result<Report, String> {
+    let not_one = |why: String| DigestError::NotOne { path: name.to_owned(), why }.to_string();
+    let report: Report =
+        serde_json::from_slice(bytes).map_err(|error| not_one(format!("nor is it a report ({error})")))?;
+    if report.schema != "lockscope.report" {
+        return Err(not_one("nor is it a report".to_owned()));
+    }
+    if report.job.is_some() {
+        return Err(not_one("it is the report of a merge: give the files that it was made of".to_owned()));
+    }
+    Ok(report)
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = |source: &mut dyn Read, bytes: &mut Vec<u8>| source.take(LARGEST_DIGEST + 1).read_to_end(bytes);
+    if output::is_stdout(path) {
+        read(&mut io::stdin().lock(), &mut bytes)?;
+    } else {
+        read(&mut File::open(path)?, &mut bytes)?;
+    }
+    if bytes.len() as u64 > LARGEST_DIGEST {
+        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_DIGEST >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// The files of a folder that can be taken in, in order of their names.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let entries = fs::read_dir(folder)
+        .map_err(|error| CliError::new(format!("cannot read the folder `{}`: {error}", folder.display())))?;
+    let is_wanted = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_dump = DUMPS.iter().any(|beginning| name.starts_with(beginning));
+        !name.starts_with('.')
+            && (is_dump || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
+    };
+    // To open a FIFO would wait for whoever opens its other end.
+    let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_wanted(path) && path.is_file());
+    let mut files: Vec<PathBuf> =
+        paths.bounded(MOST_FILES, || format!("the folder `{}`", folder.display()), "files").collect();
+    // Where both are, the digests were made from the others.
+    if files.iter().any(|path| is_digest(path)) {
+        files.retain(|path| is_digest(path) || path.extension().is_none() || is_answer_of_ras(path));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Whether the name of a file says that it is an answer of NCCL's RAS: `ras.json`, `ras-node7.json`, `job.ras.json`.
+fn is_answer_of_ras(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    name.ends_with(".json") && name.split(['.', '-', '_']).any(|word| word == "ras" || word == "ncclras")
+}
+
+/// Whether the name of a file says that it is a digest.
+pub(super) fn is_digest(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(ENDING)
+}
+
+/// Looks of the first round in a folder; none where it is not there yet.
+pub(super) fn first_round(folder: &Path) -> Vec<Look> {
+    let files = files_in(folder).unwrap_or_default();
+    let digests = files.iter().filter(|path| is_digest(path)).filter_map(|path| one(path).ok());
+    digests.flat_map(|digest| digest.looks().filter(|look| look.round == 1).cloned().collect::<Vec<_>>()).collect()
+}
+
+/// The name of a look's file in a folder: a node and PID namespace has one of each round.
+pub(super) fn name_of(look: &Look) -> String {
+    let host = look.host.name.as_deref().unwrap_or("node");
+    /// Of a host's name, and of what it drew by lot.
+    const LETTERS: (usize, usize) = (64, 8);
+    let letters = |text: &str| -> String {
+        text.chars()
+            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
+            .take(LETTERS.0)
+            .collect()
+    };
+    let boot: String = look.host.boot_id.as_deref().unwrap_or_default().chars().take(LETTERS.1).collect();
+    let first = look.members.first();
+    let namespace = first.and_then(|member| member.identity.namespaces.pid).unwrap_or(0);
+    let job = first.map_or(0, |member| member.pid);
+    format!("{}-{}-{namespace}-{job}.{}{ENDING}", letters(host), letters(&boot), look.round)
+}
+
+/// The name of the file of a set of looks that answers to a request name.
+pub(super) fn name_of_set(set: &str) -> String {
+    format!("seen-{set}{ENDING}")
+}
+
+/// The name of the file of a look that answers the request of this name.
+pub(super) fn name_of_answer(look: &Look, request: &str) -> String {
+    let name = name_of(look);
+    let stem = name.strip_suffix(&format!(".{}{ENDING}", look.round)).unwrap_or(&name);
+    format!("{stem}{}", ending_of_answers(request, look.round))
+}
+
+/// How such names end.
+pub(super) fn ending_of_answers(request: &str, round: u8) -> String {
+    format!(".{request}.{round}{ENDING}")
+}
+
+/// Make a folder that only its owner can look into; one that is there stays as it is.
+pub(super) fn make_folder(folder: &Path) -> Result<(), CliError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| CliError::new(format!("cannot make the folder `{}`: {error}", folder.display())))
+}

@@ -1,0 +1,289 @@
+//! `lockscope job`: look at the ranks of a job on this node, twice.
+//!
+//! The ranks are found among the processes that may be looked at, by the variables of their launcher. Between the rounds it waits, a
+//! little, for the looks of other nodes in the same folder: what a look of the second round names of the first makes the proof. It
+//! opens no port, and other nodes are not waited for longer than that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use super::args::Engine;
+use super::requests::{Answers, Request};
+use super::{CliError, Color, JobArguments, clusters, digests, output, progress};
+use crate::analysis::{self, AttachOptions, Keep, Outcome};
+use crate::image::live::{self, Ranked};
+use crate::job::{self, Digest, Look, Seen};
+
+/// Least time between two rounds: what moves has moved by then.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
+/// Longest time that the first round of other nodes is waited for.
+const FOR_OTHERS: Duration = Duration::from_secs(10);
+/// Between two looks into the folder.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Where this one may not look at ranks, their parents may.
+const ANOTHER_WAY: &str =
+    "ranks that were started by `lockscope run --report-dir DIR` can be asked: `lockscope job --ask DIR`";
+/// Longest time that the answers to a request are waited for.
+const FOR_ANSWERS: Duration = Duration::from_secs(30);
+
+/// Look at the ranks, and write digests or the verdict over this node.
+pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, CliError> {
+    if let Some(folder) = &arguments.ask {
+        return ask(folder, arguments, color);
+    }
+    let folder = arguments.file.as_deref().filter(|path| !output::is_stdout(path) && !digests::is_digest(path));
+    if let Some(folder) = folder {
+        if folder.is_file() {
+            return Err(CliError::new(format!("`{}` is a file", folder.display()))
+                .hint("name a folder, or a file that ends in .digest.json"));
+        }
+        digests::make_folder(folder)?;
+    }
+    let seen_before = digests_named(&arguments.after)?;
+    let mut chosen = chosen(arguments)?;
+    let mut digest = Digest::default();
+    let mut names: BTreeSet<String> = seen_before.iter().map(|look| look.id.clone()).collect();
+    if arguments.round != Some(2) {
+        let look = look(arguments, &mut chosen, 1, Seen::default())?;
+        names.insert(look.id.clone());
+        keep(&mut digest, look, folder)?;
+    }
+    if arguments.round != Some(1) {
+        if arguments.round.is_none() {
+            wait_for_others(&digest, folder);
+        }
+        names.extend(folder.map(digests::first_round).unwrap_or_default().into_iter().map(|look| look.id));
+        let (seen, set) = Seen::of(names);
+        let look = look(arguments, &mut chosen, 2, seen)?;
+        digest.merge(set.clone());
+        keep_with(&mut digest, look, set, folder)?;
+    }
+    let Some(file) = &arguments.file else {
+        let report = job::report(&digest);
+        let destinations = output::destinations(&arguments.output())?;
+        return output::write(
+            &Outcome { report, snapshot: None, remains: None },
+            &destinations,
+            &arguments.output(),
+            color,
+        );
+    };
+    if output::is_stdout(file) {
+        output::to_stdout(&digest.write())?;
+    } else if folder.is_none() {
+        output::named(file, &digest.write())?;
+    }
+    if !arguments.quiet && !output::is_stdout(file) {
+        let report = job::report(&digest);
+        output::headline(&report, &format!("{} written to {}", chosen.named(), file.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Have those who stand before the ranks look at them twice, and tell of the job.
+fn ask(folder: &Path, arguments: &JobArguments, color: Color) -> Result<ExitCode, CliError> {
+    if !folder.is_dir() {
+        return Err(CliError::new(format!("there is no folder `{}`", folder.display()))
+            .hint("name the one that the ranks were started with: `mpirun lockscope run --report-dir DIR -- ./prog`"));
+    }
+    let destinations = output::destinations(&arguments.output())?;
+    let id = Request::fresh();
+    let mut digest = Digest::default();
+    let mut names = BTreeSet::new();
+    for round in 1..=2 {
+        let (request, set) = Request::after(&id, round, names);
+        request.write_with(&set, folder)?;
+        digest.merge(set);
+        let mut answers = Answers::default();
+        let begin = Instant::now();
+        while !answers.are_complete() && begin.elapsed() < FOR_ANSWERS {
+            std::thread::sleep(TURN);
+            answers.poll(folder, &id, round);
+        }
+        request.withdraw(folder);
+        if answers.ranks() == 0 {
+            return Err(CliError::new(format!("nobody answers in `{}`", folder.display())).hint(
+                "each rank is to be started by `lockscope run --report-dir DIR`, with this folder, and to run still",
+            ));
+        }
+        names = answers.names();
+        digest.merge(answers.digest());
+        if round == 1 {
+            std::thread::sleep(BETWEEN_ROUNDS);
+        }
+    }
+    let report = job::report(&digest);
+    output::write(&Outcome { report, snapshot: None, remains: None }, &destinations, &arguments.output(), color)
+}
+
+/// The looks of the first round in these files.
+fn digests_named(files: &[std::path::PathBuf]) -> Result<Vec<Look>, CliError> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let digest = digests::read(files)?.digest;
+    Ok(digest.looks().filter(|look| look.round == 1).cloned().collect())
+}
+
+fn keep(digest: &mut Digest, look: Look, folder: Option<&Path>) -> Result<(), CliError> {
+    keep_with(digest, look, Digest::default(), folder)
+}
+
+fn keep_with(digest: &mut Digest, look: Look, mut own: Digest, folder: Option<&Path>) -> Result<(), CliError> {
+    if let Some(folder) = folder {
+        own.add(look.clone());
+        output::named(&folder.join(digests::name_of(&look)), &own.write())?;
+    }
+    digest.add(look);
+    Ok(())
+}
+
+/// Wait until what moves has moved, and until each rank has been looked at, or long enough.
+fn wait_for_others(own: &Digest, folder: Option<&Path>) {
+    std::thread::sleep(BETWEEN_ROUNDS);
+    let Some(folder) = folder else { return };
+    let members = own.looks().flat_map(|look| &look.members);
+    let Some(size) = members.filter_map(|member| member.identity.size).max() else { return };
+    let job = own.looks().flat_map(|look| &look.members).find_map(|member| job::key_of(&member.identity));
+    let begin = Instant::now();
+    while begin.elapsed() < FOR_OTHERS {
+        let looks = digests::first_round(folder);
+        let of_job = looks.iter().flat_map(|look| &look.members).filter(|member| job::key_of(&member.identity) == job);
+        let there: BTreeSet<u32> = of_job.filter_map(|member| member.identity.rank).collect();
+        if there.len() as u64 >= u64::from(size) {
+            return;
+        }
+        std::thread::sleep(TURN);
+    }
+}
+
+/// Whom to look at.
+enum Chosen {
+    /// Ranks of a job.
+    Ranks(Vec<Ranked>),
+    /// Processes of a cluster, or such as may be until the first look.
+    Cluster(Vec<i32>),
+}
+
+impl Chosen {
+    fn pids(&self) -> Vec<i32> {
+        match self {
+            Chosen::Ranks(ranks) => ranks.iter().map(|rank| rank.pid).collect(),
+            Chosen::Cluster(pids) => pids.clone(),
+        }
+    }
+
+    fn named(&self) -> String {
+        match self {
+            Chosen::Ranks(ranks) => format!("ranks {}", job::ranges(ranks.iter().map(|rank| rank.membership.rank))),
+            Chosen::Cluster(pids) if pids.len() == 1 => "1 process of the cluster".to_owned(),
+            Chosen::Cluster(pids) => format!("{} processes of the cluster", pids.len()),
+        }
+    }
+}
+
+/// One round.
+fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> Result<Look, CliError> {
+    let options = AttachOptions {
+        pids: chosen.pids(),
+        tree: false,
+        follow: false,
+        max_pause: arguments.stopping.max_pause,
+        stopping: arguments.stopping.choice(),
+        locals: false,
+        working: false,
+        gpu_cores: Vec::new(),
+    };
+    let outcome = progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Nothing))
+        .map_err(|error| CliError::from(error).hint(ANOTHER_WAY))?;
+    let mut look = job::distil(&outcome.report, round, saw);
+    if let Chosen::Cluster(pids) = chosen {
+        look = clusters::only_one(arguments, look)?;
+        *pids = look.members.iter().map(|member| member.pid).collect();
+    }
+    if arguments.redact {
+        look.host.name = None;
+        look = look.named();
+    }
+    Ok(look)
+}
+
+/// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster.
+fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
+    let is_any = arguments.engine == Engine::Auto;
+    if !is_any && arguments.engine != Engine::Dask {
+        return ranks(arguments).map(Chosen::Ranks);
+    }
+    let ranks = if is_any { ranks(arguments) } else { Err(clusters::nobody()) };
+    ranks.map(Chosen::Ranks).or_else(|error| match clusters::candidates(arguments) {
+        pids if pids.is_empty() => Err(error),
+        pids => Ok(Chosen::Cluster(pids)),
+    })
+}
+
+/// The ranks of the job that is meant.
+fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
+    let all: Vec<Ranked> = live::ranks().into_iter().filter(|rank| !rank.inherited).collect();
+    let engine = arguments.engine.name();
+    let mut jobs: BTreeMap<String, Vec<Ranked>> = BTreeMap::new();
+    for rank in all.into_iter().filter(|rank| engine.is_none_or(|engine| rank.membership.job.engine == engine)) {
+        jobs.entry(key(&rank)).or_default().push(rank);
+    }
+    // Under `srun --overlap` lockscope is a step of the same job itself.
+    if let Ok(id) = std::env::var("SLURM_JOB_ID") {
+        let is_own = |ranks: &[Ranked]| ranks.iter().any(|rank| rank.slurm_job.as_deref() == Some(&id));
+        if jobs.values().any(|ranks| is_own(ranks)) {
+            jobs.retain(|_, ranks| is_own(ranks));
+        }
+    }
+    if let Some(pid) = arguments.pid {
+        jobs.retain(|_, ranks| ranks.iter().any(|rank| rank.pid == pid));
+        if jobs.is_empty() {
+            return Err(CliError::new(format!(
+                "process {pid} is no rank of a job, by the variables that it was started with"
+            ))
+            .hint("`lockscope attach PID` looks at any process"));
+        }
+    }
+    if let Some(job) = &arguments.job {
+        jobs.retain(|_, ranks| ranks.iter().any(|rank| rank.membership.job.id.as_deref() == Some(job)));
+    }
+    let count = jobs.len();
+    if count > 1 {
+        let lines: Vec<String> = jobs
+            .iter()
+            .map(|(name, ranks)| {
+                let pid = ranks.first().map_or(0, |rank| rank.pid);
+                format!("`lockscope job --pid {pid}` for {name} with {} ranks here", ranks.len())
+            })
+            .collect();
+        return Err(CliError::new(format!("{count} jobs have ranks on this node")).hint(lines.join("; ")));
+    }
+    let mut ranks = jobs.into_values().next().ok_or_else(|| {
+        CliError::new("no process here that lockscope may read is a rank of a job")
+            .hint(
+                "ranks are known by what mpirun, torchrun, srun and Kubernetes' indexed jobs set in their environment",
+            )
+            .hint("run it on the node and as the user of the job, or look at one process with `lockscope attach PID`")
+    })?;
+    // The last attempt: ranks of those before are about to end.
+    let last = ranks.iter().map(|rank| rank.membership.attempt).max().flatten();
+    ranks.retain(|rank| rank.membership.attempt == last && (!arguments.alone || Some(rank.pid) == arguments.pid));
+    ranks.sort_by_key(|rank| (rank.membership.rank, rank.pid));
+    Ok(ranks)
+}
+
+/// What tells jobs on one node apart: the engine's name for it, else who started its ranks.
+fn key(rank: &Ranked) -> String {
+    let job = &rank.membership.job;
+    let mut key = job.engine.clone();
+    match (&job.id, rank.launcher) {
+        (Some(id), _) => key = format!("{key} {id}"),
+        (None, Some((pid, _))) => key = format!("{key} of process {pid}"),
+        (None, None) => {}
+    }
+    job.step.as_ref().map_or(key.clone(), |step| format!("{key}.{step}"))
+}

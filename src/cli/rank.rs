@@ -1,0 +1,168 @@
+//! `lockscope run` as the prefix of one rank of a job: it answers requests for looks at that rank, and asks for looks at the others.
+//!
+//! In: the folder of reports, and what the launcher has put into the environment. Out: digests in that folder, which `lockscope merge`
+//! joins. A rank that hangs is not ended before the others were looked at twice: with it the launcher ends them all. It looks at
+//! nothing itself, and never waits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::CliError;
+use super::requests::{Answers, Request, answer, requests};
+use crate::image::live;
+use crate::job::distil;
+use crate::launcher;
+use crate::report::Report;
+
+/// Between two looks into the folder.
+const TURN: Duration = Duration::from_secs(1);
+/// The same while answers are waited for.
+const SHORT_TURN: Duration = Duration::from_millis(200);
+/// Least time between two rounds: what moves has moved by then.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
+/// Longest time that the first round is waited for.
+const FOR_FIRST: Duration = Duration::from_secs(15);
+
+/// A rank of a job, and the folder in which its job is asked.
+#[derive(Debug)]
+pub(super) struct Rank {
+    folder: PathBuf,
+    answered: BTreeSet<(String, u8)>,
+    /// Answers to earlier requests, which later ones replace.
+    written: Vec<(String, PathBuf)>,
+    next: Instant,
+    asked: Option<Asked>,
+}
+
+/// What this rank has asked for.
+#[derive(Debug)]
+struct Asked {
+    id: String,
+    /// Nobody else has asked for the same.
+    is_own: bool,
+    round: u8,
+    answers: Answers,
+    since: Instant,
+    /// When the second round begins, once the first is over.
+    pause: Option<Instant>,
+}
+
+impl Rank {
+    /// The rank that this process is the prefix of, if a launcher says that it is one.
+    pub(super) fn here(folder: Option<&Path>) -> Option<Rank> {
+        let folder = folder?.to_path_buf();
+        let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
+        let variables: Vec<(String, String)> =
+            std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+        launcher::membership(&variables)?;
+        // What was asked before it began is over.
+        let before = requests(&folder, &BTreeSet::new());
+        let answered = before.into_iter().map(|request| (request.id, request.round)).collect();
+        Some(Rank { folder, answered, written: Vec::new(), next: Instant::now(), asked: None })
+    }
+
+    /// A request that is to be answered now.
+    pub(super) fn request(&mut self) -> Option<Request> {
+        if Instant::now() < self.next {
+            return None;
+        }
+        self.next = Instant::now() + if self.asked.is_some() { SHORT_TURN } else { TURN };
+        requests(&self.folder, &self.answered).into_iter().next()
+    }
+
+    /// Of the processes of the command those that are ranks; all of them where none says so.
+    pub(super) fn ranks_among(pids: Vec<i32>) -> Vec<i32> {
+        let ranks: BTreeSet<i32> =
+            live::ranks().into_iter().filter(|rank| !rank.inherited).map(|rank| rank.pid).collect();
+        let own: Vec<i32> = pids.iter().copied().filter(|pid| ranks.contains(pid)).collect();
+        if own.is_empty() { pids } else { own }
+    }
+
+    /// Answer with a look that was taken for it; nothing where it came to nothing.
+    pub(super) fn answer(&mut self, request: &Request, report: Option<&Report>) -> Result<(), CliError> {
+        self.answered.insert((request.id.clone(), request.round));
+        // The next one may wait already.
+        self.next = Instant::now();
+        let Some(report) = report else { return Ok(()) };
+        let mut look = distil(report, request.round, request.seen());
+        // Other ranks of the node are others' business.
+        look.partial = true;
+        let look = look.named();
+        if look.members.is_empty() {
+            return Ok(());
+        }
+        let path = answer(&self.folder, request, look)?;
+        self.written.push((request.id.clone(), path));
+        if request.round == 2 {
+            let is_old = |(id, _): &(String, PathBuf)| *id != request.id;
+            for (_, old) in self.written.iter().filter(|one| is_old(one)) {
+                let _ = std::fs::remove_file(old);
+            }
+            self.written.retain(|one| !is_old(one));
+        }
+        Ok(())
+    }
+
+    /// Ask all ranks for two rounds, if it has not yet. Where somebody else has, that is enough.
+    pub(super) fn ask(&mut self) -> Result<(), CliError> {
+        if self.asked.is_some() {
+            return Ok(());
+        }
+        let open = requests(&self.folder, &BTreeSet::new());
+        let others =
+            open.iter().find(|one| one.round == 1 && !open.iter().any(|two| two.round == 2 && two.id == one.id));
+        let is_own = others.is_none();
+        let id = match others {
+            Some(other) => other.id.clone(),
+            None => {
+                let id = Request::fresh();
+                Request::of(&id, 1).write(&self.folder)?;
+                id
+            }
+        };
+        self.next = Instant::now();
+        self.asked =
+            Some(Asked { id, is_own, round: 1, answers: Answers::default(), since: Instant::now(), pause: None });
+        Ok(())
+    }
+
+    /// Whether both rounds are complete; the second is asked for once the first is, or has taken long enough.
+    pub(super) fn has_all_answers(&mut self) -> Result<bool, CliError> {
+        let Some(asked) = &mut self.asked else { return Ok(true) };
+        asked.answers.poll(&self.folder, &asked.id, asked.round);
+        let is_over = asked.answers.are_complete();
+        if asked.round == 2 {
+            return Ok(is_over);
+        }
+        match asked.pause {
+            None if is_over || asked.since.elapsed() >= FOR_FIRST => {
+                asked.pause = Some(Instant::now() + BETWEEN_ROUNDS);
+            }
+            Some(pause) if Instant::now() >= pause => {
+                let (second, set) = Request::after(&asked.id, 2, asked.answers.names());
+                if requests(&self.folder, &BTreeSet::new()).iter().all(|one| (&one.id, one.round) != (&asked.id, 2)) {
+                    second.write_with(&set, &self.folder)?;
+                }
+                (asked.round, asked.answers) = (2, Answers::default());
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// How many ranks have answered the last round, and end the asking.
+    pub(super) fn close(&mut self) -> usize {
+        let Some(mut asked) = self.asked.take() else { return 0 };
+        asked.answers.poll(&self.folder, &asked.id, asked.round);
+        for round in (1..=2).filter(|_| asked.is_own) {
+            Request::of(&asked.id, round).withdraw(&self.folder);
+        }
+        asked.answers.ranks()
+    }
+
+    /// Where the digests are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}

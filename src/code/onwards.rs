@@ -1,0 +1,115 @@
+//! What the code of a frame does on every way from where it is to its return: whether it ends a value that it has.
+//!
+//! In: a frame with its registers, and where a value lies in it. Out: yes or no. A value that is ended on each way has not been
+//! ended or given away yet: compilers that move values end none twice. Where some ways end it and others do not, or one cannot be
+//! followed, the answer is no. It knows no lock and no library; those who ask name the functions.
+
+use std::collections::HashSet;
+
+use super::{Code, RegisterState};
+use crate::arch::instructions::{Effect, Flow, Target};
+use crate::image::Addr;
+use crate::limits::code::LARGEST_FUNCTION;
+use crate::unwind::NativeFrame;
+
+/// Where a value lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value {
+    /// Its address.
+    pub at: Addr,
+    /// Its bytes.
+    pub size: u64,
+    /// The word that a function gets which takes the value itself, not its address.
+    pub word: u64,
+}
+
+/// What one straight piece of code comes to.
+enum End {
+    /// The value is ended.
+    Ended,
+    /// Nothing that returns.
+    Nowhere,
+    /// The code at these places.
+    Further([Option<Addr>; 2]),
+    /// The value lives on, is another one, or that cannot be told.
+    Open,
+}
+
+impl Code<'_> {
+    /// Whether the function of `frame`, whichever way it takes to its return, calls one of the functions that `ends` knows with the
+    /// address of `value`, or with it, as first argument, before it writes to the value.
+    pub(crate) fn surely_ends(&self, frame: &NativeFrame, value: Value, ends: &dyn Fn(&str) -> bool) -> bool {
+        let Some(start) = self.symbols.function_start(frame.lookup).filter(|start| *start <= frame.pc) else {
+            return false;
+        };
+        let mut code = vec![0; LARGEST_FUNCTION as usize];
+        let Ok(read) = self.image.memory.read(start, &mut code) else { return false };
+        code.truncate(read);
+        let mut seen = HashSet::new();
+        let mut ahead = vec![frame.pc];
+        let mut is_ended = false;
+        while let Some(at) = ahead.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            let bytes = if at < start { &[] } else { code.get((at - start) as usize..).unwrap_or_default() };
+            match self.piece(frame, bytes, at, value, ends) {
+                End::Ended => is_ended = true,
+                End::Nowhere => {}
+                End::Further(places) => ahead.extend(places.into_iter().flatten()),
+                End::Open => return false,
+            }
+        }
+        is_ended
+    }
+
+    /// The straight piece of code at `at`, up to its first branch. What registers hold is known from its begin on, and the frame's own.
+    fn piece(&self, frame: &NativeFrame, code: &[u8], at: Addr, value: Value, ends: &dyn Fn(&str) -> bool) -> End {
+        let architecture = self.image.architecture;
+        let mut values = RegisterState::of_frame(architecture, frame, None);
+        let mut decoder = architecture.decoder(code, at);
+        while let Some(instruction) = decoder.next() {
+            match instruction.flow {
+                Flow::Next => {
+                    for effect in decoder.effects().iter() {
+                        if values.writes_to(&effect, value) {
+                            return End::Open;
+                        }
+                        values.step(self.image, effect);
+                    }
+                }
+                Flow::Call(target) => {
+                    let (_, name) = self.called_with(&values, target);
+                    let first = architecture.arguments().first().and_then(|register| values.now.get(*register));
+                    let is_it = first == Some(value.at.0) || first == Some(value.word);
+                    if is_it && name.as_deref().is_some_and(ends) {
+                        return End::Ended;
+                    }
+                    if !self.returns(target) {
+                        return End::Nowhere;
+                    }
+                    values.forget_caller_saved();
+                }
+                Flow::Branch(to) => return End::Further([Some(to), Some(instruction.next)]),
+                Flow::Jump(Target::Code(to)) if self.symbols.function_start(to) == self.symbols.function_start(at) => {
+                    return End::Further([Some(to), None]);
+                }
+                Flow::Trap => return End::Nowhere,
+                Flow::Jump(_) | Flow::Return => return End::Open,
+            }
+        }
+        End::Open
+    }
+}
+
+impl RegisterState {
+    /// Whether an instruction writes to a value, as far as its address is known.
+    fn writes_to(&self, effect: &Effect, value: Value) -> bool {
+        let place = match effect {
+            Effect::Store { to, .. } => *to,
+            Effect::Other { place, .. } => *place,
+            _ => None,
+        };
+        place.and_then(|place| self.address(place)).is_some_and(|at| Addr(at).within(value.at, value.size))
+    }
+}

@@ -1,0 +1,395 @@
+//! What could hang another time: the report on orders of locks that a recorded command took, and that did not hang.
+//!
+//! In: [`Orders`] of processes of one run or of many, and [`Suppressions`]. Out: a [`Report`] whose findings are of the class
+//! `possible`, each with who took what where, as lines of source; inversions at the same places are one finding, however many
+//! instances, threads, processes and runs show it. The rules are the [`recorder`](crate::recorder)'s; names are looked up here, in the
+//! files that lie on the disk now.
+
+mod places;
+mod suppressions;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::image::Gap;
+use crate::limits;
+use crate::limits::forecast::MOST_TOLD;
+use crate::recorder::inversions::{self, Inversion, Meeting};
+use crate::recorder::orders::{LockId, Orders};
+use crate::report::{
+    Capture, Certainty, Finding, FindingClass, Label, Process, Report, Resource, Scene, SceneLine, ScenePlace,
+    Severity, Source, SourceKind, ThreadReference, VERSION, Verdict,
+};
+use crate::threads::FrameKind;
+use crate::waits::recorded;
+use places::{Places, Spot};
+pub(crate) use suppressions::Suppressions;
+
+/// The name of the finding.
+pub(crate) const CODE: &str = "lock-order-inversion";
+
+/// The file of one process, with where it lies.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// For people.
+    pub(crate) path: String,
+    /// What it says.
+    pub(crate) orders: Orders,
+}
+
+/// One step of an inversion, with its places.
+#[derive(Debug, Clone)]
+struct Told {
+    thread: u32,
+    held: Spot,
+    wanted: Spot,
+}
+
+/// Inversions at the same places.
+#[derive(Debug)]
+struct Group {
+    recording: usize,
+    steps: Vec<Told>,
+    meeting: Meeting,
+    /// A lock of it lies where another may have lain before.
+    is_reused: bool,
+    instances: usize,
+    processes: BTreeSet<usize>,
+}
+
+/// The report on what these processes did.
+pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help: &[String]) -> Report {
+    let mut groups: BTreeMap<Vec<String>, Group> = BTreeMap::new();
+    let mut suppressed = 0;
+    for (position, recording) in recordings.iter().enumerate() {
+        let found = inversions::find(&recording.orders);
+        if found.is_empty() {
+            continue;
+        }
+        Places::with(&recording.orders, |places| {
+            for inversion in &found {
+                let steps = told(inversion, places);
+                if suppressions.fit(steps.iter().flat_map(|step| [&step.held, &step.wanted])) {
+                    suppressed += 1;
+                    continue;
+                }
+                let is_reused = inversion.steps.iter().any(|step| places.may_be_reused(step.held));
+                let group = Group {
+                    recording: position,
+                    meeting: inversion.meeting,
+                    is_reused,
+                    instances: 1,
+                    processes: [position].into(),
+                    steps,
+                };
+                add(&mut groups, group);
+            }
+        });
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by_key(|group| (group.severity(), group.recording));
+    let mut made = Made { recordings, report: empty(), numbers: BTreeMap::new() };
+    for group in groups.iter().take(MOST_TOLD) {
+        made.add(group, help);
+    }
+    if groups.len() > MOST_TOLD {
+        limits::met(MOST_TOLD, "orders of locks that could deadlock", "places");
+    }
+    let mut report = made.report;
+    report.gaps = gaps(recordings, suppressed);
+    report.gaps.splice(0..0, limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
+    finish(&mut report, recordings);
+    report
+}
+
+impl Group {
+    fn severity(&self) -> Severity {
+        if self.meeting == Meeting::Possible && !self.is_reused { Severity::Warning } else { Severity::Note }
+    }
+}
+
+/// Join those at the same places: of these the one that says most is told.
+fn add(groups: &mut BTreeMap<Vec<String>, Group>, new: Group) {
+    let mut key: Vec<String> =
+        new.steps.iter().map(|step| format!("{} {}", step.held.key(), step.wanted.key())).collect();
+    key.sort();
+    match groups.get_mut(&key) {
+        None => drop(groups.insert(key, new)),
+        Some(known) => {
+            known.instances += 1;
+            known.processes.extend(&new.processes);
+            if new.severity() < known.severity() {
+                let (instances, processes) = (known.instances, std::mem::take(&mut known.processes));
+                *known = Group { instances, processes, ..new };
+            }
+        }
+    }
+}
+
+fn told(inversion: &Inversion<'_>, places: &Places<'_>) -> Vec<Told> {
+    let step = |step: &inversions::Step<'_>| Told {
+        thread: step.dependency.thread,
+        held: places.spot(step.held),
+        wanted: places.spot(&step.dependency.wanted),
+    };
+    inversion.steps.iter().map(step).collect()
+}
+
+/// A report that is being made.
+struct Made<'r> {
+    recordings: &'r [Recording],
+    report: Report,
+    /// Numbers of resources.
+    numbers: BTreeMap<(usize, LockId), String>,
+}
+
+impl Made<'_> {
+    fn add(&mut self, group: &Group, help: &[String]) {
+        let Some(recording) = self.recordings.get(group.recording) else { return };
+        let process = format!("p{}", group.recording);
+        self.process(&process, recording);
+        let mut finding = Finding {
+            code: CODE.into(),
+            severity: group.severity(),
+            class: Some(FindingClass::Possible),
+            title: title(group),
+            message: message(group, &recording.orders),
+            certainty: Certainty::Inferred,
+            threads: Vec::new(),
+            resources: Vec::new(),
+            ruled_out: Vec::new(),
+            help: help.to_vec(),
+            references: Vec::new(),
+        };
+        for step in &group.steps {
+            let tid = self.thread(&process, &recording.orders, step);
+            let reference = ThreadReference { process: process.clone(), tid };
+            let resource = self.resource(group.recording, &process, &step.held);
+            if !finding.resources.contains(&resource) {
+                finding.resources.push(resource);
+            }
+            // Of the others the messages tell.
+            if self.report.findings.is_empty() {
+                self.report.scenes.push(scene(step, &recording.orders, &reference));
+            }
+            finding.threads.push(reference);
+        }
+        self.report.findings.push(finding);
+    }
+
+    fn process(&mut self, id: &str, recording: &Recording) {
+        if self.report.processes.iter().any(|process| process.id == id) {
+            return;
+        }
+        self.report.processes.push(Process {
+            id: id.into(),
+            pid: recording.orders.process,
+            exe: recording.orders.program.clone(),
+            cmdline: recording.orders.arguments.clone(),
+            parent: None,
+            python: None,
+            cuda: None,
+            cluster: None,
+            identity: None,
+            sockets: Vec::new(),
+            gpus: Vec::new(),
+            enqueued: Vec::new(),
+            threads: Vec::new(),
+        });
+    }
+
+    /// The thread of a step, with the frames that took what it wanted.
+    fn thread(&mut self, process: &str, orders: &Orders, step: &Told) -> i32 {
+        let named = orders.threads.get(&step.thread).cloned().unwrap_or_default();
+        let Some(process) = self.report.processes.iter_mut().find(|one| one.id == process) else { return named.tid };
+        if process.threads.iter().all(|thread| thread.tid != named.tid) {
+            let frame = |frame: &places::Line| crate::report::Frame {
+                kind: if frame.is_python { FrameKind::Python } else { FrameKind::Native },
+                function: frame.function.clone(),
+                module: None,
+                file: frame.file.clone(),
+                line: frame.line,
+                pc: None,
+                trust: None,
+                library: None,
+                belongs_to: None,
+                module_offset: None,
+                locals: Vec::new(),
+            };
+            process.threads.push(crate::report::Thread {
+                tid: named.tid,
+                ns_tid: named.tid,
+                name: named.name.clone(),
+                os_name: named.name,
+                role: None,
+                state: crate::report::ThreadState::Other,
+                at: crate::report::CallSite::default(),
+                frames: step.wanted.lines.iter().map(frame).collect(),
+                working: None,
+            });
+        }
+        named.tid
+    }
+
+    fn resource(&mut self, recording: usize, process: &str, held: &Spot) -> String {
+        let number = format!("r{}", self.numbers.len() + 1);
+        let id = self.numbers.entry((recording, held.taken.lock)).or_insert(number).clone();
+        if self.report.resources.iter().all(|known| known.id != id) {
+            let kind = recorded::KINDS.iter().find(|(of, _)| *of == held.taken.kind);
+            self.report.resources.push(Resource {
+                id: id.clone(),
+                kind: kind.map_or("other", |(_, kind)| kind.name).into(),
+                process: process.into(),
+                address: Some(held.taken.lock.address.to_string()),
+                label: held.called(),
+                parts: Label::default(),
+                state: serde_json::Map::new(),
+            });
+        }
+        id
+    }
+}
+
+/// "mutex `ledger` and mutex `journal` are taken in different orders".
+fn title(group: &Group) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for step in &group.steps {
+        let name = step.held.called();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.split_last() {
+        Some((last, [])) => format!("locks of one place ({last}) are taken in different orders"),
+        Some((last, others)) => format!("{} and {last} are taken in different orders", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Who took what, and why it did not hang or may not.
+fn message(group: &Group, orders: &Orders) -> String {
+    let step = |step: &Told| {
+        let who = who(step.thread, orders);
+        format!(
+            "{who} took {} at {} while it held {}, taken at {}",
+            step.wanted.called(),
+            step.wanted.place(),
+            step.held.called(),
+            step.held.place()
+        )
+    };
+    let mut text = format!("{}.", group.steps.iter().map(step).collect::<Vec<_>>().join("; "));
+    text += " Each could wait for the other if they came there at the same time.";
+    if group.meeting == Meeting::Ordered {
+        text += " In this run one of them was over before the other began: a thread was joined or made in between.";
+    }
+    if group.is_reused {
+        text += " A lock of them lies in memory that may have had another one before: nothing told of its beginning or end.";
+    }
+    if group.instances > 1 {
+        let processes = group.processes.len();
+        let of = if processes > 1 { format!(", in {processes} processes") } else { String::new() };
+        text += &format!(" Seen of {} pairs of threads and locks{of}.", group.instances);
+    }
+    text
+}
+
+fn who(thread: u32, orders: &Orders) -> String {
+    match orders.threads.get(&thread) {
+        Some(named) => format!("{} ({})", named.name, named.tid),
+        None => format!("thread {thread}"),
+    }
+}
+
+/// What one thread did, at the lines of source.
+fn scene(step: &Told, orders: &Orders, reference: &ThreadReference) -> Scene {
+    let place = |spot: &Spot, does: String| {
+        let line = spot.line();
+        let text = spot.text.clone();
+        ScenePlace {
+            file: line.and_then(|line| line.file.clone()),
+            line: line.and_then(|line| line.line),
+            function: line.and_then(|line| line.function.clone()),
+            changed: false,
+            lines: vec![SceneLine { line: line.and_then(|line| line.line), text, does }],
+        }
+    };
+    let first = place(&step.held, format!("takes {}", step.held.called()));
+    let then = place(&step.wanted, format!("then takes {}", step.wanted.called()));
+    let mut places = vec![first];
+    match places.last_mut() {
+        // In one function: one place with both lines.
+        Some(last) if last.file.is_some() && (&last.file, &last.function) == (&then.file, &then.function) => {
+            last.lines.extend(then.lines);
+            last.line = then.line;
+        }
+        _ => places.push(then),
+    }
+    Scene { who: who(step.thread, orders), threads: vec![reference.clone()], places }
+}
+
+/// What was not seen.
+fn gaps(recordings: &[Recording], suppressed: usize) -> Vec<Gap> {
+    let lost: u64 = recordings.iter().map(|recording| recording.orders.lost).sum();
+    let mut gaps = Vec::new();
+    if lost > 0 {
+        let most = recordings.iter().max_by_key(|recording| recording.orders.lost);
+        let named = most.map(|recording| format!(", most of them in `{}`", recording.path)).unwrap_or_default();
+        gaps.push(Gap::new(
+            format!("{lost} times a lock was taken"),
+            format!("the recorder had no room for it, or the disk had none{named}"),
+        ));
+    }
+    if suppressed > 0 {
+        gaps.push(Gap::new(
+            format!("{suppressed} orders of locks that could deadlock"),
+            "the file of suppressions names a place of theirs",
+        ));
+    }
+    gaps.push(Gap::new(
+        "locks that no function of the C library takes",
+        "the recorder sees pthread's and CPython's: not those of Rust and Go, atomics, a PyMutex that C code takes, and static programs",
+    ));
+    gaps
+}
+
+fn empty() -> Report {
+    Report {
+        schema: "lockscope.report".into(),
+        version: VERSION.into(),
+        lockscope: env!("CARGO_PKG_VERSION").into(),
+        source: Source { kind: SourceKind::Recorded, path: None },
+        host: None,
+        verdict: Verdict::NothingFound,
+        summary: String::new(),
+        sentence: String::new(),
+        scenes: Vec::new(),
+        processes: Vec::new(),
+        resources: Vec::new(),
+        waits: Vec::new(),
+        holds: Vec::new(),
+        cycles: Vec::new(),
+        victims: Vec::new(),
+        findings: Vec::new(),
+        gaps: Vec::new(),
+        job: None,
+        capture: Capture::default(),
+    }
+}
+
+fn finish(report: &mut Report, recordings: &[Recording]) {
+    let dependencies: usize = recordings.iter().map(|recording| recording.orders.dependencies.len()).sum();
+    let processes = if recordings.len() == 1 { "1 process".into() } else { format!("{} processes", recordings.len()) };
+    let seen = format!("{processes}, in which a lock was taken under another in {dependencies} ways");
+    let count = report.findings.len();
+    if let Some(first) = report.findings.first() {
+        report.verdict = Verdict::CouldDeadlock;
+        report.sentence = match count {
+            1 => first.title.clone(),
+            _ => format!("{}; and {} more", first.title, count - 1),
+        };
+        report.summary = format!("{} Nothing hung. Recorded: {seen}.", first.message);
+    } else {
+        report.sentence = "no orders of locks that could deadlock were seen".into();
+        report.summary = format!("Recorded: {seen}.");
+    }
+}

@@ -1,0 +1,230 @@
+//! Where a lock was taken, and what it is called.
+//!
+//! In: what the recorder wrote of it, and the files of the process as they lie on the disk now. Out: [`Spot`]s with lines of source. A
+//! program that was built anew since has other lines: nothing tells.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use crate::image::live::own_files;
+use crate::image::{Addr, Files, Mapping, ProcessImage};
+use crate::modules::Modules;
+use crate::recorder::LockKind;
+use crate::recorder::orders::{Orders, Taken};
+use crate::report::{base_name, short_function};
+use crate::symbols::{Symbols, Tables};
+
+/// Frames that tell two places apart.
+const KEY_DEPTH: usize = 2;
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) file: Option<String>,
+    pub(super) line: Option<u32>,
+    pub(super) function: Option<String>,
+    pub(super) is_python: bool,
+}
+
+/// A lock that was taken, with names.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) taken: Taken,
+    /// What the program calls the lock.
+    pub(super) name: Option<String>,
+    /// The frames, from the innermost on.
+    pub(super) lines: Vec<Line>,
+    /// Module and offset, where nothing else is known.
+    pub(super) offset: Option<String>,
+    /// The text of the line.
+    pub(super) text: Option<String>,
+}
+
+impl Spot {
+    /// The line that a person should read: the program's own.
+    pub(super) fn line(&self) -> Option<&Line> {
+        let is_own = |line: &&Line| line.file.as_deref().is_some_and(|file| !line.is_python || !is_locks_own(file));
+        self.lines.iter().find(is_own).or_else(|| self.lines.first())
+    }
+
+    /// `orders.py:12`, or what is known instead.
+    pub(super) fn place(&self) -> String {
+        match self.line() {
+            Some(Line { file: Some(file), line: Some(line), .. }) => format!("{}:{line}", base_name(file)),
+            Some(Line { function: Some(function), .. }) => short_function(function),
+            _ => self.offset.clone().unwrap_or_else(|| self.taken.at.to_string()),
+        }
+    }
+
+    /// What makes two places one: file and line, and those of the caller, which tell apart who uses a helper; or module and offset.
+    pub(super) fn key(&self) -> String {
+        let known = self.lines.iter().filter_map(|line| Some(format!("{}:{}", line.file.as_deref()?, line.line?)));
+        let known: Vec<String> = known.take(KEY_DEPTH).collect();
+        if known.is_empty() { self.offset.clone().unwrap_or_default() } else { known.join(" ") }
+    }
+
+    /// "mutex `ledger`", "the GIL", "Lock of orders.py:12".
+    pub(super) fn called(&self) -> String {
+        let noun = match self.taken.kind {
+            LockKind::Mutex => "mutex",
+            LockKind::ReadWriteLock => "rwlock",
+            LockKind::Spinlock => "spinlock",
+            LockKind::Semaphore => "semaphore",
+            LockKind::PythonLock => "Lock",
+            LockKind::PythonRecursiveLock => "RLock",
+            LockKind::Gil => return "the GIL".into(),
+        };
+        match &self.name {
+            Some(name) => format!("{noun} `{name}`"),
+            None => format!("{noun} {}", self.taken.lock.address),
+        }
+    }
+}
+
+/// Names of one process.
+pub(super) struct Places<'o> {
+    orders: &'o Orders,
+    symbols: Symbols<'o>,
+    files: Arc<dyn Files>,
+    texts: RefCell<BTreeMap<(String, u32), Option<String>>>,
+}
+
+impl Places<'_> {
+    /// Have the names of a process as long as `ask` runs.
+    pub(super) fn with(orders: &Orders, ask: impl FnOnce(&Places<'_>)) {
+        let files = own_files();
+        let mut image = ProcessImage::unknown();
+        image.files = files.clone();
+        for code in &orders.code {
+            let Ok(metadata) = std::fs::metadata(&code.path) else { continue };
+            let mut mapping = Mapping::new(code.start, code.end);
+            (mapping.read, mapping.execute, mapping.offset) = (true, true, code.offset);
+            mapping.path = Some(code.path.clone());
+            mapping.inode = metadata.ino();
+            image.mappings.push(mapping);
+        }
+        image.mappings.sort_by_key(|mapping| mapping.start);
+        let modules = Modules::of(&image);
+        let tables = Tables::of(&modules);
+        let symbols = Symbols::new(&modules, &tables, &image);
+        ask(&Places { orders, symbols, files, texts: RefCell::default() });
+    }
+
+    /// Where a lock was taken.
+    pub(super) fn spot(&self, taken: &Taken) -> Spot {
+        let native = || if taken.at.is_null() { Vec::new() } else { self.native(taken.at) };
+        let python: Vec<Line> = self
+            .orders
+            .sites
+            .get(&taken.site)
+            .into_iter()
+            .flatten()
+            .map(|frame| Line {
+                file: Some(frame.file.clone()),
+                line: Some(frame.line),
+                function: Some(frame.function.clone()),
+                is_python: true,
+            })
+            .collect();
+        // The interpreter's own line says nothing to whoever reads.
+        let mut lines = if taken.kind == LockKind::Gil { Vec::new() } else { native() };
+        lines.extend(python);
+        let is_native = !matches!(taken.kind, LockKind::PythonLock | LockKind::PythonRecursiveLock | LockKind::Gil);
+        let mut spot = Spot {
+            taken: taken.clone(),
+            name: is_native.then(|| self.name(taken.lock.address)).flatten(),
+            lines,
+            offset: self.offset(taken.at),
+            text: None,
+        };
+        spot.text = spot.line().and_then(|line| self.text(line.file.as_deref()?, line.line?));
+        if spot.name.is_none() && spot.line() == spot.lines.first() {
+            spot.name = spot.text.as_deref().filter(|_| taken.kind != LockKind::Gil).and_then(named_in_line);
+        }
+        spot
+    }
+
+    /// Whether a lock lies where memory is used again, and its beginning was not seen.
+    pub(super) fn may_be_reused(&self, taken: &Taken) -> bool {
+        let is_called = matches!(taken.kind, LockKind::Mutex | LockKind::ReadWriteLock | LockKind::Spinlock);
+        is_called && taken.lock.generation == 0 && self.symbols.modules().at(taken.lock.address).is_none()
+    }
+
+    fn native(&self, at: Addr) -> Vec<Line> {
+        let call = Addr(at.0.wrapping_sub(1));
+        let function = self.symbols.function(call).map(|symbol| symbol.name);
+        let mut lines: Vec<Line> = self
+            .symbols
+            .source(call)
+            .into_iter()
+            .map(|place| Line { file: place.file, line: place.line, function: place.function, is_python: false })
+            .collect();
+        match lines.last_mut() {
+            Some(last) => last.function = function.or_else(|| last.function.take()),
+            None if function.is_some() => lines.push(Line { file: None, line: None, function, is_python: false }),
+            None => {}
+        }
+        lines
+    }
+
+    fn name(&self, address: Addr) -> Option<String> {
+        let object = self.symbols.object(address)?;
+        let offset = address - object.address;
+        Some(if offset == 0 { object.name } else { format!("{}+{offset}", object.name) })
+    }
+
+    fn offset(&self, at: Addr) -> Option<String> {
+        let code = self.orders.code.iter().find(|code| (code.start..code.end).contains(&at))?;
+        Some(format!("{}+{:#x}", base_name(&code.path), at - code.start + code.offset))
+    }
+
+    fn text(&self, file: &str, line: u32) -> Option<String> {
+        let mut texts = self.texts.borrow_mut();
+        let read = || {
+            let lines = self.files.source(file, &BTreeSet::from([line]))?;
+            lines.lines.into_iter().find(|(number, _)| *number == line).map(|(_, text)| text)
+        };
+        texts.entry((file.to_owned(), line)).or_insert_with(read).clone()
+    }
+}
+
+/// Files that take a lock for whoever calls them.
+fn is_locks_own(file: &str) -> bool {
+    file.ends_with("/threading.py") || file.starts_with("<frozen ")
+}
+
+/// What a line of Python calls the lock that it takes: `with self.lock:`, `lock.acquire()`.
+fn named_in_line(line: &str) -> Option<String> {
+    let line = line.trim();
+    let expression = match line.strip_prefix("with ") {
+        Some(rest) => rest.strip_suffix(':').or_else(|| rest.split_once(": ").map(|(first, _)| first))?,
+        None => {
+            let before = line.split_once(".acquire(")?.0;
+            before.rsplit([' ', '(']).next()?
+        }
+    };
+    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');
+    (!expression.is_empty() && expression.chars().all(is_name)).then(|| expression.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_in_line;
+
+    #[test]
+    fn a_line_of_python_names_its_lock() {
+        for (line, name) in [
+            ("    with self.lock:", Some("self.lock")),
+            ("with ledger: pass", Some("ledger")),
+            ("if not jobs.mutex.acquire(True, -1):", Some("jobs.mutex")),
+            ("lock.acquire()", Some("lock")),
+            ("with a, b:", None),
+            ("with locks[0]:", None),
+            ("call()", None),
+        ] {
+            assert_eq!(named_in_line(line).as_deref(), name, "{line}");
+        }
+    }
+}

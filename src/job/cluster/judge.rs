@@ -1,0 +1,173 @@
+//! What it means that threads of a cluster cannot go on, root cause first.
+//!
+//! In: [`Members`]. Out: a [`Judgement`]. A deadlock inside of one process is the cause, and all that lead to it are victims; else a
+//! ring of tasks; else workers without a thread left. It writes no sentence.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::members::{Lasted, Members};
+use super::stuck::{By, Cluster, Link, Stuck, Thread};
+use crate::report::Verdict;
+
+/// What is wrong with a cluster.
+pub(super) struct Judgement<'d> {
+    pub(super) verdict: Verdict,
+    pub(super) cause: Cause,
+    pub(super) stuck: Stuck<'d>,
+    /// Threads that wait because of it.
+    pub(super) victims: Vec<Thread>,
+    /// Tasks that the scheduler holds back because of it.
+    pub(super) held_back: Vec<String>,
+    /// Why it is not proven.
+    pub(super) doubts: BTreeSet<Doubt>,
+}
+
+/// What is behind it all.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Places of processes that are in something by themselves.
+    Inside(Vec<usize>),
+    /// Threads that wait for each other, each with the link to the next.
+    Ring(Vec<(Thread, Link)>),
+    /// Places of workers without a thread for the tasks that the others wait for.
+    Full(Vec<usize>),
+    /// A chain of threads, of which the last waits for nobody in the cluster.
+    Last(Vec<(Thread, Option<By>)>),
+    /// A task that the scheduler holds back until this thread has done its own.
+    HeldBack(String, Thread, By),
+    /// Nothing is waited for.
+    Nothing,
+}
+
+/// Why a ring is not proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Doubt {
+    OneRound,
+    NotSeen,
+    NotEntered,
+    MayBeMoved,
+    Unknown,
+}
+
+/// Judge a cluster.
+pub(super) fn judge<'d>(members: &'d Members<'d>) -> Judgement<'d> {
+    let stuck = Stuck::of(members);
+    let cluster = Cluster::of(members);
+    let mut inside: Vec<usize> =
+        (0..members.list.len()).filter(|place| members.list[*place].now.verdict.exit_code() != 0).collect();
+    inside.sort_by_key(|place| (members.list[*place].now.verdict, *place));
+    let mut doubts = BTreeSet::new();
+    let (verdict, cause) = if let Some(first) = inside.first() {
+        (members.list[*first].now.verdict, Cause::Inside(inside))
+    } else if let Some(ring) = ring(&stuck) {
+        doubts = doubts_of(members, &stuck, &ring);
+        let verdict = if doubts.is_empty() { Verdict::Deadlock } else { Verdict::SuspectedDeadlock };
+        let is_full = ring.iter().any(|(_, link)| matches!(link.by, By::Nobody | By::Occupies(_)));
+        (verdict, if is_full { Cause::Full(cluster.full()) } else { Cause::Ring(ring) })
+    } else {
+        let full = cluster.full();
+        let is_busy = members.list.iter().flat_map(|one| &one.cluster.running).any(|task| task.is_busy);
+        let verdict = if is_busy { Verdict::Running } else { Verdict::Blocked };
+        (verdict, if full.is_empty() { last(members, &cluster) } else { Cause::Full(full) })
+    };
+    let own: BTreeSet<Thread> = match &cause {
+        Cause::Ring(ring) => ring.iter().map(|(thread, _)| *thread).collect(),
+        Cause::Full(places) => stuck.waits.keys().filter(|(place, _)| places.contains(place)).copied().collect(),
+        Cause::Last(chain) => chain.last().map(|(thread, _)| *thread).into_iter().collect(),
+        Cause::HeldBack(_, thread, _) => BTreeSet::from([*thread]),
+        Cause::Inside(_) | Cause::Nothing => stuck.inside.clone(),
+    };
+    let behind = stuck.waits.keys().chain(&stuck.inside).copied().collect();
+    let held_back = if verdict.exit_code() == 0 { Vec::new() } else { cluster.held_back(&behind) };
+    let victims = stuck.waits.keys().filter(|thread| !own.contains(thread)).copied().collect();
+    Judgement { verdict, cause, stuck, victims, held_back, doubts }
+}
+
+/// The shortest ring: each thread that cannot go on has somebody to follow, so each way ends in one, or in a process's own deadlock.
+fn ring(stuck: &Stuck<'_>) -> Option<Vec<(Thread, Link)>> {
+    let strength = |link: &&Link| match link.by {
+        By::Holds { .. } | By::Runs(_) => 0,
+        By::Occupies(_) => 1,
+        By::Nobody => 2,
+    };
+    let mut best: Option<Vec<(Thread, Link)>> = None;
+    let mut seen: BTreeSet<Thread> = BTreeSet::new();
+    for start in stuck.waits.keys() {
+        let mut way: Vec<(Thread, Link)> = Vec::new();
+        let mut places: BTreeMap<Thread, usize> = BTreeMap::new();
+        let mut at = *start;
+        while let Some(waits) = stuck.waits.get(&at).filter(|_| !seen.contains(&at)) {
+            let Some(link) = waits.links.iter().min_by_key(strength) else { break };
+            places.insert(at, way.len());
+            way.push((at, link.clone()));
+            at = link.to;
+            if let Some(begin) = places.get(&at) {
+                let ring = way.split_off(*begin);
+                let weight = |ring: &[(Thread, Link)]| (ring.iter().map(|(_, link)| strength(&link)).max(), ring.len());
+                if best.as_ref().is_none_or(|best| weight(&ring) < weight(best)) {
+                    best = Some(ring);
+                }
+                break;
+            }
+        }
+        seen.extend(places.into_keys());
+    }
+    best
+}
+
+fn doubts_of(members: &Members<'_>, stuck: &Stuck<'_>, ring: &[(Thread, Link)]) -> BTreeSet<Doubt> {
+    let mut doubts = BTreeSet::new();
+    for (thread, link) in ring {
+        let lasted = stuck.waits.get(thread).map_or(Lasted::Unknown, |waits| waits.lasted);
+        if lasted != Lasted::Yes || link.lasted != Lasted::Yes {
+            doubts.insert(Doubt::OneRound);
+        }
+        match link.by {
+            By::Holds { is_entered: true } | By::Runs(_) => {}
+            By::Holds { is_entered: false } => drop(doubts.insert(Doubt::NotEntered)),
+            By::Occupies(_) => drop(doubts.insert(Doubt::MayBeMoved)),
+            By::Nobody => drop(doubts.insert(Doubt::Unknown)),
+        }
+        let own = &members.list[thread.0];
+        let saw = ring
+            .iter()
+            .filter_map(|((place, _), _)| members.list[*place].before)
+            .all(|(_, before)| members.has_seen(own.look, before));
+        if !saw {
+            doubts.insert(Doubt::NotSeen);
+        }
+    }
+    doubts
+}
+
+/// Nobody is in anything: where does the way of the first that waits end? Clients first: they are whom people watch.
+fn last(members: &Members<'_>, cluster: &Cluster<'_>) -> Cause {
+    let mut places: Vec<usize> = (0..members.list.len()).collect();
+    places.sort_by_key(|place| members.list[*place].is_worker());
+    let mut best: Vec<(Thread, Option<By>)> = Vec::new();
+    for place in places {
+        let one = &members.list[place];
+        for request in one.cluster.requests.iter().filter(|request| one.request_lasted(request) != Lasted::No) {
+            let mut chain: Vec<(Thread, Option<By>)> = vec![((place, request.tid), None)];
+            let mut now = request;
+            while let Some((to, by)) = cluster.leads_to(now).filter(|(to, _)| !chain.iter().any(|(at, _)| at == to)) {
+                if let Some(step) = chain.last_mut() {
+                    step.1 = Some(by);
+                }
+                chain.push((to, None));
+                let next = members.list[to.0].cluster.requests.iter().find(|request| request.tid == to.1);
+                let Some(next) = next else { break };
+                now = next;
+            }
+            if chain.len() > best.len() {
+                best = chain;
+            }
+        }
+    }
+    // A question that nobody in the cluster answers says less than a task that is held back.
+    match (best.len(), cluster.first_held_back()) {
+        (0 | 1, Some((key, thread, by))) => Cause::HeldBack(key, thread, by),
+        (0, None) => Cause::Nothing,
+        _ => Cause::Last(best),
+    }
+}

@@ -1,0 +1,188 @@
+//! The processes of one cluster, each as its last look showed it, with the same process in the round before.
+//!
+//! In: a [`Digest`]. Out: [`Members`], which borrow from it. Of several clusters the one with the most processes is taken, and what is
+//! left out is said.
+
+use std::collections::BTreeMap;
+
+use super::super::digest::{Digest, Look, Member};
+use super::super::gather::{has_seen, process};
+use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, RunningTask};
+
+/// The processes of a cluster.
+#[derive(Debug, Default)]
+pub(super) struct Members<'d> {
+    /// The address of its scheduler.
+    pub(super) scheduler: String,
+    /// All looks.
+    digest: Option<&'d Digest>,
+    /// Workers first, in order of their names.
+    pub(super) list: Vec<OfCluster<'d>>,
+    pub(super) gaps: Vec<Gap>,
+}
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct OfCluster<'d> {
+    /// "worker 0 at tcp://10.0.0.2:4321", "the client".
+    pub(super) called: String,
+    /// `0`, an address.
+    pub(super) short: String,
+    pub(super) now: &'d Member,
+    pub(super) cluster: &'d ClusterMember,
+    pub(super) look: &'d Look,
+    pub(super) before: Option<(&'d ClusterMember, &'d Look)>,
+}
+
+/// Whether what a look shows was there in the round before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lasted {
+    /// It was not, or another one.
+    No,
+    /// There was one round only.
+    Unknown,
+    /// It was.
+    Yes,
+}
+
+impl<'d> Members<'d> {
+    /// The cluster of which there is most in `digest`.
+    pub(super) fn of(digest: &'d Digest) -> Members<'d> {
+        type Seen<'d> = (&'d Look, &'d Member, &'d ClusterMember);
+        let mut clusters: BTreeMap<&str, Vec<Seen<'d>>> = BTreeMap::new();
+        for look in digest.looks() {
+            for member in &look.members {
+                let Some(cluster) = &member.cluster else { continue };
+                clusters
+                    .entry(cluster.scheduler.as_deref().unwrap_or_default())
+                    .or_default()
+                    .push((look, member, cluster));
+            }
+        }
+        let mut members = Members { digest: Some(digest), ..Members::default() };
+        // The first of those with the most, so that equal input gives the same.
+        let Some(most) = clusters.values().map(Vec::len).max() else { return members };
+        let Some((scheduler, all)) = clusters.iter().find(|(_, all)| all.len() == most) else { return members };
+        members.scheduler = (*scheduler).to_owned();
+        for (other, seen) in clusters.iter().filter(|(other, _)| *other != scheduler) {
+            let why = "the looks are of several clusters, and this one has fewer: merge its files alone";
+            members.gaps.push(Gap::new(format!("{} looks at processes of the cluster {other}", seen.len()), why));
+        }
+        let mut processes: BTreeMap<_, Vec<Seen<'d>>> = BTreeMap::new();
+        for seen in all {
+            processes.entry(process(seen.0, seen.1)).or_default().push(*seen);
+        }
+        for mut seen in processes.into_values() {
+            seen.sort_by_key(|(look, ..)| (look.round, &look.ended, &look.id));
+            let Some((look, now, cluster)) = seen.last().copied() else { continue };
+            let before =
+                seen.iter().rev().find(|(earlier, ..)| earlier.round < look.round && has_seen(digest, look, earlier));
+            let (called, short) = names(cluster);
+            members.list.push(OfCluster {
+                called,
+                short,
+                now,
+                cluster,
+                look,
+                before: before.map(|(look, _, cluster)| (*cluster, *look)),
+            });
+        }
+        members.list.sort_by_key(|one| (order(one.cluster), one.short.clone(), one.now.pid));
+        for look in digest.looks() {
+            members.gaps.extend(look.gaps.iter().cloned());
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        members.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
+        members
+    }
+
+    /// Whether the look `later` began when `earlier` had ended.
+    pub(super) fn has_seen(&self, later: &Look, earlier: &Look) -> bool {
+        self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
+    }
+
+    /// Whether each process was seen in two rounds.
+    pub(super) fn has_two_rounds(&self) -> bool {
+        !self.list.is_empty() && self.list.iter().all(|one| one.before.is_some())
+    }
+
+    /// Whether the scheduler, of which there is a look, knows a lease of this lock no more.
+    pub(super) fn has_run_out(&self, name: &str, lease: &str) -> bool {
+        let granted = self.list.iter().flat_map(|one| &one.cluster.granted).find(|granted| granted.name == name);
+        granted.is_some_and(|granted| !granted.leases.iter().any(|known| known == lease))
+    }
+
+    /// The task that a thread runs.
+    pub(super) fn task_of(&self, place: usize, tid: i32) -> Option<&RunningTask> {
+        self.list.get(place)?.cluster.running.iter().find(|running| running.tid == tid)
+    }
+}
+
+impl OfCluster<'_> {
+    /// Whether a request was there before.
+    pub(super) fn request_lasted(&self, request: &ClusterRequest) -> Lasted {
+        self.lasted(|before| {
+            let same = |earlier: &&ClusterRequest| earlier.tid == request.tid && earlier.request == request.request;
+            before.requests.iter().find(same).is_some()
+        })
+    }
+
+    /// Whether a lease was there before, with the same thread.
+    pub(super) fn lease_lasted(&self, lease: &ClusterLease) -> Lasted {
+        self.lasted(|before| {
+            before.leases.iter().any(|earlier| earlier.leases == lease.leases && earlier.tid == lease.tid)
+        })
+    }
+
+    /// Whether a thread ran the same task before.
+    pub(super) fn task_lasted(&self, running: &RunningTask) -> Lasted {
+        self.lasted(|before| {
+            before.running.iter().any(|earlier| earlier.tid == running.tid && earlier.task == running.task)
+        })
+    }
+
+    /// Whether a task already waited for a thread before.
+    pub(super) fn readiness_lasted(&self, task: &str) -> Lasted {
+        self.lasted(|before| before.ready.iter().any(|earlier| earlier == task))
+    }
+
+    fn lasted(&self, was: impl Fn(&ClusterMember) -> bool) -> Lasted {
+        match self.before {
+            None => Lasted::Unknown,
+            Some((before, _)) if was(before) => Lasted::Yes,
+            Some(_) => Lasted::No,
+        }
+    }
+
+    /// Whether it runs tasks.
+    pub(super) fn is_worker(&self) -> bool {
+        self.cluster.roles.iter().any(|role| role.role == "worker")
+    }
+}
+
+/// Workers come first.
+fn order(cluster: &ClusterMember) -> usize {
+    const ORDER: [&str; 3] = ["worker", "client", "scheduler"];
+    let has = |role: &&str| cluster.roles.iter().any(|one| one.role == *role);
+    ORDER.iter().position(has).unwrap_or(ORDER.len())
+}
+
+/// What a process is called, and shortly.
+fn names(cluster: &ClusterMember) -> (String, String) {
+    let workers: Vec<_> = cluster.roles.iter().filter(|role| role.role == "worker").collect();
+    if let [worker, ..] = workers.as_slice() {
+        let address = worker.address.clone().unwrap_or_default();
+        let own = worker.name.clone().filter(|name| *name != address);
+        let more =
+            if workers.len() > 1 { format!(" and {} more in one process", workers.len() - 1) } else { String::new() };
+        let called = match &own {
+            Some(name) => format!("worker {name} at {address}{more}"),
+            None => format!("worker {address}{more}"),
+        };
+        return (called, own.unwrap_or(address));
+    }
+    let one =
+        ["client", "scheduler", "nanny"].into_iter().find(|role| cluster.roles.iter().any(|one| one.role == *role));
+    let role = one.unwrap_or("process");
+    (if role == "nanny" { "a nanny".to_owned() } else { format!("the {role}") }, role.to_owned())
+}

@@ -1,0 +1,39 @@
+//! A cluster of workers, as Dask's: one verdict over its processes, where tasks wait for locks and results of each other.
+//!
+//! In: a [`Digest`] with looks at workers, schedulers and clients. Out: a [`Report`]. They have no ranks, and many
+//! threads of one process wait for different things: so it is threads that are joined here, by names of locks and keys of tasks.
+//!
+//! ```text
+//! members  the processes of one cluster, each with the round before
+//! stuck    which threads can never go on, and for whom each of them waits
+//! judge    what that means, root cause first
+//! tell     the report; its sentences in `sentences`
+//! ```
+//!
+//! A request bears what no other one has (a lease, a task of the event loop) and a lock the name of its lease, so what is the same in
+//! two rounds stood still between them. `deadlock` needs that of each member, and that the looks saw each other.
+
+mod judge;
+mod members;
+mod sentences;
+mod stuck;
+mod tell;
+#[cfg(test)]
+mod tests;
+
+use super::digest::Digest;
+use crate::report::Report;
+use members::Members;
+
+/// The report over the cluster in a digest; `None` where it has more ranks of a job than processes of a cluster.
+pub(super) fn report(digest: &Digest) -> Option<Report> {
+    let members = || digest.looks().flat_map(|look| &look.members);
+    let of_cluster = members().filter(|member| member.cluster.is_some()).count();
+    let ranks = members().filter(|member| member.cluster.is_none() && member.identity.rank.is_some()).count();
+    if of_cluster == 0 || of_cluster < ranks {
+        return None;
+    }
+    let members = Members::of(digest);
+    let judgement = judge::judge(&members);
+    Some(tell::report(digest, &members, &judgement))
+}

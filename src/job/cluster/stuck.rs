@@ -1,0 +1,260 @@
+//! Which threads of a cluster can never go on, and for whom each of them waits.
+//!
+//! In: [`Members`]. Out: [`Stuck`]: the largest set of threads of which each waits for a thread of the set, or for a task that only
+//! threads of the set could run. A thread leaves it when something that is known could still end its wait: a holder that goes on, a
+//! worker with a free thread, or whoever is not known. A request that gives up by itself, or that is another one than before, never
+//! is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::members::{Lasted, Members};
+use crate::limits::job::{MOST_STEPS, MOST_WAITING};
+use crate::report::ClusterRequest;
+
+/// A thread: place of its process, and its id.
+pub(super) type Thread = (usize, i32);
+
+/// The threads that cannot go on.
+#[derive(Debug, Default)]
+pub(super) struct Stuck<'d> {
+    /// Each with what it waits for.
+    pub(super) waits: BTreeMap<Thread, Waits<'d>>,
+    /// Those that are in a deadlock inside of their process.
+    pub(super) inside: BTreeSet<Thread>,
+}
+
+/// What one of them waits for.
+#[derive(Debug)]
+pub(super) struct Waits<'d> {
+    pub(super) request: &'d ClusterRequest,
+    pub(super) lasted: Lasted,
+    pub(super) links: Vec<Link>,
+}
+
+/// One thread that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) to: Thread,
+    pub(super) by: By,
+    pub(super) lasted: Lasted,
+}
+
+/// How it comes to that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum By {
+    /// It has the lock: inside its `with` block, or not.
+    Holds { is_entered: bool },
+    /// It runs the task of this key.
+    Runs(String),
+    /// The task of this key waits for a thread of the worker, of which it is one.
+    Occupies(String),
+    /// Nobody is known who could set it, but tasks that wait for a thread.
+    Nobody,
+}
+
+impl<'d> Stuck<'d> {
+    /// The threads of a cluster that cannot go on.
+    pub(super) fn of(members: &'d Members<'_>) -> Stuck<'d> {
+        let mut inside = BTreeSet::new();
+        let mut requests: BTreeMap<Thread, (&ClusterRequest, Lasted)> = BTreeMap::new();
+        for (place, one) in members.list.iter().enumerate() {
+            let told = one.now.finding.iter().filter(|_| one.now.verdict.exit_code() != 0);
+            inside.extend(told.flat_map(|told| &told.tids).map(|tid| (place, *tid)));
+            for request in one.cluster.requests.iter().filter(|request| !request.timed) {
+                let lasted = one.request_lasted(request);
+                if lasted != Lasted::No {
+                    requests.insert((place, request.tid), (request, lasted));
+                }
+            }
+        }
+        let cluster = Cluster::of(members);
+        let mut stuck: BTreeSet<Thread> = requests.keys().chain(&inside).copied().collect();
+        loop {
+            let goes_on = |thread: &&Thread| {
+                let request = requests.get(*thread).filter(|_| !inside.contains(*thread));
+                request.is_some_and(|(request, _)| cluster.links(request, &stuck).is_none())
+            };
+            let free: Vec<Thread> = stuck.iter().filter(goes_on).copied().collect();
+            if free.is_empty() {
+                break;
+            }
+            stuck.retain(|thread| !free.contains(thread));
+        }
+        let waits = stuck.iter().filter(|thread| !inside.contains(thread)).filter_map(|thread| {
+            let (request, lasted) = requests.get(thread)?;
+            Some((*thread, Waits { request, lasted: *lasted, links: cluster.links(request, &stuck)? }))
+        });
+        Stuck { waits: waits.collect(), inside }
+    }
+}
+
+/// Who has and runs what.
+pub(super) struct Cluster<'d> {
+    members: &'d Members<'d>,
+    running: BTreeMap<&'d str, Thread>,
+    ready: BTreeMap<&'d str, usize>,
+    waiting: BTreeMap<&'d str, &'d [String]>,
+}
+
+impl<'d> Cluster<'d> {
+    pub(super) fn of(members: &'d Members<'d>) -> Cluster<'d> {
+        let mut cluster =
+            Cluster { members, running: BTreeMap::new(), ready: BTreeMap::new(), waiting: BTreeMap::new() };
+        for (place, one) in members.list.iter().enumerate() {
+            cluster.running.extend(one.cluster.running.iter().map(|task| (task.task.as_str(), (place, task.tid))));
+            cluster.ready.extend(one.cluster.ready.iter().map(|task| (task.as_str(), place)));
+            cluster.waiting.extend(one.cluster.waiting.iter().map(|task| (task.task.as_str(), task.on.as_slice())));
+        }
+        cluster
+    }
+
+    /// Whom a request waits for if all of `stuck` are; `None` if somebody else could answer.
+    fn links(&self, request: &ClusterRequest, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
+        match request.what.as_str() {
+            "lock" | "semaphore" => {
+                let (holders, is_all) = self.holders(request);
+                (is_all && holders.iter().all(|link| stuck.contains(&link.to)) && !holders.is_empty())
+                    .then_some(holders)
+            }
+            "result" => request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS)),
+            "event" | "queue" | "variable" => self.nobody(stuck),
+            _ => None,
+        }
+    }
+
+    /// Who has a lock, and whether these are all who may.
+    pub(super) fn holders(&self, request: &ClusterRequest) -> (Vec<Link>, bool) {
+        let mut holders = Vec::new();
+        let mut most = 1;
+        for (place, one) in self.members.list.iter().enumerate() {
+            let own = one
+                .cluster
+                .leases
+                .iter()
+                .filter(|lease| lease.what == request.what && request.names.first() == Some(&lease.name));
+            for lease in own.filter(|lease| !lease.leases.iter().all(|id| self.members.has_run_out(&lease.name, id))) {
+                most = lease.most;
+                let lasted = one.lease_lasted(lease);
+                if let Some(tid) = lease.tid.filter(|_| lasted != Lasted::No) {
+                    holders.push(Link { to: (place, tid), by: By::Holds { is_entered: lease.is_entered }, lasted });
+                }
+            }
+        }
+        let is_all = holders.len() as u64 >= most;
+        (holders, is_all)
+    }
+
+    /// Who keeps the task of a key from being done.
+    fn of_key(&self, key: &str, stuck: &BTreeSet<Thread>, steps: usize) -> Option<Vec<Link>> {
+        if let Some(thread) = self.running.get(key) {
+            let lasted =
+                self.members.task_of(thread.0, thread.1).map(|task| self.members.list[thread.0].task_lasted(task));
+            let link = Link { to: *thread, by: By::Runs(key.to_owned()), lasted: lasted.unwrap_or(Lasted::Unknown) };
+            return (stuck.contains(thread) && link.lasted != Lasted::No).then(|| vec![link]);
+        }
+        if let Some(place) = self.ready.get(key) {
+            let occupying = self.occupying(*place, stuck)?;
+            let lasted = self.members.list[*place].readiness_lasted(key);
+            let link = |to| Link { to, by: By::Occupies(key.to_owned()), lasted };
+            return (lasted != Lasted::No).then(|| occupying.into_iter().map(link).collect());
+        }
+        let on = self.waiting.get(key)?;
+        on.iter().find_map(|key| self.of_key(key, stuck, steps.checked_sub(1)?))
+    }
+
+    /// The threads of a worker, if all are taken by tasks that cannot go on.
+    fn occupying(&self, place: usize, stuck: &BTreeSet<Thread>) -> Option<Vec<Thread>> {
+        let cluster = self.members.list.get(place)?.cluster;
+        let count: u32 =
+            cluster.roles.iter().filter(|role| role.role == "worker").filter_map(|role| role.threads).sum();
+        let own = cluster.running.iter().filter(|task| !task.has_seceded).map(|task| (place, task.tid));
+        let own: Vec<Thread> = own.collect();
+        (count > 0 && own.len() >= count as usize && own.iter().all(|thread| stuck.contains(thread))).then_some(own)
+    }
+
+    /// Nobody could set what is waited for but tasks that wait for a thread, of which none is left; clients wait as well.
+    fn nobody(&self, stuck: &BTreeSet<Thread>) -> Option<Vec<Link>> {
+        let mut links = Vec::new();
+        let mut has_ready = false;
+        for (place, one) in self.members.list.iter().enumerate() {
+            if one.is_worker() {
+                let own = self.occupying(place, stuck)?;
+                has_ready |= !one.cluster.ready.is_empty();
+                links.extend(own.into_iter().map(|to| Link { to, by: By::Nobody, lasted: Lasted::Yes }));
+                links.truncate(MOST_WAITING);
+            } else if one.cluster.roles.iter().any(|role| role.role == "client") {
+                let waits = stuck.iter().any(|(other, tid)| *other == place && *tid == one.now.main.tid);
+                waits.then_some(())?;
+            }
+        }
+        (has_ready && !links.is_empty()).then_some(links)
+    }
+
+    /// Workers of which each thread waits for the cluster, with tasks that wait for a thread: what a person should see, even where it
+    /// proves nothing.
+    pub(super) fn full(&self) -> Vec<usize> {
+        let is_full = |place: &usize| {
+            let one = &self.members.list[*place];
+            let waits = |tid: i32| {
+                let request = one.cluster.requests.iter().find(|request| request.tid == tid);
+                request.is_some_and(|request| one.request_lasted(request) != Lasted::No)
+            };
+            let count: u32 = one.cluster.roles.iter().filter_map(|role| role.threads).sum();
+            let own = || one.cluster.running.iter().filter(|task| !task.has_seceded);
+            count > 0
+                && own().count() >= count as usize
+                && own().all(|task| waits(task.tid))
+                && !one.cluster.ready.is_empty()
+        };
+        (0..self.members.list.len()).filter(is_full).collect()
+    }
+
+    /// Tasks that the scheduler holds back until one of these threads, or of those behind them, has done its own.
+    pub(super) fn held_back(&self, threads: &BTreeSet<Thread>) -> Vec<String> {
+        let is_behind = |key: &str| {
+            let mut open: Vec<&str> = vec![key];
+            let mut seen: BTreeSet<&str> = BTreeSet::new();
+            while let Some(key) = open.pop().filter(|_| seen.len() < MOST_WAITING) {
+                if self.running.get(key).is_some_and(|thread| threads.contains(thread)) {
+                    return true;
+                }
+                let on = self.waiting.get(key).copied().unwrap_or_default();
+                open.extend(on.iter().map(String::as_str).filter(|key| seen.insert(key)));
+            }
+            false
+        };
+        self.waiting.keys().filter(|key| is_behind(key)).map(|key| (*key).to_owned()).collect()
+    }
+
+    /// The first task that the scheduler holds back, and the thread that runs what it waits for.
+    pub(super) fn first_held_back(&self) -> Option<(String, Thread, By)> {
+        self.waiting.keys().find_map(|key| {
+            let (thread, by) = self.of_tasks(&[(*key).to_owned()])?;
+            let task = self.members.task_of(thread.0, thread.1)?;
+            let lasted = self.members.list[thread.0].task_lasted(task);
+            (lasted != Lasted::No).then(|| ((*key).to_owned(), thread, by))
+        })
+    }
+
+    /// The thread that a request comes to, where it is one: who has the lock, or runs the task or what the task waits for.
+    pub(super) fn leads_to(&self, request: &ClusterRequest) -> Option<(Thread, By)> {
+        if ["lock", "semaphore"].contains(&request.what.as_str()) {
+            return self.holders(request).0.into_iter().next().map(|link| (link.to, link.by));
+        }
+        if request.what == "result" { self.of_tasks(&request.names) } else { None }
+    }
+
+    /// The thread that runs one of these tasks, or what it waits for.
+    fn of_tasks(&self, keys: &[String]) -> Option<(Thread, By)> {
+        keys.iter().find_map(|key| {
+            let mut key = key.as_str();
+            for _ in 0..MOST_STEPS {
+                if let Some(thread) = self.running.get(key) {
+                    return Some((*thread, By::Runs(key.to_owned())));
+                }
+                key = self.waiting.get(key)?.first()?;
+            }
+            None
+        })
+    }
+}

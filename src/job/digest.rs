@@ -1,0 +1,381 @@
+//! What is kept of looks at the ranks of nodes: a set, which merges with others, and its file.
+//!
+//! In: looks, or the bytes of a file. Out: a [`Digest`], or a [`DigestError`] that says what the file is instead. It holds no
+//! arguments, no variables and no stacks: of each rank who it is, what its main thread and those in collectives wait for, and
+//! the verdict over it. What a file says of itself is checked: a look that does not bear the name of its content was changed.
+
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::content::hash;
+use super::witness::Witness;
+use crate::limits::job::MOST_NAMED;
+use crate::report::{Certainty, ClusterMember, Enqueued, Gap, Host, Identity, ThreadState, Verdict};
+use crate::waits::collective::Collective;
+
+/// `schema` of the file.
+const SCHEMA: &str = "lockscope.digest";
+/// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
+const VERSION: &str = "1.2";
+/// Versions whose looks have nothing that this one does not know.
+const KNOWN: [&str; 3] = ["1.0", "1.1", VERSION];
+
+/// Looks at ranks of jobs, each once, in order of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Digest {
+    looks: BTreeMap<String, Look>,
+    witnesses: BTreeMap<String, Witness>,
+    /// Names of many looks, by the name of all of them.
+    sets: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Looks of the first round that were there when one of the second began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// A few, by their names.
+    pub(crate) names: BTreeSet<String>,
+    /// Many, by the name of all of them: in each look of thousands they would be thousands of thousands.
+    pub(crate) set: Option<String>,
+}
+
+impl Seen {
+    /// These looks; and their set, where there are so many that the digest has to have it.
+    pub(crate) fn of(names: BTreeSet<String>) -> (Seen, Digest) {
+        let mut digest = Digest::default();
+        if names.len() <= MOST_NAMED {
+            return (Seen { names, set: None }, digest);
+        }
+        let name = name_of_set(&names);
+        digest.sets.insert(name.clone(), names);
+        (Seen { names: BTreeSet::new(), set: Some(name) }, digest)
+    }
+}
+
+/// The name that its content gives a set.
+fn name_of_set(names: &BTreeSet<String>) -> String {
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    format!("{:032x}", hash(all.join(" ").as_bytes()))
+}
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Written {
+    schema: String,
+    version: String,
+    lockscope: String,
+    looks: Vec<Look>,
+    /// Since 1.1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    witnesses: Vec<Witness>,
+    /// Since 1.2.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    sets: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What a file says of itself before it is read whole.
+#[derive(Debug, Deserialize)]
+struct Header {
+    schema: Option<String>,
+    version: Option<String>,
+    lockscope: Option<String>,
+}
+
+/// One look at the ranks of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Look {
+    /// Its name: made from its content.
+    #[serde(default)]
+    pub id: String,
+    /// 1 or 2.
+    pub round: u8,
+    /// The machine.
+    pub host: Host,
+    /// When it began and ended, by that machine's clock (RFC 3339, UTC).
+    pub began: String,
+    pub ended: String,
+    /// Looks of the first round that were written when it began.
+    #[serde(default)]
+    pub saw: BTreeSet<String>,
+    /// Or the name of a set of them. Since 1.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saw_set: Option<String>,
+    /// It is at some ranks of the node, and says nothing of the others there. Since 1.2.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// The ranks.
+    pub members: Vec<Member>,
+    /// Threads of equal stacks.
+    #[serde(default)]
+    pub classes: Vec<Class>,
+    /// What could not be read.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
+}
+
+/// One process of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub pid: i32,
+    /// Its program.
+    pub program: String,
+    pub identity: Identity,
+    /// What lockscope says of this process alone.
+    pub verdict: Verdict,
+    /// What is wrong inside of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Told>,
+    /// Its main thread.
+    pub main: Doing,
+    /// Waits for other processes: of the main thread, and of threads that it waits for; and of others in operations between ranks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<RankWait>,
+    /// Other threads that run the program's code and may do something for other ranks.
+    #[serde(default)]
+    pub others: usize,
+    /// Its TCP connections, this end and the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<(String, String)>,
+    /// What it is to a cluster of workers. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterMember>,
+    /// Threads by their class: its place among those of the look, and how many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<(usize, usize)>,
+    /// What it has enqueued last in each group of ranks. Since 1.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enqueued: Vec<Enqueued>,
+    /// What a witness says of it that is no wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witnessed: Option<String>,
+}
+
+/// A finding inside of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub code: String,
+    pub title: String,
+    pub message: String,
+    pub certainty: Certainty,
+    /// Threads of this process that take part. (Since 1.2.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tids: Vec<i32>,
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Doing {
+    pub tid: i32,
+    pub name: String,
+    pub state: ThreadState,
+    /// The line of the program where it is.
+    pub place: String,
+    /// What it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+}
+
+/// A wait for another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankWait {
+    pub tid: i32,
+    /// The main thread cannot go on without it.
+    pub holds_up_main: bool,
+    pub label: String,
+    pub place: String,
+    pub timed: bool,
+    pub certainty: Certainty,
+    /// How long the thread has slept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// The operation between ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Collective>,
+    /// The TCP connection, this end and the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<(String, String)>,
+}
+
+/// Threads with equal stacks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Class {
+    pub name: String,
+    pub state: String,
+    /// Kinds of what they wait for.
+    pub waits: Vec<String>,
+    pub place: String,
+    /// A digest of the functions of the stack.
+    pub stack: String,
+}
+
+/// Why a file is no digest that can be taken in.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum DigestError {
+    /// Something else.
+    #[error("`{path}` is no digest of lockscope's: {why}; `lockscope job -o FILE` writes one")]
+    NotOne {
+        /// The file.
+        path: String,
+        /// What is missing.
+        why: String,
+    },
+    /// Written by a later version.
+    #[error(
+        "`{path}` was written by lockscope {writer} in version {version} of digests, which this one does not know; merge with that one"
+    )]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its version.
+        version: String,
+        /// Who wrote it.
+        writer: String,
+    },
+    /// Cut, or changed.
+    #[error("`{path}` is damaged: {why}; copy it again, or look again")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Look {
+    /// The same look with the name of its content.
+    #[must_use]
+    pub(crate) fn named(mut self) -> Look {
+        self.id = self.content();
+        self
+    }
+
+    /// The name that its content gives it.
+    fn content(&self) -> String {
+        let nameless = Look { id: String::new(), ..self.clone() };
+        // A value of these types is always JSON.
+        let bytes = serde_json::to_vec(&nameless).unwrap_or_default();
+        format!("{:032x}", hash(&bytes))
+    }
+}
+
+impl Digest {
+    /// Take in a look; one that is there already stays.
+    pub(crate) fn add(&mut self, look: Look) {
+        let look = if look.id.is_empty() { look.named() } else { look };
+        self.looks.insert(look.id.clone(), look);
+    }
+
+    /// Take in all looks of another.
+    pub(crate) fn merge(&mut self, other: Digest) {
+        self.looks.extend(other.looks);
+        self.witnesses.extend(other.witnesses);
+        self.sets.extend(other.sets);
+    }
+
+    /// Whether it has nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.looks.is_empty() && self.witnesses.is_empty() && self.sets.is_empty()
+    }
+
+    /// The same looks, as somebody has changed them.
+    pub(super) fn with_looks(&self, looks: Vec<Look>) -> Digest {
+        let mut with = Digest { sets: self.sets.clone(), ..Digest::default() };
+        looks.into_iter().for_each(|look| with.add(look));
+        with
+    }
+
+    /// The looks that a set of this name has.
+    pub(super) fn set(&self, name: &str) -> Option<&BTreeSet<String>> {
+        self.sets.get(name)
+    }
+
+    /// Take in what somebody else says of ranks.
+    pub(crate) fn add_witness(&mut self, witness: Witness) {
+        self.witnesses.insert(witness.id.clone(), witness);
+    }
+
+    /// The witnesses, in order of their names.
+    pub(super) fn witnesses(&self) -> impl Iterator<Item = &Witness> {
+        self.witnesses.values()
+    }
+
+    /// The looks, in order of their names.
+    pub(crate) fn looks(&self) -> impl Iterator<Item = &Look> {
+        self.looks.values()
+    }
+
+    /// The file: equal digests are equal bytes.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let written = Written {
+            schema: SCHEMA.to_owned(),
+            version: VERSION.to_owned(),
+            lockscope: env!("CARGO_PKG_VERSION").to_owned(),
+            looks: self.looks.values().cloned().collect(),
+            witnesses: self.witnesses.values().cloned().collect(),
+            sets: self.sets.clone(),
+        };
+        let mut bytes = serde_json::to_vec(&written).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Whether these bytes say that they are a digest.
+    pub(crate) fn is_one(bytes: &[u8]) -> bool {
+        bytes.get(..64).unwrap_or(bytes).windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes())
+    }
+
+    /// A file again; `path` names it in errors.
+    pub(crate) fn read(bytes: &[u8], path: &str) -> Result<Digest, DigestError> {
+        let path = || path.to_owned();
+        if !Digest::is_one(bytes) {
+            return Err(DigestError::NotOne { path: path(), why: "it does not begin as one".to_owned() });
+        }
+        let damaged = |why: String| DigestError::Damaged { path: path(), why };
+        let header: Header = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
+        let version = header.version.unwrap_or_default();
+        if header.schema.as_deref() != Some(SCHEMA) {
+            return Err(DigestError::NotOne { path: path(), why: "its schema has another name".to_owned() });
+        }
+        if version.split('.').next() != VERSION.split('.').next() {
+            let writer = header.lockscope.unwrap_or_else(|| "of another version".to_owned());
+            return Err(DigestError::Newer { path: path(), version, writer });
+        }
+        let written: Written = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
+        let mut digest = Digest::default();
+        for look in written.looks {
+            // A later version may have added to it what this one does not know, and names it by that too.
+            if KNOWN.contains(&version.as_str()) && look.content() != look.id {
+                return Err(damaged("a look in it was changed after it was written".to_owned()));
+            }
+            digest.add(look);
+        }
+        for witness in written.witnesses {
+            if KNOWN.contains(&version.as_str()) && witness.content() != witness.id {
+                return Err(damaged("a witness in it was changed after it was written".to_owned()));
+            }
+            digest.add_witness(witness);
+        }
+        for (name, names) in written.sets {
+            if name_of_set(&names) != name {
+                return Err(damaged("a set of looks in it was changed after it was written".to_owned()));
+            }
+            digest.sets.insert(name, names);
+        }
+        Ok(digest)
+    }
+}
+
+fn what_is_wrong(error: &serde_json::Error) -> String {
+    if error.is_eof() { "it is cut".to_owned() } else { format!("it cannot be read ({error})") }
+}

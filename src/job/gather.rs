@@ -1,0 +1,209 @@
+//! All looks of one job: which are of the same process, who has ended, who is missing.
+//!
+//! In: a [`Digest`]. Out: a [`Gathered`] job, which borrows from it. Of several jobs the one with the most ranks is taken, of
+//! several attempts the last; what is left out is said.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::digest::{Digest, Look, Member};
+use super::ranks::named;
+use crate::limits::job::LARGEST_JOB;
+use crate::report::{Gap, Identity, Job};
+
+/// The ranks of one job.
+#[derive(Debug, Default)]
+pub(super) struct Gathered<'d> {
+    digest: Option<&'d Digest>,
+    /// As the engine names it.
+    pub(super) job: Job,
+    /// How many ranks there are, where somebody says so.
+    pub(super) size: Option<u32>,
+    /// In order of their numbers.
+    pub(super) ranks: Vec<Rank<'d>>,
+    /// Ranks of which there is no look.
+    pub(super) missing: Vec<u32>,
+    /// Those of the missing ones that have ended, by the word of their launcher or since the first round.
+    pub(super) ended: BTreeSet<u32>,
+    pub(super) gaps: Vec<Gap>,
+}
+
+/// One rank, as the last look at it showed it.
+#[derive(Debug)]
+pub(super) struct Rank<'d> {
+    pub(super) number: u32,
+    pub(super) now: &'d Member,
+    pub(super) look: &'d Look,
+    /// The same process in a look of the round before, which that look saw.
+    pub(super) before: Option<(&'d Member, &'d Look)>,
+}
+
+/// What tells a process from all others.
+pub(super) type Process<'d> = (Option<&'d str>, Option<u64>, i32, Option<u64>);
+
+/// A machine and what started the ranks there.
+type Node<'d> = (Option<&'d str>, Option<(i32, u64)>);
+
+/// What tells it from all other processes.
+pub(super) fn process<'d>(look: &'d Look, member: &Member) -> Process<'d> {
+    let identity = &member.identity;
+    (look.host.boot_id.as_deref(), identity.namespaces.pid, identity.ns_pid, identity.start_ticks)
+}
+
+/// A job as people name it; `None` of what belongs to none.
+pub(crate) fn key_of(identity: &Identity) -> Option<String> {
+    let job = identity.job.as_ref()?;
+    let mut key = job.engine.clone();
+    for part in [&job.id, &job.step].into_iter().flatten() {
+        key = format!("{key} {part}");
+    }
+    Some(key)
+}
+
+/// Whether the look `later` began when `earlier` had ended, by what it says, or by the clock of the machine of both.
+pub(super) fn has_seen(digest: &Digest, later: &Look, earlier: &Look) -> bool {
+    let set = || later.saw_set.as_ref().and_then(|name| digest.set(name));
+    if later.saw.contains(&earlier.id) || set().is_some_and(|set| set.contains(&earlier.id)) {
+        return true;
+    }
+    let same = later.host.boot_id.is_some() && later.host.boot_id == earlier.host.boot_id;
+    same && !earlier.ended.is_empty() && earlier.ended.len() == later.began.len() && earlier.ended <= later.began
+}
+
+impl<'d> Gathered<'d> {
+    /// The job of which there is most in `digest`.
+    pub(super) fn of(digest: &'d Digest) -> Gathered<'d> {
+        let mut gaps = Vec::new();
+        let mut jobs: BTreeMap<String, Vec<(&Look, &Member)>> = BTreeMap::new();
+        for look in digest.looks() {
+            for member in look.members.iter().filter(|member| !member.identity.helper) {
+                if let Some(key) = key_of(&member.identity) {
+                    jobs.entry(key).or_default().push((look, member));
+                }
+            }
+        }
+        // The first of those with the most, so that equal input gives the same.
+        let Some(most) = jobs.values().map(Vec::len).max() else { return Gathered::default() };
+        let Some((key, mut all)) = jobs.iter().find(|(_, all)| all.len() == most).map(|(key, all)| (key, all.clone()))
+        else {
+            return Gathered::default();
+        };
+        for (other, seen) in jobs.iter().filter(|(other, _)| *other != key) {
+            let why = "the looks are of several jobs, and this one has fewer: merge its files alone";
+            gaps.push(Gap::new(format!("{} of the job {other}", looks(seen.len())), why));
+        }
+        let last = all.iter().map(|(_, member)| member.identity.attempt.unwrap_or(0)).max().unwrap_or(0);
+        let before = all.len();
+        all.retain(|(_, member)| member.identity.attempt.unwrap_or(0) == last);
+        if all.len() < before {
+            let why = "the job was started again since: only the last attempt is judged";
+            gaps.push(Gap::new(looks(before - all.len()), why));
+        }
+        let job = all.first().and_then(|(_, member)| member.identity.job.clone()).unwrap_or_default();
+        let said = all.iter().filter_map(|(_, member)| member.identity.size).max();
+        let size = said.filter(|size| *size <= LARGEST_JOB);
+        let mut gathered = Gathered { digest: Some(digest), job, size, gaps, ..Gathered::default() };
+        gathered.pair(&all);
+        gathered.find_missing(&all);
+        for look in digest.looks() {
+            gathered.gaps.extend(look.gaps.iter().cloned());
+        }
+        let mut seen = BTreeSet::new();
+        gathered.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
+        gathered
+    }
+
+    /// The last look at each rank, with one of the same process before.
+    fn pair(&mut self, all: &[(&'d Look, &'d Member)]) {
+        let mut of_rank: BTreeMap<u32, Vec<(&Look, &Member)>> = BTreeMap::new();
+        for (look, member) in all {
+            if let Some(rank) = member.identity.rank {
+                of_rank.entry(rank).or_default().push((look, member));
+            }
+        }
+        // What a later look at the same node has no more has ended.
+        let mut nodes: HashMap<Node<'_>, BTreeMap<&str, &Look>> = HashMap::new();
+        for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
+            let node = nodes.entry((look.host.boot_id.as_deref(), member.identity.launcher)).or_default();
+            node.insert(&look.id, look);
+        }
+        let mut twice = Vec::new();
+        for (number, mut seen) in of_rank {
+            seen.sort_by(|(one, _), (other, _)| {
+                (one.round, &one.ended, &one.id).cmp(&(other.round, &other.ended, &other.id))
+            });
+            let Some((look, now)) = seen.last().copied() else { continue };
+            let own = process(look, now);
+            if seen.iter().any(|(look, member)| process(look, member) != own) {
+                twice.push(number);
+            }
+            let later = nodes.get(&(look.host.boot_id.as_deref(), now.identity.launcher)).is_some_and(|looks| {
+                looks.values().any(|other| other.round > look.round && self.has_seen(other, look))
+            });
+            if later {
+                self.missing.push(number);
+                self.ended.insert(number);
+                continue;
+            }
+            let before = seen.iter().rev().find(|(earlier, member)| {
+                earlier.round < look.round && process(earlier, member) == own && self.has_seen(look, earlier)
+            });
+            self.ranks.push(Rank { number, now, look, before: before.copied().map(|(look, member)| (member, look)) });
+        }
+        if !twice.is_empty() {
+            let why = "several processes say that they are it; the one that was looked at last is taken";
+            self.gaps.push(Gap::new(format!("which process is {}", named(&twice)), why));
+        }
+    }
+
+    /// Ranks without a look, and which of them have ended.
+    fn find_missing(&mut self, all: &[(&'d Look, &'d Member)]) {
+        let Some(size) = self.size else { return };
+        let there: BTreeSet<u32> =
+            self.ranks.iter().map(|rank| rank.number).chain(self.missing.iter().copied()).collect();
+        let unseen: Vec<u32> = (0..size).filter(|rank| !there.contains(rank)).collect();
+        // A launcher says how many ranks it started on its node: if as many are gone as are not seen, these are they.
+        let mut nodes: BTreeMap<Node<'_>, (u32, BTreeSet<u32>)> = BTreeMap::new();
+        for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
+            let identity = &member.identity;
+            if let (Some(local), Some(size)) = (identity.local_rank, identity.local_size) {
+                let node = nodes.entry((look.host.boot_id.as_deref(), identity.launcher)).or_default();
+                node.0 = size;
+                node.1.insert(local);
+            }
+        }
+        let gone: usize = nodes.values().map(|(size, there)| (*size as usize).saturating_sub(there.len())).sum();
+        if gone == unseen.len() {
+            self.ended.extend(unseen.iter().copied());
+        }
+        self.missing.extend(unseen);
+        self.missing.sort_unstable();
+    }
+
+    /// Whether the look `later` began when `earlier` had ended.
+    fn has_seen(&self, later: &Look, earlier: &Look) -> bool {
+        self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
+    }
+
+    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended. Thousands that have
+    /// seen the same looks are asked once.
+    pub(super) fn have_seen_each_other(&self, places: &[usize]) -> bool {
+        let ranks = || places.iter().filter_map(|place| self.ranks.get(*place));
+        let mut known: HashMap<&str, bool> = HashMap::new();
+        ranks().all(|rank| {
+            let all = || ranks().all(|other| other.before.is_none_or(|(_, before)| self.has_seen(rank.look, before)));
+            match rank.look.saw_set.as_deref().filter(|_| rank.look.saw.is_empty()) {
+                Some(set) => *known.entry(set).or_insert_with(all),
+                None => all(),
+            }
+        })
+    }
+
+    /// Whether each rank was seen in two rounds.
+    pub(super) fn has_two_rounds(&self) -> bool {
+        !self.ranks.is_empty() && self.ranks.iter().all(|rank| rank.before.is_some())
+    }
+}
+
+fn looks(count: usize) -> String {
+    if count == 1 { "1 look at a rank".to_owned() } else { format!("{count} looks at ranks") }
+}

@@ -1,0 +1,338 @@
+//! What the links of a job mean, root cause first.
+//!
+//! In: a [`Gathered`] job. Out: a [`Judgement`]. A rank that is in a deadlock of its own is the cause, and all that lead to it are
+//! victims; else a cycle of ranks; else a rank that has ended and is waited for. It writes no sentence.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use petgraph::algo::kosaraju_scc;
+use petgraph::graphmap::DiGraphMap;
+
+use super::gather::Gathered;
+use super::links::{Links, To, operation};
+use super::standing::Standing;
+use crate::limits::job::MOST_STARTS;
+use crate::report::{Certainty, Verdict};
+
+/// What is wrong with a job.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    pub(super) verdict: Verdict,
+    pub(super) links: Links,
+    pub(super) cause: Cause,
+    /// Places of the ranks that wait because of it, without those of the cause.
+    pub(super) victims: Vec<usize>,
+    /// Ranks in different operations of one group, where they should be in the same.
+    pub(super) mismatch: Option<Mismatch>,
+}
+
+/// What is behind it all.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// Places of ranks that are in something by themselves.
+    Ranks(Vec<usize>),
+    /// Ranks that wait for each other.
+    Cycle(Cycle),
+    /// Ranks that have ended and are waited for.
+    Ended(Vec<u32>),
+    /// Places of ranks that others wait for and that wait for nobody, and numbers of such of which there is no look.
+    Last(Vec<usize>, Vec<u32>),
+    /// All ranks are in the operation at this place.
+    AllIn(usize),
+    /// Nothing is waited for.
+    Nothing,
+}
+
+/// Ranks that wait for each other.
+#[derive(Debug, Clone)]
+pub(super) struct Cycle {
+    /// Places of the ranks, each with the place of the link by which it waits for the next.
+    pub(super) steps: Vec<(usize, usize)>,
+    pub(super) certainty: Certainty,
+    /// All waits in it stood still between two rounds.
+    pub(super) stood: bool,
+    /// Why it is not proven, where it is not.
+    pub(super) doubts: Vec<Doubt>,
+}
+
+/// Why a cycle is not proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Doubt {
+    OneRound,
+    Alike,
+    NotSeen,
+    Timed,
+    OtherThreads,
+    NotExact,
+}
+
+/// Ranks in different operations of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mismatch {
+    pub(super) group: Option<String>,
+    /// Each operation with the numbers of the ranks in it, the one with the most first.
+    pub(super) operations: Vec<(String, Vec<u32>)>,
+}
+
+/// Judge a job.
+pub(super) fn judge(job: &Gathered<'_>) -> Judgement {
+    let links = Links::of(job);
+    let mut roots: Vec<usize> =
+        (0..job.ranks.len()).filter(|place| job.ranks[*place].now.verdict.exit_code() != 0).collect();
+    roots.sort_by_key(|place| (job.ranks[*place].now.verdict, *place));
+    let mismatch = mismatch(job);
+    let cycle = cycle(job, &links);
+    let proven = cycle.clone().filter(|cycle| cycle.stood);
+    let ended = waited_for_and_ended(job, &links);
+    let (verdict, cause) = if let Some(first) = roots.first() {
+        (job.ranks[*first].now.verdict, Cause::Ranks(roots))
+    } else if let Some(cycle) = proven {
+        let verdict = if cycle.doubts.is_empty() { Verdict::Deadlock } else { Verdict::SuspectedDeadlock };
+        (verdict, Cause::Cycle(cycle))
+    } else if !ended.is_empty() {
+        (Verdict::Stuck, Cause::Ended(ended))
+    } else if let Some(cycle) = cycle {
+        (Verdict::Blocked, Cause::Cycle(cycle))
+    } else {
+        last(job, &links)
+    };
+    let victims = victims(job, &links, &cause);
+    Judgement { verdict, links, cause, victims, mismatch }
+}
+
+/// A node of the graph: a rank, or behind all of these an operation.
+fn node(job: &Gathered<'_>, to: To) -> Option<usize> {
+    match to {
+        To::Rank(place) => Some(place),
+        To::Absent(gathering) => Some(job.ranks.len() + gathering),
+        To::Missing(_) => None,
+    }
+}
+
+/// The shortest cycle, of waits that stood still if there is one, else of any that did not visibly move.
+fn cycle(job: &Gathered<'_>, links: &Links) -> Option<Cycle> {
+    [Standing::Still, Standing::Once].into_iter().find_map(|least| {
+        let steps = shortest(job, links, least)?;
+        Some(describe(job, links, steps))
+    })
+}
+
+fn shortest(job: &Gathered<'_>, links: &Links, least: Standing) -> Option<Vec<(usize, usize)>> {
+    let count = job.ranks.len();
+    let mut graph: DiGraphMap<usize, ()> = DiGraphMap::new();
+    for place in 0..count {
+        for link in links.from(place).filter(|link| link.standing >= least) {
+            if let Some(to) = node(job, link.to) {
+                graph.add_edge(place, to, ());
+            }
+        }
+    }
+    for (at, gathering) in links.gatherings.iter().enumerate() {
+        for place in &gathering.absent {
+            graph.add_edge(count + at, *place, ());
+        }
+    }
+    let mut best: Option<Vec<usize>> = None;
+    for part in kosaraju_scc(&graph) {
+        let inside: BTreeSet<usize> = part.iter().copied().collect();
+        if part.len() < 2 {
+            continue;
+        }
+        for start in inside.iter().copied().filter(|node| *node < count).take(MOST_STARTS) {
+            let found = around(&graph, &inside, start);
+            if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|best| found.len() < best.len())) {
+                best = Some(found);
+            }
+        }
+    }
+    let ring = best?;
+    let ranks: Vec<usize> = ring.iter().copied().filter(|node| *node < count).collect();
+    let step = |(position, at): (usize, &usize)| {
+        let next = ring.get((position + 1) % ring.len())?;
+        let link = links
+            .waits
+            .get(*at)?
+            .iter()
+            .position(|link| link.standing >= least && node(job, link.to) == Some(*next))?;
+        Some((*at, link))
+    };
+    let steps: Vec<(usize, usize)> =
+        ring.iter().enumerate().filter(|(_, node)| **node < count).filter_map(step).collect();
+    (steps.len() == ranks.len()).then_some(steps)
+}
+
+/// The shortest way from `start` back to itself, in this part of the graph.
+fn around(graph: &DiGraphMap<usize, ()>, inside: &BTreeSet<usize>, start: usize) -> Option<Vec<usize>> {
+    let mut came: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut open = VecDeque::from([start]);
+    while let Some(at) = open.pop_front() {
+        for next in graph.neighbors(at).filter(|next| inside.contains(next)) {
+            if next == start {
+                let mut way = vec![at];
+                while let Some(before) = way.last().and_then(|last| came.get(last)) {
+                    way.push(*before);
+                }
+                way.reverse();
+                return Some(way);
+            }
+            if let Entry::Vacant(place) = came.entry(next) {
+                place.insert(at);
+                open.push_back(next);
+            }
+        }
+    }
+    None
+}
+
+fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cycle {
+    let mut doubts = BTreeSet::new();
+    let mut certainty = Certainty::Exact;
+    let mut stood = true;
+    for (place, at) in &steps {
+        let rank = &job.ranks[*place];
+        let Some(link) = links.waits.get(*place).and_then(|links| links.get(*at)) else { continue };
+        certainty = certainty.min(link.certainty);
+        match link.standing {
+            Standing::Still => {}
+            Standing::Alike => drop(doubts.insert(Doubt::Alike)),
+            Standing::Once | Standing::Moved => drop(doubts.insert(Doubt::OneRound)),
+        }
+        stood &= link.standing == Standing::Still;
+        if rank.now.waits.get(link.wait).is_some_and(|wait| wait.timed) {
+            doubts.insert(Doubt::Timed);
+        }
+        if rank.now.others > 0 {
+            doubts.insert(Doubt::OtherThreads);
+        }
+    }
+    let places: Vec<usize> = steps.iter().map(|(place, _)| *place).collect();
+    if !job.have_seen_each_other(&places) {
+        doubts.insert(Doubt::NotSeen);
+    }
+    if certainty < Certainty::Exact {
+        doubts.insert(Doubt::NotExact);
+    }
+    Cycle { steps, certainty, stood, doubts: doubts.into_iter().collect() }
+}
+
+/// Ranks that have ended while others wait for them, or for all, and stood still.
+fn waited_for_and_ended(job: &Gathered<'_>, links: &Links) -> Vec<u32> {
+    let mut found = BTreeSet::new();
+    for link in links.waits.iter().flatten().filter(|link| link.standing >= Standing::Alike) {
+        match link.to {
+            To::Missing(rank) if job.ended.contains(&rank) => drop(found.insert(rank)),
+            To::Absent(at) if links.gatherings.get(at).is_some_and(|one| one.is_of_all) => {
+                found.extend(job.ended.iter().copied());
+            }
+            _ => {}
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Nobody is in anything: whom do the others wait for?
+fn last(job: &Gathered<'_>, links: &Links) -> (Verdict, Cause) {
+    let mut places = BTreeSet::new();
+    let mut numbers = BTreeSet::new();
+    let mut is_waited_for = false;
+    for link in links.waits.iter().flatten().filter(|link| link.standing != Standing::Moved) {
+        is_waited_for = true;
+        match link.to {
+            To::Rank(place) => drop(places.insert(place)),
+            To::Missing(rank) => drop(numbers.insert(rank)),
+            To::Absent(at) => {
+                let Some(gathering) = links.gatherings.get(at) else { continue };
+                places.extend(gathering.absent.iter().copied());
+                if gathering.is_of_all {
+                    numbers.extend(job.missing.iter().copied());
+                }
+            }
+        }
+    }
+    let waits = |place: &usize| links.from(*place).any(|link| link.standing != Standing::Moved);
+    places.retain(|place| !waits(place));
+    // Who spins until a GPU is done runs, and by its own look is blocked.
+    let is_running = job.ranks.iter().any(|rank| rank.now.verdict == Verdict::Running);
+    let verdict = if is_running { Verdict::Running } else { Verdict::Blocked };
+    if !places.is_empty() || !numbers.is_empty() {
+        return (verdict, Cause::Last(places.into_iter().collect(), numbers.into_iter().collect()));
+    }
+    let all_in = links.gatherings.iter().position(|one| one.is_of_all && one.inside.len() == job.ranks.len());
+    match all_in.filter(|_| is_waited_for && job.missing.is_empty()) {
+        Some(at) => (Verdict::Blocked, Cause::AllIn(at)),
+        None => (verdict, Cause::Nothing),
+    }
+}
+
+/// Who waits because of the cause, directly or not.
+fn victims(job: &Gathered<'_>, links: &Links, cause: &Cause) -> Vec<usize> {
+    let count = job.ranks.len();
+    let mut backward: Vec<Vec<usize>> = vec![Vec::new(); count + links.gatherings.len()];
+    let mut to_missing: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (place, list) in links.waits.iter().enumerate() {
+        for link in list.iter().filter(|link| link.standing != Standing::Moved) {
+            match (node(job, link.to), link.to) {
+                (Some(to), _) => backward[to].push(place),
+                (None, To::Missing(rank)) => to_missing.entry(rank).or_default().push(place),
+                _ => {}
+            }
+        }
+    }
+    for (at, gathering) in links.gatherings.iter().enumerate() {
+        gathering.absent.iter().for_each(|place| backward[*place].push(count + at));
+    }
+    let of_all = || (0..links.gatherings.len()).filter(|at| links.gatherings[*at].is_of_all).map(|at| count + at);
+    let mut open: Vec<usize> = match cause {
+        Cause::Ranks(places) | Cause::Last(places, _) => places.clone(),
+        Cause::Cycle(cycle) => cycle.steps.iter().map(|(place, _)| *place).collect(),
+        _ => Vec::new(),
+    };
+    let own: BTreeSet<usize> = open.iter().copied().collect();
+    let numbers: &[u32] = match cause {
+        Cause::Ended(numbers) | Cause::Last(_, numbers) => numbers,
+        _ => &[],
+    };
+    let mut seen = vec![false; backward.len()];
+    if !numbers.is_empty() {
+        open.extend(of_all());
+        open.extend(numbers.iter().filter_map(|number| to_missing.get(number)).flatten().copied());
+    }
+    open.iter().for_each(|node| seen[*node] = true);
+    let mut found: BTreeSet<usize> = open.iter().copied().collect();
+    while let Some(at) = open.pop() {
+        for before in &backward[at] {
+            if !std::mem::replace(&mut seen[*before], true) {
+                found.insert(*before);
+                open.push(*before);
+            }
+        }
+    }
+    found.into_iter().filter(|node| *node < count && !own.contains(node)).collect()
+}
+
+/// Ranks in different operations of one group, under one number or none: the calls do not match.
+fn mismatch(job: &Gathered<'_>) -> Option<Mismatch> {
+    type Of<'a> = (&'a str, Option<&'a str>, Option<u64>);
+    let mut groups: BTreeMap<Of<'_>, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
+    for rank in &job.ranks {
+        for wait in rank.now.waits.iter().filter(|wait| wait.holds_up_main) {
+            let Some(collective) = &wait.collective else { continue };
+            let Some((backend, group, _, seq)) = operation(collective) else { continue };
+            let in_all = collective.synchronises || collective.size.is_some();
+            if in_all && !collective.op.starts_with("wait") && !collective.op.starts_with("sendrecv") {
+                let operations = groups.entry((backend, group, seq)).or_default();
+                operations.entry(super::links::called(collective)).or_default().push(rank.number);
+            }
+        }
+    }
+    // A group that has no name may be several.
+    groups
+        .into_iter()
+        .find(|((_, group, _), operations)| group.is_some_and(|name| !name.is_empty()) && operations.len() > 1)
+        .map(|((_, group, _), operations)| {
+            let mut operations: Vec<(String, Vec<u32>)> = operations.into_iter().collect();
+            operations.sort_by_key(|(name, ranks)| (std::cmp::Reverse(ranks.len()), name.clone()));
+            Mismatch { group: group.map(str::to_owned), operations }
+        })
+}

@@ -1,0 +1,50 @@
+//! A job over many processes and machines: one verdict for all of its ranks.
+//!
+//! In: reports of the ranks of each node, and digests that were written elsewhere. Out: a [`Digest`], which is a set of looks, and
+//! one [`Report`](crate::report::Report) over all of them. Nothing here looks at a process or opens a file.
+//!
+//! ```text
+//! cluster   the same of clusters of workers, which have no ranks: Dask's
+//! digest    what is kept of a look at the ranks of a node, and the file of it
+//! distil    a report, as the look that is kept of it
+//! witness   what others say of ranks: files of PyTorch and NCCL
+//! testimony that, added to the looks at these ranks
+//! gather    all looks of one job: which are rounds of the same rank, who is missing
+//! standing  what stood still from the first round to the second
+//! links     who waits for whom, by numbers of ranks, else by connections
+//! judge     what that means, root cause first
+//! tell      the report
+//! ```
+//!
+//! # Invariants
+//!
+//! * A digest is a set of looks, and a look is named by its content: merging is the union of sets. So it is associative,
+//!   commutative and idempotent, and equal input gives equal bytes.
+//! * `deadlock` needs two rounds: the same request with the same words (counters of bytes among them) in both, and members that
+//!   saw each other: a look of the second round names the looks of the first that were written when it began. No clock is
+//!   compared but that of one machine.
+//! * Links inside one operation that all members have entered make no cycle.
+//! * What is not there is said: ranks without a look are gaps, and nothing is concluded from them but that they are missing.
+
+mod cluster;
+mod content;
+mod digest;
+mod distil;
+mod gather;
+mod judge;
+mod links;
+mod ranks;
+mod standing;
+mod tell;
+mod testimony;
+#[cfg(test)]
+mod tests;
+mod told_thread;
+mod witness;
+
+pub(crate) use digest::{Digest, DigestError, Look, Member, Seen};
+pub(crate) use distil::distil;
+pub(crate) use gather::key_of;
+pub(crate) use ranks::ranges;
+pub(crate) use tell::report;
+pub(crate) use witness::Witness;

@@ -1,0 +1,447 @@
+//! Jobs that are made up: what the verdict over them is, that merging is what it says, and what bad files are told.
+
+use std::collections::BTreeSet;
+
+use super::digest::{Digest, DigestError, Doing, Look, Member, RankWait, Seen, Told};
+use super::report as told;
+use crate::report::{Certainty, Host, Identity, Job, Report, ThreadState, Verdict};
+use crate::waits::collective::Collective;
+
+/// A rank of a job of `size`, on a node.
+fn member(rank: u32, size: u32) -> Member {
+    let identity = Identity {
+        ns_pid: 100 + rank as i32,
+        start_ticks: Some(7),
+        job: Some(Job { engine: "mpi".into(), id: Some("j".into()), step: None }),
+        rank: Some(rank),
+        size: Some(size),
+        ..Identity::default()
+    };
+    Member {
+        pid: 100 + rank as i32,
+        program: "prog".into(),
+        identity,
+        verdict: Verdict::Running,
+        finding: None,
+        main: Doing {
+            tid: 100 + rank as i32,
+            name: "main".into(),
+            state: ThreadState::Running,
+            place: format!("prog.py:{rank} main"),
+            wait: None,
+        },
+        waits: Vec::new(),
+        others: 0,
+        connections: Vec::new(),
+        classes: vec![(0, 1)],
+        enqueued: Vec::new(),
+        cluster: None,
+        witnessed: None,
+    }
+}
+
+/// An operation with a request whose words are known.
+fn operation(op: &str, peers: &[u32]) -> Collective {
+    Collective {
+        backend: "openmpi".into(),
+        group: Some("MPI_COMM_WORLD".into()),
+        op: op.into(),
+        peers: peers.to_vec(),
+        tag: matches!(op, "recv" | "send").then_some(5),
+        request: Some("0x10".into()),
+        mark: Some("still".into()),
+        matched: Some(false),
+        synchronises: matches!(op, "barrier" | "allreduce"),
+        ..Collective::default()
+    }
+}
+
+/// The rank waits in this operation.
+fn waits(mut member: Member, collective: Collective) -> Member {
+    member.verdict = Verdict::Blocked;
+    member.main.wait = Some(format!("{} {:?}", collective.op, collective.peers));
+    member.waits.push(RankWait {
+        tid: member.main.tid,
+        holds_up_main: true,
+        label: format!("{} {:?}", collective.op, collective.peers),
+        place: member.main.place.clone(),
+        timed: false,
+        certainty: Certainty::Exact,
+        since_ms: None,
+        collective: Some(collective),
+        connection: None,
+    });
+    member
+}
+
+fn look(round: u8, node: &str, saw: &[&Look], members: Vec<Member>) -> Look {
+    Look {
+        round,
+        host: Host { name: Some(node.into()), boot_id: Some(node.into()), kernel: None },
+        began: format!("2026-01-01T00:00:0{round}.000Z"),
+        ended: format!("2026-01-01T00:00:0{round}.500Z"),
+        saw: saw.iter().map(|look| look.id.clone()).collect(),
+        members,
+        ..Look::default()
+    }
+    .named()
+}
+
+/// A digest of both rounds, in which all nodes have one rank and have seen each other.
+fn twice(first: Vec<Member>, second: Vec<Member>) -> Digest {
+    let node = |rank: u32| format!("node{rank}");
+    let number = |member: &Member| member.identity.rank.expect("a rank");
+    let first: Vec<Look> = first.into_iter().map(|one| look(1, &node(number(&one)), &[], vec![one])).collect();
+    let seen: Vec<&Look> = first.iter().collect();
+    let mut digest = Digest::default();
+    for one in second {
+        digest.add(look(2, &node(number(&one)), &seen, vec![one]));
+    }
+    first.into_iter().for_each(|look| digest.add(look));
+    digest
+}
+
+fn still(members: Vec<Member>) -> Report {
+    told(&twice(members.clone(), members))
+}
+
+/// Ranks 0 and 1 receive from each other, and rank 2 is in a barrier.
+fn crossed() -> Vec<Member> {
+    vec![
+        waits(member(0, 3), operation("recv", &[1])),
+        waits(member(1, 3), operation("recv", &[0])),
+        waits(member(2, 3), operation("barrier", &[0])),
+    ]
+}
+
+#[test]
+fn two_that_receive_from_each_other_are_in_a_deadlock() {
+    let report = still(crossed());
+    assert_eq!(report.verdict, Verdict::Deadlock, "{}", report.summary);
+    assert!(report.summary.starts_with("Rank 0 (node0, prog 100) waits for recv [1] at prog.py:0 main; rank 1"));
+    assert!(report.summary.contains("1 more rank waits because of this: rank 2 in barrier"), "{}", report.summary);
+    assert_eq!(report.cycles[0].edges.len(), 2);
+    assert_eq!(report.findings[0].code, "rank-cycle");
+    assert_eq!(report.holds[0].holder_rank, Some(1));
+    assert!(report.gaps.is_empty(), "{:?}", report.gaps);
+}
+
+#[test]
+fn one_round_is_no_proof() {
+    let mut digest = Digest::default();
+    digest.add(look(1, "node", &[], crossed()));
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::Blocked);
+    assert!(report.summary.starts_with("Not confirmed"), "{}", report.summary);
+    assert!(report.gaps.iter().any(|gap| gap.why.contains("--round 2")));
+}
+
+#[test]
+fn bytes_that_moved_are_no_standstill() {
+    let mut second = crossed();
+    second[0].waits[0].collective.as_mut().expect("an operation").mark = Some("moved".into());
+    let report = told(&twice(crossed(), second));
+    assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+    assert!(report.cycles.is_empty());
+}
+
+#[test]
+fn a_message_that_is_on_its_way_is_waited_for_by_nobody() {
+    let mut members = crossed();
+    members[0].waits[0].collective.as_mut().expect("an operation").matched = Some(true);
+    assert_eq!(still(members).verdict.exit_code(), 0);
+    let transfer = vec![waits(member(0, 2), operation("send", &[1])), waits(member(1, 2), operation("recv", &[0]))];
+    assert_eq!(still(transfer).verdict.exit_code(), 0, "a send and its receive");
+    let sends = vec![waits(member(0, 2), operation("send", &[1])), waits(member(1, 2), operation("send", &[0]))];
+    assert_eq!(still(sends).verdict, Verdict::Deadlock, "two sends that wait to be received");
+}
+
+#[test]
+fn without_words_of_the_request_nothing_is_proven() {
+    let mut members = crossed();
+    for member in &mut members {
+        member.waits[0].collective.as_mut().expect("an operation").mark = None;
+    }
+    let report = still(members);
+    assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
+    assert!(report.summary.contains("nothing that could be read says"), "{}", report.summary);
+}
+
+#[test]
+fn who_did_not_see_the_others_proves_nothing() {
+    let members = crossed();
+    let first: Vec<Look> = members.iter().map(|one| look(1, &one.pid.to_string(), &[], vec![one.clone()])).collect();
+    let mut digest = Digest::default();
+    for (own, one) in first.iter().zip(&members) {
+        digest.add(look(2, &one.pid.to_string(), &[own], vec![one.clone()]));
+    }
+    first.into_iter().for_each(|look| digest.add(look));
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::SuspectedDeadlock);
+    assert!(report.gaps.iter().any(|gap| gap.why.contains("does not name")), "{:?}", report.gaps);
+}
+
+#[test]
+fn another_thread_may_do_what_is_waited_for() {
+    let mut members = crossed();
+    members[0].others = 1;
+    assert_eq!(still(members).verdict, Verdict::SuspectedDeadlock);
+    let mut members = crossed();
+    members[0].waits[0].timed = true;
+    assert_eq!(still(members).verdict, Verdict::SuspectedDeadlock);
+    let mut members = crossed();
+    members[0].waits[0].collective.as_mut().expect("an operation").any = true;
+    assert_eq!(still(members).verdict, Verdict::Blocked, "from anybody");
+}
+
+#[test]
+fn all_in_one_operation_are_in_no_cycle() {
+    let all = |peers: [u32; 3]| {
+        (0..3).map(|rank| waits(member(rank, 3), operation("allreduce", &[peers[rank as usize]]))).collect::<Vec<_>>()
+    };
+    let report = still(all([1, 2, 0]));
+    assert_eq!(report.verdict, Verdict::Blocked);
+    assert_eq!(report.summary, "All 3 ranks are in allreduce, and nobody is missing.");
+}
+
+#[test]
+fn the_rank_in_a_deadlock_of_its_own_is_the_cause() {
+    let barrier = |rank| waits(member(rank, 4), operation("barrier", &[]));
+    let mut members = vec![barrier(0), barrier(1), member(2, 4), barrier(3)];
+    members[2].verdict = Verdict::Deadlock;
+    members[2].finding = Some(Told {
+        code: "lock-order-cycle".into(),
+        title: "locks in two orders".into(),
+        message: "A holds one and waits for two.".into(),
+        tids: Vec::new(),
+        certainty: Certainty::Exact,
+    });
+    let report = still(members);
+    assert_eq!((report.verdict, report.findings[0].code.as_str()), (Verdict::Deadlock, "lock-order-cycle"));
+    assert!(report.summary.starts_with("rank 2 (node2, prog 102): A holds"), "{}", report.summary);
+    assert!(report.summary.contains("3 more ranks wait because of this"), "{}", report.summary);
+}
+
+#[test]
+fn whoever_is_late_is_named() {
+    let barrier = |rank| {
+        let mut member = member(rank, 3);
+        member.main.place = "prog.py:9 main".into();
+        waits(member, operation("barrier", &[]))
+    };
+    let report = still(vec![barrier(0), member(1, 3), barrier(2)]);
+    assert_eq!(report.verdict, Verdict::Running);
+    assert!(
+        report.summary.starts_with("2 ranks wait for rank 1 (node1, prog 101), which is running"),
+        "{}",
+        report.summary
+    );
+    assert_eq!(report.job.expect("ranks").groups[0].ranks, "1", "the rare one first");
+}
+
+#[test]
+fn calls_that_do_not_match_are_told_first() {
+    let mut members: Vec<Member> = (0..4).map(|rank| waits(member(rank, 4), operation("allreduce", &[]))).collect();
+    members[1] = waits(member(1, 4), operation("barrier", &[]));
+    let report = still(members);
+    assert_eq!(report.verdict, Verdict::Deadlock);
+    assert!(
+        report.summary.starts_with("Rank 1 is in barrier, where ranks 0,2-3 are in allreduce of MPI_COMM_WORLD."),
+        "{}",
+        report.summary
+    );
+}
+
+#[test]
+fn who_is_missing_is_said_and_who_has_ended_makes_it_stuck() {
+    let barrier = |rank| waits(member(rank, 3), operation("barrier", &[]));
+    let report = still(vec![barrier(0), barrier(2)]);
+    assert_eq!(report.verdict.exit_code(), 0);
+    assert!(report.gaps[0].what.contains("rank 1 of 3"), "{:?}", report.gaps);
+    // The launcher of the node says that it started three.
+    let on_one_node = |rank: u32| {
+        let mut member = barrier(rank);
+        (member.identity.local_rank, member.identity.local_size) = (Some(rank), Some(3));
+        member
+    };
+    let first = look(1, "node", &[], vec![on_one_node(0), on_one_node(2)]);
+    let second = look(2, "node", &[&first], vec![on_one_node(0), on_one_node(2)]);
+    let mut digest = Digest::default();
+    digest.add(first);
+    digest.add(second);
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::Stuck, "{}", report.summary);
+    assert!(report.summary.starts_with("Rank 1 has ended, and others wait for it."), "{}", report.summary);
+}
+
+#[test]
+fn connections_join_what_has_no_numbers() {
+    let ends = [("10.0.0.1:1", "10.0.0.2:2"), ("10.0.0.2:2", "10.0.0.1:1")];
+    let members: Vec<Member> = (0..2)
+        .map(|rank| {
+            let mut member = member(rank, 2);
+            let (local, remote) = ends[rank as usize];
+            let end = (local.to_owned(), remote.to_owned());
+            member.connections.push(end.clone());
+            member.verdict = Verdict::Blocked;
+            member.waits.push(RankWait {
+                tid: member.main.tid,
+                holds_up_main: true,
+                label: format!("data on TCP {local} to {remote}"),
+                place: "ring.py:3 main".into(),
+                timed: false,
+                certainty: Certainty::Exact,
+                since_ms: Some(60_000),
+                collective: None,
+                connection: Some(end),
+            });
+            member
+        })
+        .collect();
+    assert_eq!(still(members.clone()).verdict, Verdict::Deadlock);
+    let mut awake = members;
+    awake[0].waits[0].since_ms = Some(10);
+    assert_eq!(still(awake).verdict, Verdict::Blocked, "it has slept for less than the time between the looks");
+}
+
+#[test]
+fn merging_is_a_union_in_any_order_and_grouping() {
+    let whole = twice(crossed(), crossed());
+    let parts: Vec<Digest> = whole
+        .looks()
+        .map(|look| {
+            let mut one = Digest::default();
+            one.add(look.clone());
+            one
+        })
+        .collect();
+    let text = |report: &Report| serde_json::to_string(report).expect("JSON");
+    for shift in 0..parts.len() {
+        let mut merged = Digest::default();
+        for part in parts.iter().cycle().skip(shift).take(parts.len() + 2) {
+            merged.merge(part.clone());
+        }
+        assert_eq!(merged.write(), whole.write());
+        assert_eq!(text(&told(&merged)), text(&told(&whole)));
+    }
+    let (left, right) = parts.split_at(3);
+    let join = |parts: &[Digest]| {
+        parts.iter().cloned().fold(Digest::default(), |mut all, one| {
+            all.merge(one);
+            all
+        })
+    };
+    let mut merged = join(right);
+    merged.merge(join(left));
+    assert_eq!(merged.write(), whole.write());
+}
+
+#[test]
+fn a_digest_is_read_as_it_was_written() {
+    let digest = twice(crossed(), crossed());
+    assert_eq!(Digest::read(&digest.write(), "x").expect("read"), digest);
+}
+
+#[test]
+fn bad_files_are_told_apart() {
+    let bytes = twice(crossed(), crossed()).write();
+    let why = |bytes: &[u8]| Digest::read(bytes, "x").expect_err("refused");
+    assert!(matches!(why(b"{}"), DigestError::NotOne { .. }));
+    assert!(matches!(why(b""), DigestError::NotOne { .. }));
+    assert!(why(&bytes[..bytes.len() / 2]).to_string().contains("it is cut"));
+    let text = String::from_utf8(bytes).expect("text");
+    let changed = text.replace("prog.py:1 main", "prog.py:9 main");
+    assert!(why(changed.as_bytes()).to_string().contains("was changed"));
+    let newer = text.replace("\"version\":\"1.2\"", "\"version\":\"2.0\"");
+    assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
+    let later = text.replace("\"version\":\"1.2\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    assert!(Digest::read(later.as_bytes(), "x").is_ok(), "additions are skipped");
+    for step in (0..text.len()).step_by(97) {
+        let _ = Digest::read(&text.as_bytes()[..step], "x");
+    }
+}
+
+#[test]
+fn jobs_and_attempts_are_not_mixed() {
+    let mut other = waits(member(0, 3), operation("recv", &[1]));
+    other.identity.job = Some(Job { engine: "mpi".into(), id: Some("another".into()), step: None });
+    let mut digest = twice(crossed(), crossed());
+    digest.add(look(1, "elsewhere", &[], vec![other]));
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::Deadlock);
+    assert!(report.gaps.iter().any(|gap| gap.what.contains("another")), "{:?}", report.gaps);
+    let mut digest = twice(crossed(), crossed());
+    let mut again = member(0, 3);
+    again.identity.attempt = Some(1);
+    digest.add(look(1, "node0", &[], vec![again]));
+    let report = told(&digest);
+    assert_eq!(report.verdict.exit_code(), 0, "the ranks of the first attempt are gone");
+    assert!(report.gaps.iter().any(|gap| gap.why.contains("started again")), "{:?}", report.gaps);
+}
+
+#[test]
+fn hostile_digests_have_an_end() {
+    let mut members = Vec::new();
+    for rank in 0..300 {
+        let mut operation = operation("allreduce", &[rank, u32::MAX, 0, 299 - rank]);
+        operation.seq = Some(u64::from(rank));
+        members.push(waits(member(rank, u32::MAX), operation));
+    }
+    let mut look = look(2, "node", &[], members.clone());
+    look.members.extend(members);
+    look.members[0].classes = vec![(usize::MAX, usize::MAX)];
+    look.members[5].identity.local_size = Some(u32::MAX);
+    look.members[5].identity.local_rank = Some(u32::MAX);
+    look.began = "not a time".into();
+    let mut digest = Digest::default();
+    digest.add(Look { id: String::new(), saw: BTreeSet::from(["x".to_owned()]), ..look });
+    let report = told(&digest);
+    assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+    assert!(told(&Digest::default()).summary.contains("No look"));
+}
+
+/// All ranks of a job of `size`, each of which receives from the next, in looks that name what they saw by its set.
+fn large_ring(size: u32) -> Digest {
+    let ring = |rank: u32| waits(member(rank, size), operation("recv", &[(rank + 1) % size]));
+    let node = |rank: u32| format!("node{rank}");
+    let first: Vec<Look> = (0..size).map(|rank| look(1, &node(rank), &[], vec![ring(rank)])).collect();
+    let (seen, mut digest) = Seen::of(first.iter().map(|look| look.id.clone()).collect());
+    for rank in 0..size {
+        let second = look(2, &node(rank), &[], vec![ring(rank)]);
+        digest.add(Look { saw_set: seen.set.clone(), partial: true, ..second }.named());
+    }
+    first.into_iter().for_each(|look| digest.add(look));
+    digest
+}
+
+#[test]
+fn what_thousands_have_seen_stands_in_the_file_once() {
+    let digest = large_ring(100);
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::Deadlock, "{}", report.summary);
+    let bytes = digest.write();
+    assert_eq!(Digest::read(&bytes, "x"), Ok(digest));
+    let per_rank = |digest: &Digest| digest.write().len() / digest.looks().count();
+    assert!(per_rank(&large_ring(400)) < per_rank(&large_ring(100)) + 100, "linear in the number of ranks");
+    let text = String::from_utf8(bytes).expect("JSON");
+    let at = text.find("\"sets\":{\"").expect("a set") + 60;
+    let changed = format!("{}{}{}", &text[..at], if &text[at..=at] == "0" { "1" } else { "0" }, &text[at + 1..]);
+    assert!(matches!(Digest::read(changed.as_bytes(), "x"), Err(DigestError::Damaged { .. })));
+}
+
+#[test]
+fn a_rank_that_did_not_answer_again_has_not_ended() {
+    let mut members = crossed();
+    members.iter_mut().for_each(|member| member.identity.launcher = Some((1, 1)));
+    let partial = |round: u8, saw: &[&Look], member: &Member| {
+        let look = look(round, "node", saw, vec![member.clone()]);
+        Look { partial: true, ..look }.named()
+    };
+    let first: Vec<Look> = members.iter().map(|member| partial(1, &[], member)).collect();
+    let seen: Vec<&Look> = first.iter().collect();
+    let mut digest = Digest::default();
+    members[..2].iter().for_each(|member| digest.add(partial(2, &seen, member)));
+    first.iter().for_each(|look| digest.add(look.clone()));
+    let job = told(&digest).job.expect("a job");
+    assert_eq!((job.reported.as_str(), job.ended.as_str()), ("0-2", ""));
+}

@@ -1,0 +1,148 @@
+//! What others say of the ranks of a job: PyTorch's Flight Recorder, and NCCL's RAS.
+//!
+//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left. Such
+//! a file knows what no stack shows: a kernel of NCCL that was enqueued long ago, and who has not enqueued it. It is of one moment of
+//! each rank, so nothing that it says stands still by itself; and it is foreign: nothing in it is executed.
+//!
+//! ```text
+//! pickle           plain data in a pickle, as JSON
+//! flight_recorder  a dump of PyTorch's Flight Recorder
+//! ras              an answer of NCCL's RAS
+//! ```
+
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod flight_recorder;
+mod pickle;
+mod ras;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::content::hash;
+use crate::report::Gap;
+use crate::waits::collective::Collective;
+
+/// A file of somebody else's about ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Witness {
+    /// Its name: made from its content.
+    #[serde(default)]
+    pub id: String,
+    /// Whose it is, for people.
+    pub source: String,
+    /// The name of its file.
+    pub file: String,
+    pub accounts: Vec<Account>,
+    /// What it could not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// What a witness says of one rank in one group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// The rank of the job.
+    pub rank: u32,
+    /// Its process, in its own PID namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// The group.
+    pub group: String,
+    /// The ranks of the job in it, in the order of their ranks there; none where that is not said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<u32>,
+    /// The number of the last operation that the rank has entered there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<u64>,
+    /// The first operation that it has entered and not left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<Collective>,
+    /// What is given to it: types and sizes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub data: String,
+    /// The line of the program that entered it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// Since when, in nanoseconds since 1970, by the clock of its machine: the first of several groups is what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+}
+
+/// Why a file that looks like a witness's was not taken.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum WitnessError {
+    /// Its bytes are not what they seem.
+    #[error("`{file}` looks like {source_name}, but {why}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Whose it seems to be.
+        source_name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+const RECORDER: &str = "PyTorch's Flight Recorder";
+const RAS: &str = "NCCL's RAS";
+
+impl Witness {
+    /// The file of this name, if it is one of a witness.
+    pub(crate) fn read(bytes: &[u8], file: &str) -> Option<Result<Witness, WitnessError>> {
+        let damaged = |source_name, why| WitnessError::Damaged { file: file.to_owned(), source_name, why };
+        if pickle::is_one(bytes) {
+            let value = pickle::read(bytes).map_err(|error| damaged(RECORDER, error.to_string()));
+            return Some(value.and_then(|value| {
+                let accounts = flight_recorder::accounts(&value, file).map_err(|why| damaged(RECORDER, why));
+                accounts.map(|(accounts, gaps)| Witness::named(RECORDER, file, accounts, gaps))
+            }));
+        }
+        // What the server says before its answer.
+        let bytes = match bytes.starts_with(b"SERVER PROTOCOL ") {
+            true => {
+                bytes.iter().position(|byte| *byte == b'{').and_then(|begin| bytes.get(begin..)).unwrap_or_default()
+            }
+            false => bytes,
+        };
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            return None;
+        }
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        if flight_recorder::is_one(&value) {
+            let accounts = flight_recorder::accounts(&value, file).map_err(|why| damaged(RECORDER, why));
+            return Some(accounts.map(|(accounts, gaps)| Witness::named(RECORDER, file, accounts, gaps)));
+        }
+        if ras::is_one(&value) {
+            let accounts = ras::accounts(&value).map_err(|why| damaged(RAS, why));
+            return Some(accounts.map(|(accounts, gaps)| Witness::named(RAS, file, accounts, gaps)));
+        }
+        None
+    }
+
+    fn named(source: &str, file: &str, accounts: Vec<Account>, gaps: Vec<Gap>) -> Witness {
+        // Without its folder: the same file merges to the same bytes everywhere.
+        let file = file.rsplit('/').next().unwrap_or(file).to_owned();
+        let mut witness = Witness { id: String::new(), source: source.to_owned(), file, accounts, gaps };
+        witness.id = witness.content();
+        witness
+    }
+
+    /// The name that its content gives it.
+    pub(super) fn content(&self) -> String {
+        let nameless = Witness { id: String::new(), ..self.clone() };
+        // A value of these types is always JSON.
+        format!("{:032x}", hash(&serde_json::to_vec(&nameless).unwrap_or_default()))
+    }
+}

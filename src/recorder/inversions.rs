@@ -1,0 +1,338 @@
+//! Which orders of locks could deadlock, by what one process did and did not hang in.
+//!
+//! In: [`Orders`]. Out: [`Inversion`]s: two or three threads, each of which took by waiting what the next one held. They must be
+//! different threads; what one wants and the next one holds must exclude each other, which two readers do not; no further lock
+//! may be held by two of them in ways that exclude each other, for it would keep them apart (a gate, the GIL too); and none of it
+//! may be a signal, given by a thread that had not taken it. Those that thread creation and joins keep apart in this run are
+//! [`Meeting::Ordered`]: another run, or another caller, may not join. It knows no names and no lines: two inversions at the same
+//! places are two here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::orders::{Dependency, LockId, Orders, Taken};
+use super::table::Mode;
+use crate::limits;
+use crate::limits::recorder::{MOST_ALIKE, MOST_INVERSIONS, MOST_STEPS, MOST_THREADS};
+
+/// Whether those who take part could have met in the run that was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meeting {
+    /// Nothing that was seen kept them apart.
+    Possible,
+    /// One had ended, or not begun, when the other did its part: by who made and joined whom.
+    Ordered,
+}
+
+/// What one thread did: it held one lock and took the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step<'o> {
+    /// All that is known of it.
+    pub(crate) dependency: &'o Dependency,
+    /// The lock that the one before it wants.
+    pub(crate) held: &'o Taken,
+}
+
+/// A circle of steps: what each wants the next one holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Inversion<'o> {
+    /// Two or three.
+    pub(crate) steps: Vec<Step<'o>>,
+    /// Whether they could have met.
+    pub(crate) meeting: Meeting,
+}
+
+/// All that could deadlock.
+pub(crate) fn find(orders: &Orders) -> Vec<Inversion<'_>> {
+    let edges = Edges::of(orders);
+    let mut search = Search { orders, order: HappensBefore::of(orders), found: Vec::new(), steps: 0 };
+    for (&(held, wanted), steps) in &edges.steps {
+        if held < wanted
+            && let Some(back) = edges.steps.get(&(wanted, held))
+        {
+            search.consider(&[steps, back]);
+        }
+    }
+    for (&first, seconds) in &edges.next {
+        for &second in seconds.iter().filter(|second| **second > first) {
+            for &third in edges.next.get(&second).into_iter().flatten().filter(|third| **third > first) {
+                // Two of the three may be one already.
+                let has = |from, to| edges.steps.contains_key(&(from, to));
+                if third != second
+                    && has(third, first)
+                    && !has(second, first)
+                    && !has(third, second)
+                    && !has(first, third)
+                    && let (Some(one), Some(two), Some(three)) = (
+                        edges.steps.get(&(first, second)),
+                        edges.steps.get(&(second, third)),
+                        edges.steps.get(&(third, first)),
+                    )
+                {
+                    search.consider(&[one, two, three]);
+                }
+            }
+        }
+    }
+    search.found
+}
+
+/// Where a lock was taken.
+type Place = (crate::image::Addr, u32);
+
+fn place(taken: &Taken) -> Place {
+    (taken.at, taken.site)
+}
+
+/// Steps by the lock that is held and the one that is wanted.
+struct Edges<'o> {
+    steps: BTreeMap<(LockId, LockId), Vec<Step<'o>>>,
+    next: BTreeMap<LockId, BTreeSet<LockId>>,
+}
+
+impl<'o> Edges<'o> {
+    fn of(orders: &'o Orders) -> Edges<'o> {
+        let mut edges = Edges { steps: BTreeMap::new(), next: BTreeMap::new() };
+        let mut is_cut = false;
+        let mut alike: HashMap<(LockId, Place, Place, Vec<LockId>), usize> = HashMap::new();
+        for dependency in &orders.dependencies {
+            let wanted = dependency.wanted.lock;
+            if orders.signals.contains(&wanted) {
+                continue;
+            }
+            for held in dependency.held.iter().filter(|held| held.lock != wanted) {
+                if orders.signals.contains(&held.lock) {
+                    continue;
+                }
+                // Many threads that do the same say no more than some.
+                let all = dependency.held.iter().map(|held| held.lock).collect();
+                let same = alike.entry((wanted, place(&dependency.wanted), place(held), all)).or_default();
+                *same += 1;
+                if *same > MOST_THREADS {
+                    continue;
+                }
+                let steps = edges.steps.entry((held.lock, wanted)).or_default();
+                is_cut |= steps.len() == MOST_ALIKE;
+                if steps.len() < MOST_ALIKE {
+                    steps.push(Step { dependency, held });
+                }
+                edges.next.entry(held.lock).or_default().insert(wanted);
+            }
+        }
+        if is_cut {
+            limits::met(
+                MOST_ALIKE,
+                format!("the orders of locks of process {}", orders.process),
+                "ways to take two locks",
+            );
+        }
+        edges
+    }
+}
+
+struct Search<'o> {
+    orders: &'o Orders,
+    order: HappensBefore<'o>,
+    found: Vec<Inversion<'o>>,
+    steps: usize,
+}
+
+impl<'o> Search<'o> {
+    /// Take one step of each list.
+    fn consider(&mut self, lists: &[&Vec<Step<'o>>]) {
+        let Some((first, rest)) = lists.split_first() else { return };
+        let mut chosen = Vec::new();
+        for step in first.iter() {
+            chosen.push(*step);
+            self.choose(&mut chosen, rest);
+            chosen.pop();
+        }
+    }
+
+    fn choose(&mut self, chosen: &mut Vec<Step<'o>>, lists: &[&Vec<Step<'o>>]) {
+        if self.steps >= MOST_STEPS || self.found.len() >= MOST_INVERSIONS {
+            let what = format!("the orders of locks of process {}", self.orders.process);
+            let is_found = self.found.len() >= MOST_INVERSIONS;
+            return limits::met(if is_found { MOST_INVERSIONS } else { MOST_STEPS }, what, "combinations");
+        }
+        self.steps += 1;
+        let Some((first, rest)) = lists.split_first() else {
+            if let Some(meeting) = self.judge(chosen) {
+                self.found.push(Inversion { steps: chosen.clone(), meeting });
+            }
+            return;
+        };
+        for step in first.iter() {
+            chosen.push(*step);
+            if self.fits(chosen) {
+                self.choose(chosen, rest);
+            }
+            chosen.pop();
+        }
+    }
+
+    /// Whether the last of them may stand beside the others.
+    fn fits(&self, steps: &[Step<'o>]) -> bool {
+        let Some((last, others)) = steps.split_last() else { return false };
+        let before = others.last().map(|before| &before.dependency.wanted);
+        before.is_some_and(|wanted| exclude_each_other(wanted, last.held))
+            && others.iter().all(|other| {
+                other.dependency.thread != last.dependency.thread && !have_gate(other.dependency, last.dependency)
+            })
+    }
+
+    fn judge(&mut self, steps: &[Step<'o>]) -> Option<Meeting> {
+        let (first, last) = (steps.first()?, steps.last()?);
+        if !exclude_each_other(&last.dependency.wanted, first.held) {
+            return None;
+        }
+        let mut meeting = Meeting::Possible;
+        for (position, one) in steps.iter().enumerate() {
+            for other in steps.iter().skip(position + 1) {
+                if self.order.are_ordered(one.dependency, other.dependency) {
+                    meeting = Meeting::Ordered;
+                }
+            }
+        }
+        Some(meeting)
+    }
+}
+
+fn exclude_each_other(one: &Taken, other: &Taken) -> bool {
+    one.mode != Mode::Reading || other.mode != Mode::Reading
+}
+
+/// Whether both hold something that only one of them can.
+fn have_gate(one: &Dependency, other: &Dependency) -> bool {
+    one.held.iter().any(|held| other.held.iter().any(|its| its.lock == held.lock && exclude_each_other(held, its)))
+}
+
+/// What came before what, by who made and joined whom.
+struct HappensBefore<'o> {
+    orders: &'o Orders,
+    joined: HashMap<u32, Vec<(u32, u32)>>,
+    known: HashMap<[(u32, u32); 2], bool>,
+}
+
+impl<'o> HappensBefore<'o> {
+    fn of(orders: &'o Orders) -> HappensBefore<'o> {
+        let mut joined: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
+        for (thread, segment, other) in &orders.joined {
+            joined.entry(*thread).or_default().push((*segment, *other));
+        }
+        HappensBefore { orders, joined, known: HashMap::new() }
+    }
+
+    fn are_ordered(&mut self, one: &Dependency, other: &Dependency) -> bool {
+        let (one, other) = ((one.thread, one.segment), (other.thread, other.segment));
+        self.is_before(one, other) || self.is_before(other, one)
+    }
+
+    /// Whether what a thread did in a segment was over when another came to one of its own: found backwards from there.
+    fn is_before(&mut self, one: (u32, u32), other: (u32, u32)) -> bool {
+        if let Some(known) = self.known.get(&[one, other]) {
+            return *known;
+        }
+        let (mut seen, mut open, mut is_before) = (BTreeSet::new(), vec![other], false);
+        while let Some((thread, segment)) = open.pop() {
+            if !seen.insert((thread, segment)) {
+                continue;
+            }
+            if thread == one.0 && one.1 <= segment {
+                is_before = true;
+                break;
+            }
+            open.extend(self.orders.made.get(&thread));
+            let ends = self.joined.get(&thread).into_iter().flatten().filter(|(at, _)| *at < segment);
+            open.extend(ends.map(|(_, ended)| (*ended, u32::MAX)));
+        }
+        self.known.insert([one, other], is_before);
+        is_before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Addr;
+    use crate::recorder::table::LockKind;
+
+    fn lock(address: u64, mode: Mode) -> Taken {
+        let lock = LockId { address: Addr(address), generation: 0 };
+        Taken { lock, kind: LockKind::ReadWriteLock, mode, at: Addr(address), site: 0 }
+    }
+
+    fn took(thread: u32, held: &[u64], wanted: u64) -> Dependency {
+        let held = held.iter().map(|one| lock(*one, Mode::Alone)).collect();
+        Dependency { thread, segment: 0, wanted: lock(wanted, Mode::Alone), held }
+    }
+
+    fn meetings(orders: &Orders) -> Vec<(usize, Meeting)> {
+        find(orders).iter().map(|one| (one.steps.len(), one.meeting)).collect()
+    }
+
+    fn of(dependencies: Vec<Dependency>) -> Orders {
+        Orders { dependencies, ..Orders::default() }
+    }
+
+    #[test]
+    fn two_orders_of_two_threads_could_deadlock() {
+        assert_eq!(meetings(&of(vec![took(1, &[10], 20), took(2, &[20], 10)])), [(2, Meeting::Possible)]);
+        // One thread never waits for itself.
+        assert_eq!(meetings(&of(vec![took(1, &[10], 20), took(1, &[20], 10)])), []);
+        // The same order, and a lock that ended before the other began at its address.
+        assert_eq!(meetings(&of(vec![took(1, &[10], 20), took(2, &[10], 20)])), []);
+        let mut other = took(2, &[20], 10);
+        other.held[0].lock.generation = 2;
+        assert_eq!(meetings(&of(vec![took(1, &[10], 20), other])), []);
+    }
+
+    #[test]
+    fn a_gate_keeps_them_apart_and_readers_do_not_exclude_each_other() {
+        assert_eq!(meetings(&of(vec![took(1, &[5, 10], 20), took(2, &[5, 20], 10)])), []);
+        // A gate that both only read is none.
+        let mut both = [took(1, &[5, 10], 20), took(2, &[5, 20], 10)];
+        both.iter_mut().for_each(|one| one.held[0].mode = Mode::Reading);
+        assert_eq!(meetings(&of(both.to_vec())), [(2, Meeting::Possible)]);
+        let mut readers = [took(1, &[10], 20), took(2, &[20], 10)];
+        for one in &mut readers {
+            one.wanted.mode = Mode::Reading;
+            one.held[0].mode = Mode::Reading;
+        }
+        assert_eq!(meetings(&of(readers.to_vec())), []);
+        readers[0].wanted.mode = Mode::Alone;
+        // It waits for the reader, which waits for nobody: a third one may read what the first does.
+        assert_eq!(meetings(&of(readers.to_vec())), []);
+        readers[1].wanted.mode = Mode::Alone;
+        assert_eq!(meetings(&of(readers.to_vec())), [(2, Meeting::Possible)]);
+    }
+
+    #[test]
+    fn three_may_wait_for_each_other() {
+        let ring = vec![took(1, &[10], 20), took(2, &[20], 30), took(3, &[30], 10)];
+        assert_eq!(meetings(&of(ring.clone())), [(3, Meeting::Possible)]);
+        let mut gated = ring.clone();
+        for one in &mut gated[..2] {
+            one.held.push(lock(5, Mode::Alone));
+        }
+        assert_eq!(meetings(&of(gated)), []);
+        assert_eq!(meetings(&of(ring[..2].to_vec())), []);
+    }
+
+    #[test]
+    fn signals_are_no_locks() {
+        let mut orders = of(vec![took(1, &[10], 20), took(2, &[20], 10)]);
+        orders.signals.insert(LockId { address: Addr(20), generation: 0 });
+        assert_eq!(meetings(&orders), []);
+    }
+
+    #[test]
+    fn joins_are_told_and_silence_nothing() {
+        let mut orders = of(vec![took(2, &[10], 20), took(3, &[20], 10)]);
+        // The first thread makes both, and joins the one before it makes the other.
+        orders.made.extend([(2, (1, 0)), (3, (1, 2))]);
+        orders.joined.push((1, 1, 2));
+        assert_eq!(meetings(&orders), [(2, Meeting::Ordered)]);
+        orders.joined.clear();
+        assert_eq!(meetings(&orders), [(2, Meeting::Possible)]);
+    }
+}

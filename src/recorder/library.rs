@@ -1,0 +1,165 @@
+//! The library that is preloaded, in a file that the command can load.
+//!
+//! In: nothing. Out: a path, or why there is none. The file is the user's own, in a folder that nobody else may write to, and it
+//! stays: whatever the command leaves behind may start programs later, and the loader prints an error in each that does not
+//! find it. Its name has a number of its content, so that there is one for each version.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::table::FILE_STEM;
+
+/// Empty where it could not be built.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblockscope_recorder.so"));
+
+/// The variable that makes the loader load it.
+pub(crate) const PRELOAD: &str = "LD_PRELOAD";
+
+/// The variable that says where it writes orders of locks to.
+pub(crate) const FOLDER: &str = "LOCKSCOPE_RECORD";
+
+/// Why a command cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LibraryError {
+    /// This build has no recorder.
+    #[error(
+        "this lockscope was built without its recorder, for which rustc needs the linker rust-lld or lld: build it with a toolchain \
+         of rustup, or take a wheel"
+    )]
+    NotBuilt,
+    /// A file of it could not be written.
+    #[error("cannot write the recorder to `{path}`: {why}; set TMPDIR to a folder of your own")]
+    NotWritten {
+        /// Where.
+        path: String,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The folder is somebody else's.
+    #[error("`{0}` is not a folder of your own that nobody else may write to: set TMPDIR to another place")]
+    NotPrivate(String),
+    /// The loader takes such a name for several.
+    #[error("the name `{0}` has a space or a colon, which {PRELOAD} cannot have: set TMPDIR to another place")]
+    Name(String),
+    /// The program was built with a sanitizer.
+    #[error(
+        "`{program}` was built with a sanitizer ({library}), which stands in front of the same functions: build it without, or leave --record away"
+    )]
+    Sanitizer {
+        /// The program.
+        program: String,
+        /// What it needs.
+        library: &'static str,
+    },
+    /// No file can be loaded from there.
+    #[error(
+        "no library can be loaded from `{0}` (noexec): set TMPDIR to a folder of a file system from which programs run"
+    )]
+    NoExecution(String),
+    /// Something else stands in front of the same functions.
+    #[error("{PRELOAD} has `{0}`, which stands in front of the same functions: leave it or --record away")]
+    Taken(String),
+}
+
+/// Libraries that replace the same functions.
+const RIVALS: [&str; 6] = ["libasan", "libtsan", "libubsan", "libhwasan", "libmutrace", "libclang_rt"];
+
+/// Libraries of sanitizers that programs name among their first bytes, as `preload/exec.rs` looks for them in children.
+const SANITIZERS: [&str; 3] = ["libasan.so", "libtsan.so", "libhwasan.so"];
+const LOOKED_AT: u64 = 16 << 10;
+
+/// Whether a command can be recorded: one with a sanitizer ends when another library comes before it.
+pub(crate) fn may_record(command: &OsStr) -> Result<(), LibraryError> {
+    let name = Path::new(command);
+    let found = match name.components().count() {
+        1 => {
+            let folders = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+        }
+        _ => Some(name.to_path_buf()),
+    };
+    let mut head = Vec::new();
+    if let Some(file) = found.and_then(|path| fs::File::open(path).ok()) {
+        // What cannot be read is told by whoever starts it.
+        let _ = file.take(LOOKED_AT).read_to_end(&mut head);
+    }
+    let has = |library: &&str| head.windows(library.len()).any(|part| part == library.as_bytes());
+    match SANITIZERS.into_iter().find(has).filter(|_| head.starts_with(b"\x7fELF")) {
+        Some(library) => Err(LibraryError::Sanitizer { program: name.display().to_string(), library }),
+        None => Ok(()),
+    }
+}
+
+/// The value of [`PRELOAD`] for the command: the recorder, then what the user has there.
+pub(crate) fn preload() -> Result<OsString, LibraryError> {
+    let before = std::env::var_os(PRELOAD).unwrap_or_default();
+    let text = before.to_string_lossy();
+    if let Some(rival) = text.split([':', ' ']).find(|one| RIVALS.iter().any(|name| one.contains(name))) {
+        return Err(LibraryError::Taken(rival.to_owned()));
+    }
+    let mut value = written()?.into_os_string();
+    if !before.is_empty() {
+        value.push(":");
+        value.push(before);
+    }
+    Ok(value)
+}
+
+fn written() -> Result<PathBuf, LibraryError> {
+    if LIBRARY.is_empty() {
+        return Err(LibraryError::NotBuilt);
+    }
+    let user = nix::unistd::geteuid();
+    let folder = std::env::temp_dir().join(format!("lockscope-recorder-{user}"));
+    // The loader maps it to be run. Where it may not be, it goes where caches are.
+    let folder = if may_execute(&std::env::temp_dir()) {
+        folder
+    } else {
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+        let cache = cache.filter(|cache| cache.is_absolute() && cache.is_dir() && may_execute(cache));
+        let Some(cache) = cache else {
+            return Err(LibraryError::NoExecution(std::env::temp_dir().display().to_string()));
+        };
+        cache.join(format!("lockscope-recorder-{user}"))
+    };
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |why| LibraryError::NotWritten { path, why }
+    };
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&folder)(error)),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(&folder).map_err(failed(&folder))?;
+    if !metadata.is_dir() || metadata.uid() != user.as_raw() || metadata.mode() & 0o022 != 0 {
+        return Err(LibraryError::NotPrivate(folder.display().to_string()));
+    }
+    let path = folder.join(format!("{FILE_STEM}-{:016x}.so", number(LIBRARY)));
+    let name = path.display().to_string();
+    if name.contains([' ', ':']) {
+        return Err(LibraryError::Name(name));
+    }
+    if fs::read(&path).is_ok_and(|bytes| bytes == LIBRARY) {
+        return Ok(path);
+    }
+    let mut file = tempfile::NamedTempFile::new_in(&folder).map_err(failed(&path))?;
+    file.write_all(LIBRARY).map_err(failed(&path))?;
+    file.as_file().set_permissions(Permissions::from_mode(0o500)).map_err(failed(&path))?;
+    file.persist(&path).map_err(|error| failed(&path)(error.error))?;
+    Ok(path)
+}
+
+fn may_execute(folder: &Path) -> bool {
+    statvfs(folder).is_ok_and(|system| !system.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// FNV-1a: equal bytes, equal name.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}

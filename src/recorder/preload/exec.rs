@@ -1,0 +1,198 @@
+//! Programs that the process becomes, and in which the recorder has no business.
+//!
+//! In: `execve`, `execv`, `execvp`, `execvpe`, `posix_spawn`, `posix_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for
+//! programs of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands in
+//! front of the same functions and refuses to be second; and for those that carry their environment to other machines or file
+//! systems, where the file is not. It looks at the first bytes of the program. One that is looked for on the PATH is known by its
+//! name alone, and `execl` and its like are not seen here.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::arch::{CLOSE, MACHINE, MMAP, MUNMAP, OPENAT, READ, interposed, system_call};
+use crate::real::{Real, call, call_with_six};
+use crate::symbols::any;
+
+interposed! {
+    execve => execute;
+    execv => execute_as_it_is;
+    execvp => execute_on_path;
+    execvpe => execute_on_path_with;
+}
+
+/// # Safety
+///
+/// `posix_spawn` as the C library has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+    spawned(Real::SPAWN, [a, path, c, d, arguments, list])
+}
+
+/// # Safety
+///
+/// `posix_spawnp` as the C library has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+    spawned(Real::SPAWNP, [a, file, c, d, arguments, list])
+}
+
+/// Here the caller goes on: the new environment is given back.
+fn spawned(function: Real, arguments: [usize; 6]) -> i32 {
+    let [a, path, c, d, words, environment] = arguments;
+    let with = if environment == 0 { own_environment() } else { environment };
+    match if path != 0 && with != 0 { without_recorder(path, with) } else { None } {
+        None => call_with_six(function, arguments),
+        Some(made) => {
+            let result = call_with_six(function, [a, path, c, d, words, made.at]);
+            system_call(MUNMAP, [made.at, made.size, 0, 0, 0, 0]);
+            result
+        }
+    }
+}
+
+/// The address of `environ`.
+static ENVIRONMENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Programs that start others elsewhere with this environment.
+const CARRIERS: [&CStr; 12] = [
+    c"srun", c"sbatch", c"salloc", c"mpirun", c"mpiexec", c"orterun", c"prterun", c"docker", c"podman", c"kubectl",
+    c"qsub", c"bsub",
+];
+/// The variable, and the name of this file.
+const VARIABLE: &[u8] = b"LD_PRELOAD=";
+const OWN: &[u8] = b"liblockscope_recorder";
+/// Variables and bytes of the new environment; larger ones stay as they are.
+const MOST: usize = 8192;
+const LONGEST: usize = 4096;
+
+extern "C" fn execute(path: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    let without = if path != 0 && environment != 0 { without_recorder(path, environment) } else { None };
+    call(Real::EXECVE, path, arguments, without.map_or(environment, |made| made.at), 0)
+}
+
+extern "C" fn execute_as_it_is(path: usize, arguments: usize, _: usize, _: usize) -> i32 {
+    let environment = own_environment();
+    match if path != 0 && environment != 0 { without_recorder(path, environment) } else { None } {
+        None => call(Real::EXECV, path, arguments, 0, 0),
+        Some(made) => call(Real::EXECVE, path, arguments, made.at, 0),
+    }
+}
+
+extern "C" fn execute_on_path(file: usize, arguments: usize, _: usize, _: usize) -> i32 {
+    let environment = own_environment();
+    match if file != 0 && environment != 0 { without_recorder(file, environment) } else { None } {
+        None => call(Real::EXECVP, file, arguments, 0, 0),
+        Some(made) => call(Real::EXECVPE, file, arguments, made.at, 0),
+    }
+}
+
+extern "C" fn execute_on_path_with(file: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    let without = if file != 0 && environment != 0 { without_recorder(file, environment) } else { None };
+    call(Real::EXECVPE, file, arguments, without.map_or(environment, |made| made.at), 0)
+}
+
+/// The environment as it is now.
+fn own_environment() -> usize {
+    let variable = ENVIRONMENT.load(Ordering::Relaxed) as *const usize;
+    // SAFETY: char **environ.
+    if variable.is_null() { 0 } else { unsafe { *variable } }
+}
+
+/// Memory with a new environment.
+#[derive(Clone, Copy)]
+struct Made {
+    at: usize,
+    size: usize,
+}
+
+/// Look up where the environment is: a child of fork may not ask the loader.
+pub(crate) fn begin() {
+    ENVIRONMENT.store(any(c"environ"), Ordering::Relaxed);
+}
+
+/// The environment without the recorder, where the program is none for it. It is in new memory, since the caller may share
+/// all else with its parent (vfork), and goes with the program that is left.
+fn without_recorder(path: usize, environment: usize) -> Option<Made> {
+    // SAFETY: the arguments of execve(const char *, char *const[], char *const[]).
+    unsafe {
+        let name = CStr::from_ptr(path as *const c_char);
+        let last = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if !is_foreign(path) && !CARRIERS.iter().any(|carrier| carrier.to_bytes() == last) {
+            return None;
+        }
+        let environment = environment as *const *const c_char;
+        let mut count = 0;
+        let mut place = None;
+        while !(*environment.add(count)).is_null() && count < MOST {
+            let variable = CStr::from_ptr(*environment.add(count)).to_bytes();
+            if variable.strip_prefix(VARIABLE).is_some_and(|value| value.windows(OWN.len()).any(|part| part == OWN)) {
+                place = Some((count, variable));
+            }
+            count += 1;
+        }
+        let (place, variable) = place.filter(|(_, variable)| count < MOST && variable.len() < LONGEST)?;
+        let size = (count + 1) * size_of::<usize>() + LONGEST;
+        let memory = system_call(MMAP, [0, size, 3, 0x22, usize::MAX, 0]);
+        if memory <= 0 {
+            return None;
+        }
+        let list = memory as *mut *const c_char;
+        core::ptr::copy_nonoverlapping(environment, list, count + 1);
+        let text = list.add(count + 1).cast::<u8>();
+        let mut used = 0;
+        let mut write = |bytes: &[u8]| {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), text.add(used), bytes.len());
+            used += bytes.len();
+        };
+        write(VARIABLE);
+        let libraries = variable.strip_prefix(VARIABLE).unwrap_or_default().split(|byte| matches!(byte, b':' | b' '));
+        let mut is_first = true;
+        for library in libraries.filter(|one| !one.is_empty() && !one.windows(OWN.len()).any(|part| part == OWN)) {
+            if !is_first {
+                write(b":");
+            }
+            is_first = false;
+            write(library);
+        }
+        write(b"\0");
+        *list.add(place) = text.cast_const().cast();
+        Some(Made { at: memory as usize, size })
+    }
+}
+
+fn has(bytes: &[u8], name: &[u8]) -> bool {
+    (0..bytes.len()).any(|at| bytes.get(at..).is_some_and(|rest| rest.starts_with(name)))
+}
+
+/// Libraries of sanitizers, as a program that needs them names them.
+const SANITIZERS: [&[u8]; 3] = [b"libasan.so", b"libtsan.so", b"libhwasan.so"];
+/// Bytes of a program in which these names are looked for.
+const LOOKED_AT: usize = 16 << 10;
+
+/// Whether the file is a program for another loader than this one's, of 32 bits or of another machine; or has a sanitizer.
+fn is_foreign(path: usize) -> bool {
+    const HERE: usize = -100isize as usize;
+    const CLOSE_ON_EXEC: usize = 0o2000000;
+    let file = system_call(OPENAT, [HERE, path, CLOSE_ON_EXEC, 0, 0, 0]);
+    if file < 0 {
+        return false;
+    }
+    // What the program needs stands among its first bytes; a thread may have little room for them on its stack.
+    let memory = system_call(MMAP, [0, LOOKED_AT, 3, 0x22, usize::MAX, 0]);
+    let mut is_foreign = false;
+    if memory > 0 {
+        let read = system_call(READ, [file as usize, memory as usize, LOOKED_AT, 0, 0, 0]);
+        // SAFETY: so much of the new memory was filled.
+        let bytes = unsafe { core::slice::from_raw_parts(memory as *const u8, usize::try_from(read).unwrap_or(0)) };
+        if let [0x7f, b'E', b'L', b'F', class, rest @ ..] = bytes
+            && let Some([low, high]) = rest.get(13..15)
+        {
+            is_foreign = *class != 2
+                || u16::from_le_bytes([*low, *high]) != MACHINE
+                || SANITIZERS.iter().any(|name| has(bytes, name));
+        }
+        system_call(MUNMAP, [memory as usize, LOOKED_AT, 0, 0, 0, 0]);
+    }
+    system_call(CLOSE, [file as usize, 0, 0, 0, 0, 0]);
+    is_foreign
+}

@@ -1,0 +1,318 @@
+//! What a thread has: a lock is taken, and given back.
+//!
+//! In: the address of a lock, its kind, who called. Out: entries of the thread's row. An entry is reserved before it is filled,
+//! and its address is written last: a signal handler that locks in between finds an entry without a lock, and takes the next.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::arch::{self, system_call};
+use crate::file;
+use crate::orders;
+use crate::sites;
+use crate::start;
+use crate::table::{ENDED, HASHED, Held, LIVES, MOST_HELD, MOST_ROWS, Row, TAKEN, Table, hash, table};
+
+/// The kinds of locks, as the table has them.
+pub(crate) const MUTEX: u8 = b'M';
+pub(crate) const RWLOCK: u8 = b'R';
+pub(crate) const SPINLOCK: u8 = b'P';
+pub(crate) const SEMAPHORE: u8 = b'S';
+pub(crate) const PYTHON_LOCK: u8 = b'L';
+pub(crate) const PYTHON_RLOCK: u8 = b'N';
+/// An interpreter's lock, which is no address: one more than that of its mutex.
+pub(crate) const GIL: u8 = b'G';
+
+/// How a lock is held.
+pub(crate) const ALONE: u8 = 0;
+pub(crate) const READING: u8 = 1;
+
+/// Whether who takes it waits for it as long as it takes: only that can hang.
+pub(crate) const WAITS: bool = true;
+pub(crate) const TRIES: bool = false;
+
+/// Who calls: where the call returns to, and the stack pointer there.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) at: usize,
+    pub(crate) stack: usize,
+}
+
+/// The row of the calling thread.
+#[inline(always)]
+fn own_row(table: &'static Table) -> Option<&'static Row> {
+    // SAFETY: the storage of this thread; a row lives as long as the process.
+    match unsafe { (*arch::thread()).row.as_ref() } {
+        Some(row) => Some(row),
+        None => new_row(table),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn new_row(table: &'static Table) -> Option<&'static Row> {
+    let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
+    let ended = table.rows.iter().take(used).find(|row| {
+        row.state.load(Ordering::Relaxed) == ENDED
+            && row.held_count.load(Ordering::Relaxed) == 0
+            && row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
+    let fresh = || table.rows.get(table.head.rows.fetch_add(1, Ordering::Relaxed) as usize);
+    // The last resort are those that ended with something, and those of threads that locked when their end had been told.
+    let left = || {
+        table.head.rows.store(MOST_ROWS as u32, Ordering::Relaxed);
+        table.rows.iter().find(|row| {
+            let state = row.state.load(Ordering::Relaxed);
+            (state == ENDED || state == LIVES && is_gone(table, row))
+                && row.state.compare_exchange(state, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    };
+    let Some(row) = ended.or_else(fresh).or_else(left) else {
+        table.head.lost.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    row.held_count.store(0, Ordering::Relaxed);
+    row.tid.store(system_call(arch::GETTID, [0; 6]) as u32, Ordering::Relaxed);
+    row.pthread.store(arch::thread_pointer() as u64, Ordering::Relaxed);
+    // SAFETY: the storage of this thread.
+    let own = unsafe { &mut *arch::thread() };
+    if own.number == 0 {
+        own.number = table.head.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1) as usize;
+    }
+    row.number.store(own.number as u32, Ordering::Relaxed);
+    row.segment.store(0, Ordering::Relaxed);
+    row.told.store(0, Ordering::Relaxed);
+    row.state.store(LIVES, Ordering::Release);
+    // SAFETY: the storage of this thread.
+    unsafe { (*arch::thread()).row = (row as *const Row).cast_mut() };
+    start::tell_of_end(row);
+    Some(row)
+}
+
+/// Whether the kernel knows no such thread.
+fn is_gone(table: &Table, row: &Row) -> bool {
+    const ESRCH: isize = 3;
+    let process = table.head.process.load(Ordering::Relaxed) as usize;
+    system_call(arch::TGKILL, [process, row.tid.load(Ordering::Relaxed) as usize, 0, 0, 0, 0]) == -ESRCH
+}
+
+/// A thread ends.
+pub(crate) fn ended(row: &Row) {
+    // SAFETY: the storage of this thread, which is there until all of its destructors have run.
+    unsafe { (*arch::thread()).row = core::ptr::null_mut() };
+    row.state.store(ENDED, Ordering::Release);
+}
+
+#[inline(always)]
+fn generation_of(table: &Table, lock: u64) -> &AtomicU32 {
+    // SAFETY: below the length of the array.
+    unsafe { table.generations.get_unchecked(hash(lock) as usize & (HASHED - 1)) }
+}
+
+#[inline(always)]
+fn generation(table: &Table, lock: u64) -> u32 {
+    generation_of(table, lock).load(Ordering::Relaxed)
+}
+
+/// The lock at this address was made anew, or ended: what was written of it is of another.
+pub(crate) fn renewed(lock: usize) {
+    if let Some(table) = table() {
+        let generation = generation_of(table, lock as u64);
+        generation.store(generation.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// The mark of a semaphore that is none of the locks: somebody gave it who had not taken it.
+fn signal_mark(table: &Table, lock: u64) -> (usize, u32) {
+    let key = hash(lock.wrapping_mul(31).wrapping_add(u64::from(generation(table, lock))));
+    (key as usize & (HASHED - 1), (key >> 32) as u32 | 1)
+}
+
+fn is_signal(table: &Table, lock: u64) -> bool {
+    let (place, mark) = signal_mark(table, lock);
+    table.signals.get(place).is_some_and(|one| one.load(Ordering::Relaxed) == mark)
+}
+
+#[inline(always)]
+fn entry(row: &Row, position: u32) -> *mut Held {
+    // SAFETY: positions are below the count, and that is below the length.
+    unsafe { (&raw const row.held).cast::<Held>().cast_mut().add(position as usize) }
+}
+
+/// The thread has taken a lock.
+#[inline(always)]
+pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller) {
+    let Some(table) = table() else { return };
+    let Some(row) = own_row(table) else { return };
+    if kind == SEMAPHORE && is_inside_method() {
+        return;
+    }
+    let lock = lock as u64;
+    let mut count = row.held_count.load(Ordering::Relaxed);
+    if count as usize >= MOST_HELD {
+        count = forget_stale(table, row);
+        if count as usize >= MOST_HELD {
+            table.head.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    let generation = generation(table, lock);
+    let mut position = count;
+    while position > 0 {
+        position -= 1;
+        // SAFETY: an entry of this thread's row, which it alone writes.
+        let held = unsafe { &mut *entry(row, position) };
+        if held.lock.load(Ordering::Relaxed) == lock {
+            if held.generation.load(Ordering::Relaxed) != generation {
+                held.lock.store(0, Ordering::Relaxed);
+                break;
+            }
+            // What has no owner is not taken twice, but taken again after somebody else gave it.
+            if kind != SEMAPHORE && kind != PYTHON_LOCK {
+                held.count = held.count.wrapping_add(1);
+                return;
+            }
+        }
+    }
+    if kind == SEMAPHORE && is_signal(table, lock) {
+        return;
+    }
+    row.held_count.store(count + 1, Ordering::Relaxed);
+    // SAFETY: the entry that was reserved just now.
+    let held = unsafe { &mut *entry(row, count) };
+    held.lock.store(0, Ordering::Relaxed);
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    held.generation.store(generation, Ordering::Relaxed);
+    held.kind = kind;
+    held.mode = mode;
+    held.count = 1;
+    held.since = start::now();
+    held.at = caller.at as u64;
+    held.stack = caller.stack as u64;
+    held.site = if kind == PYTHON_LOCK || kind == PYTHON_RLOCK { sites::here(table) } else { 0 };
+    held.is_told.store(0, Ordering::Relaxed);
+    held.mark = orders::mark(held, lock, generation);
+    held.lock.store(lock, Ordering::Release);
+    if waits && count != 0 {
+        orders::taken(table, row, count);
+    }
+}
+
+/// Drop entries of locks that are gone; how many are left.
+#[cold]
+#[inline(never)]
+fn forget_stale(table: &Table, row: &Row) -> u32 {
+    let mut kept = 0;
+    for position in 0..row.held_count.load(Ordering::Relaxed) {
+        let from = entry(row, position);
+        // SAFETY: entries of this thread's row, which it alone writes.
+        unsafe {
+            let lock = (*from).lock.load(Ordering::Relaxed);
+            if lock == 0 || (*from).generation.load(Ordering::Relaxed) != generation(table, lock) {
+                continue;
+            }
+            if kept != position {
+                core::ptr::copy_nonoverlapping(from, entry(row, kept), 1);
+            }
+        }
+        kept += 1;
+    }
+    row.held_count.store(kept, Ordering::Relaxed);
+    kept
+}
+
+/// The thread is about to give a lock back.
+#[inline(always)]
+pub(crate) fn gives(lock: usize, kind: u8) {
+    let Some(table) = table() else { return };
+    let Some(row) = own_row(table) else { return };
+    if kind == SEMAPHORE && is_inside_method() {
+        return;
+    }
+    let lock = lock as u64;
+    let mut count = row.held_count.load(Ordering::Relaxed);
+    let mut position = count;
+    let mut is_found = false;
+    while position > 0 {
+        position -= 1;
+        // SAFETY: an entry of this thread's row, which it alone writes but for its address.
+        let held = unsafe { &mut *entry(row, position) };
+        if held.lock.load(Ordering::Relaxed) == lock {
+            held.count = held.count.wrapping_sub(1);
+            if held.count != 0 {
+                return;
+            }
+            held.lock.store(0, Ordering::Relaxed);
+            is_found = true;
+            break;
+        }
+    }
+    // Those below that were given back out of turn go with the last.
+    // SAFETY: as above.
+    while count > 0 && unsafe { (*entry(row, count - 1)).lock.load(Ordering::Relaxed) } == 0 {
+        count -= 1;
+    }
+    row.held_count.store(count, Ordering::Relaxed);
+    if !is_found && (kind == SEMAPHORE || kind == PYTHON_LOCK) {
+        signalled(table, lock, kind);
+    }
+}
+
+/// The thread is about to give a lock back, however often it took it: how often that was.
+pub(crate) fn gives_all(lock: usize) -> usize {
+    let Some(row) = table().and_then(own_row) else { return 0 };
+    let mut position = row.held_count.load(Ordering::Relaxed);
+    while position > 0 {
+        position -= 1;
+        // SAFETY: an entry of this thread's row, which it alone writes but for its address.
+        let held = unsafe { &mut *entry(row, position) };
+        if held.lock.load(Ordering::Relaxed) == lock as u64 {
+            let count = core::mem::replace(&mut held.count, 1);
+            gives(lock, PYTHON_RLOCK);
+            return usize::from(count);
+        }
+    }
+    0
+}
+
+/// The calling thread has made a thread, or seen the end of one.
+pub(crate) fn made_or_joined(then: impl FnOnce(&'static Row)) {
+    if let Some(row) = table().and_then(own_row) {
+        then(row);
+    }
+}
+
+/// Whether the semaphore that is taken is that of a lock of Python, whose method counts.
+#[inline(always)]
+fn is_inside_method() -> bool {
+    // SAFETY: the storage of this thread.
+    unsafe { (*arch::thread()).inside_method != 0 }
+}
+
+/// Given by a thread that does not have it: this is no lock, and nobody has it.
+#[cold]
+#[inline(never)]
+fn signalled(table: &Table, lock: u64, kind: u8) {
+    table.head.signals.fetch_add(1, Ordering::Relaxed);
+    let generation = generation(table, lock);
+    let mut is_told = kind == SEMAPHORE;
+    if kind == SEMAPHORE {
+        if is_signal(table, lock) {
+            return;
+        }
+        let (place, mark) = signal_mark(table, lock);
+        if let Some(one) = table.signals.get(place) {
+            one.store(mark, Ordering::Relaxed);
+        }
+    }
+    let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
+    for row in table.rows.iter().take(used) {
+        for held in row.held.iter().take((row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD)) {
+            if held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                is_told |= held.is_told.load(Ordering::Relaxed) == file::number();
+            }
+        }
+    }
+    if is_told {
+        orders::signal(table, lock, generation);
+    }
+}

@@ -1,0 +1,335 @@
+//! Which lock was taken while which were held, and which threads began and ended when.
+//!
+//! In: an entry of a thread's row that was just filled, beginnings of threads and joins. Out: records of [`file`](crate::file), each
+//! once for a thread, what it holds, and the lock that it takes, with where each was taken. What is the same was seen by a hash, so
+//! that a lock inside of another costs a look into a table. Nothing is judged here.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::arch::{self, CLOSE, OPENAT, PRCTL, READ, system_call};
+use crate::file::{self, Record};
+use crate::held::{GIL, MUTEX, PYTHON_LOCK, PYTHON_RLOCK};
+use crate::python;
+use crate::sites;
+use crate::table::{Held, MOST_HELD, Row, SEEN, STARTING, Table, hash, table};
+
+/// The tag of a record.
+const DEPENDENCY: u8 = b'D';
+const SITE: u8 = b'P';
+const MODULE: u8 = b'M';
+const THREAD: u8 = b'N';
+const CREATED: u8 = b'C';
+const JOINED: u8 = b'J';
+const SIGNAL: u8 = b'S';
+
+/// Words of a lock in a record.
+const LOCK_WORDS: usize = 4;
+
+/// What makes an entry itself: the lock, and where it was taken.
+#[inline(always)]
+pub(crate) fn mark(held: &Held, lock: u64, generation: u32) -> u64 {
+    let place = held.at.rotate_left(21) ^ u64::from(held.site) << 20;
+    lock.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ u64::from(generation).rotate_left(40) ^ place ^ u64::from(held.mode)
+}
+
+/// The lock of the last entry was taken in a way that waits, while the thread had those below.
+#[inline(always)]
+pub(crate) fn taken(table: &'static Table, row: &'static Row, position: u32) {
+    if !file::is_wanted() {
+        return;
+    }
+    let Some((last, below)) = entries(row, position) else { return };
+    let is_python = last.kind == PYTHON_LOCK || last.kind == PYTHON_RLOCK;
+    let mut key = last.mark ^ u64::from(row.number.load(Ordering::Relaxed)) << 32;
+    key ^= u64::from(row.segment.load(Ordering::Relaxed));
+    let mut is_alone = true;
+    for held in below {
+        // A method of a lock of Python gives the GIL back before it waits.
+        if held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL) {
+            key = (key.rotate_left(9) ^ held.mark).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            is_alone = false;
+        }
+    }
+    if !is_alone && !is_seen(table, hash(key) | 1) {
+        write(table, row, position, hash(key) | 1);
+    }
+}
+
+#[inline(always)]
+fn entries(row: &'static Row, position: u32) -> Option<(&'static Held, &'static [Held])> {
+    let below = row.held.get(..position as usize)?;
+    Some((row.held.get(position as usize)?, below))
+}
+
+#[inline(always)]
+fn is_seen(table: &Table, key: u64) -> bool {
+    let start = (key >> 44) as usize;
+    (0..PROBES).any(|step| {
+        table.seen.0.get((start + step) & (SEEN - 1)).is_some_and(|one| one.load(Ordering::Relaxed) == key)
+    })
+}
+
+const PROBES: usize = 4;
+
+/// From now on it is seen. Where there is no room one that was seen is forgotten, and may be written again.
+fn see(table: &Table, key: u64) {
+    let start = (key >> 44) as usize;
+    let free = (0..PROBES).any(|step| {
+        table.seen.0.get((start + step) & (SEEN - 1)).is_some_and(|one| {
+            one.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        })
+    });
+    if !free && let Some(one) = table.seen.0.get(start & (SEEN - 1)) {
+        one.store(key, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn write(table: &'static Table, row: &'static Row, position: u32, key: u64) {
+    let Some((last, below)) = entries(row, position) else { return };
+    let lock = last.lock.load(Ordering::Relaxed);
+    if last.kind == MUTEX && python::is_of_gil(lock as usize) {
+        return see(table, key);
+    }
+    let is_python = last.kind == PYTHON_LOCK || last.kind == PYTHON_RLOCK;
+    let is_told = |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL);
+    let has_gil = last.kind == GIL || below.iter().any(|held| held.lock.load(Ordering::Relaxed) != 0 && held.kind == GIL);
+    // The line of Python that called what took it.
+    let site = if last.site == 0 && has_gil { sites::here(table) } else { last.site };
+    thread_told(table, row);
+    for held in below.iter().filter(is_told).chain([last]) {
+        place_told(table, held.at, held.site);
+    }
+    place_told(table, 0, site);
+    let count = below.iter().filter(is_told).take(MOST_HELD).count() + 1;
+    let Some(mut record) = Record::new(table, 2 + count * LOCK_WORDS) else {
+        // What another thread makes room for may come again; what has none is counted once.
+        if !file::has_room() {
+            see(table, key);
+        }
+        return;
+    };
+    record.word(u64::from(row.number.load(Ordering::Relaxed)) | u64::from(row.segment.load(Ordering::Relaxed)) << 32);
+    record.word(count as u64);
+    let mut lock = |held: &Held, site: u32| {
+        record.word(held.lock.load(Ordering::Relaxed));
+        record.word(u64::from(held.generation.load(Ordering::Relaxed)) | u64::from(held.kind) << 32 | u64::from(held.mode) << 40);
+        record.word(held.at);
+        record.word(u64::from(site));
+        held.is_told.store(file::number(), Ordering::Relaxed);
+    };
+    lock(last, site);
+    below.iter().filter(is_told).for_each(|held| lock(held, held.site));
+    record.finish(DEPENDENCY);
+    see(table, key);
+}
+
+/// Which thread a number is.
+fn thread_told(table: &Table, row: &Row) {
+    if row.told.swap(file::number(), Ordering::Relaxed) == file::number() {
+        return;
+    }
+    const GET_NAME: usize = 16;
+    let mut name = [0u8; 16];
+    system_call(PRCTL, [GET_NAME, name.as_mut_ptr() as usize, 0, 0, 0, 0]);
+    let ids = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(row.tid.load(Ordering::Relaxed)) << 32;
+    file::write(table, THREAD, &[ids, name.len() as u64], &name);
+}
+
+/// The text of a place in Python, or the file that an address is of.
+fn place_told(table: &Table, at: u64, site: u32) {
+    if at != 0 {
+        module_told(table, at);
+    }
+    let Some(site) = (site as usize).checked_sub(1).and_then(|place| table.sites.get(place).map(|one| (place, one))) else {
+        return;
+    };
+    let (place, site) = site;
+    let text = site.text.load(Ordering::Acquire) as *const u8;
+    if text.is_null() || site.told.swap(file::number(), Ordering::Relaxed) == file::number() {
+        return;
+    }
+    let length = site.length.load(Ordering::Relaxed) as usize;
+    // SAFETY: the text of a site, which stays.
+    let text = unsafe { core::slice::from_raw_parts(text, length) };
+    file::write(table, SITE, &[place as u64 + 1, length as u64], text);
+}
+
+/// Mapped code that the file has the names of.
+static MODULES: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
+static MODULE_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Of which file the list is.
+static MODULES_OF: AtomicU32 = AtomicU32::new(0);
+static IS_READING: AtomicBool = AtomicBool::new(false);
+/// What is read of the kernel's list at a time. Threads may have small stacks.
+static mut BUFFER: [u8; 16384] = [0; 16384];
+
+/// Have the file that is mapped at an address written down. The kernel is asked for it: the loader would have to be waited for.
+fn module_told(table: &Table, at: u64) {
+    if MODULES_OF.swap(file::number(), Ordering::Relaxed) != file::number() {
+        MODULE_COUNT.store(0, Ordering::Relaxed);
+    }
+    let count = MODULE_COUNT.load(Ordering::Acquire);
+    let is_known = MODULES.iter().take(count).any(|[start, end]| {
+        (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at)
+    });
+    if is_known || IS_READING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    const CLOSE_ON_EXEC: usize = 0o2000000;
+    let file = system_call(OPENAT, [usize::MAX - 99, c"/proc/self/maps".as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
+    if file >= 0 {
+        // SAFETY: whoever reads has it alone.
+        let buffer = unsafe { &mut *(&raw mut BUFFER) };
+        let mut kept = 0;
+        loop {
+            let Some(free) = buffer.get_mut(kept..) else { break };
+            let read = system_call(READ, [file as usize, free.as_mut_ptr() as usize, free.len(), 0, 0, 0]);
+            if read <= 0 {
+                break;
+            }
+            let filled = kept + read as usize;
+            let mut begin = 0;
+            while let Some(length) = buffer.get(begin..filled).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
+                if let Some(line) = buffer.get(begin..begin + length) {
+                    mapping(table, line, at);
+                }
+                begin += length + 1;
+            }
+            if begin == 0 && filled == buffer.len() {
+                break;
+            }
+            // SAFETY: both within the buffer.
+            unsafe { core::ptr::copy(buffer.as_ptr().add(begin), buffer.as_mut_ptr(), filled - begin) };
+            kept = filled - begin;
+        }
+        system_call(CLOSE, [file as usize, 0, 0, 0, 0, 0]);
+    }
+    IS_READING.store(false, Ordering::Release);
+}
+
+/// A line of the kernel's: `start-end perms offset device inode  path`.
+fn mapping(table: &Table, line: &[u8], at: u64) {
+    let mut parts = line.split(|byte| *byte == b' ').filter(|part| !part.is_empty());
+    let (Some(range), Some(_), Some(offset)) = (parts.next(), parts.next(), parts.next()) else { return };
+    let mut ends = range.split(|byte| *byte == b'-').map(hexadecimal);
+    let (Some(start), Some(end)) = (ends.next(), ends.next()) else { return };
+    if !(start..end).contains(&at) {
+        return;
+    }
+    let path = line.iter().position(|byte| *byte == b'/').and_then(|slash| line.get(slash..)).unwrap_or_default();
+    let path = path.get(..path.len().min(1000)).unwrap_or_default();
+    if file::write(table, MODULE, &[start, end, hexadecimal(offset), path.len() as u64], path) {
+        let count = MODULE_COUNT.load(Ordering::Relaxed);
+        if let Some([from, until]) = MODULES.get(count) {
+            from.store(start, Ordering::Relaxed);
+            until.store(end, Ordering::Relaxed);
+            MODULE_COUNT.store(count + 1, Ordering::Release);
+        }
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |value, digit| {
+        value << 4 | u64::from(match digit {
+            b'0'..=b'9' => digit - b'0',
+            _ => (digit | 0x20).wrapping_sub(b'a').wrapping_add(10),
+        })
+    })
+}
+
+/// A lock was given by a thread that had not taken it: it is none. `was_told` says whether a record has it.
+pub(crate) fn signal(table: &Table, lock: u64, generation: u32) {
+    if !file::is_wanted() {
+        return;
+    }
+    let key = hash(lock ^ u64::from(generation) << 40 ^ u64::from(SIGNAL)) | 1;
+    if !is_seen(table, key) && file::write(table, SIGNAL, &[lock, u64::from(generation)], &[]) {
+        see(table, key);
+    }
+}
+
+/// A thread that is about to begin: what it runs, with what, and its number.
+#[repr(C)]
+pub(crate) struct Start {
+    is_used: AtomicBool,
+    number: AtomicU32,
+    function: AtomicUsize,
+    argument: AtomicUsize,
+}
+
+/// Note a thread that is about to be made: its place, and its number; none where there is no room.
+pub(crate) fn starting(function: usize, argument: usize) -> Option<(&'static Start, u32)> {
+    let table = table().filter(|_| file::is_wanted())?;
+    let start = table.starting.iter().take(STARTING).find(|one| !one.is_used.swap(true, Ordering::Acquire))?;
+    let number = table.head.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    start.number.store(number, Ordering::Relaxed);
+    start.function.store(function, Ordering::Relaxed);
+    start.argument.store(argument, Ordering::Release);
+    Some((start, number))
+}
+
+/// It was not made.
+pub(crate) fn not_started(start: &Start) {
+    start.is_used.store(false, Ordering::Release);
+}
+
+/// What a thread goes on with.
+#[repr(C)]
+pub(crate) struct Routine {
+    function: usize,
+    argument: usize,
+}
+
+/// A thread begins.
+pub(crate) extern "C" fn started(start: &Start) -> Routine {
+    let routine = Routine {
+        function: start.function.load(Ordering::Acquire),
+        argument: start.argument.load(Ordering::Acquire),
+    };
+    let number = start.number.load(Ordering::Relaxed);
+    start.is_used.store(false, Ordering::Release);
+    // SAFETY: the storage of this thread.
+    unsafe { (*arch::thread()).number = number as usize };
+    if let Some(table) = table() {
+        let thread = arch::thread_pointer() as u64;
+        if let Some([known, of]) = table.threads.get(hash(thread) as usize & (table.threads.len() - 1)) {
+            known.store(thread, Ordering::Relaxed);
+            of.store(u64::from(number), Ordering::Release);
+        }
+    }
+    routine
+}
+
+/// The calling thread has made another.
+pub(crate) fn created(row: &Row, number: u32) {
+    told_of(row, CREATED, number);
+}
+
+/// The calling thread has seen the end of another, by its `pthread_t`.
+pub(crate) fn joined(row: &Row, thread: usize) {
+    let Some(table) = table() else { return };
+    let place = hash(thread as u64) as usize & (table.threads.len() - 1);
+    let Some([known, number]) = table.threads.get(place) else { return };
+    if known.load(Ordering::Relaxed) == thread as u64 {
+        told_of(row, JOINED, number.load(Ordering::Acquire) as u32);
+    }
+}
+
+/// What the calling thread did before and after is two things from now on.
+fn told_of(row: &Row, tag: u8, other: u32) {
+    let Some(table) = table().filter(|_| file::is_wanted()) else { return };
+    let segment = row.segment.fetch_add(1, Ordering::Relaxed);
+    let own = u64::from(row.number.load(Ordering::Relaxed)) | u64::from(segment) << 32;
+    file::write(table, tag, &[own, u64::from(other)], &[]);
+}
+
+/// In a child nothing was seen yet.
+pub(crate) fn forked(table: &Table) {
+    const FORGET: usize = 4;
+    if file::is_wanted() {
+        system_call(arch::MADVISE, [(&raw const table.seen) as usize, size_of_val(&table.seen), FORGET, 0, 0, 0]);
+    }
+    IS_READING.store(false, Ordering::Relaxed);
+}

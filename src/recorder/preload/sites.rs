@@ -1,0 +1,233 @@
+//! The frames of Python that took a lock, as text.
+//!
+//! In: nothing. Out: [`here`], the number of a text of the calling thread's innermost frames, each written once. A pointer to
+//! code is not kept: that of a module is freed while its lock is held. The layouts are those of builds with a GIL.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::symbols::any;
+use crate::table::{MOST_SITES, Site, TEXT, Table, hash};
+
+/// Frames of a text, and its bytes.
+const FRAMES: usize = 6;
+const LONGEST: usize = 1024;
+/// Frames that are passed over at most: those between C and Python have no line.
+const PASSED: usize = 64;
+/// Between file, line and function; and between frames.
+const WITHIN: u8 = 0x1f;
+const BETWEEN: u8 = b'\n';
+
+/// Where a version has what is read here.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// `PyThreadState.cframe` (up to 3.12), and where the current frame is in that, or in the thread state.
+    cframe: usize,
+    current: usize,
+    /// `_PyInterpreterFrame`: the code, the frame before, the instruction.
+    code: usize,
+    previous: usize,
+    instruction: usize,
+    /// `PyCodeObject`: its instructions, file name and qualified name, and the table of lines.
+    instructions: usize,
+    file: usize,
+    name: usize,
+    /// Where the letters of an ASCII string begin.
+    letters: usize,
+}
+
+/// `co_linetable` [DWARF of 3.11 to 3.14].
+const LINES: usize = 136;
+
+/// By minor version [DWARF of 3.11.7, 3.12.1, 3.13.0, 3.14.10].
+const LAYOUTS: [(u32, Layout); 4] = [
+    (11, layout([56, 8, 32, 48, 56, 184, 48])),
+    (12, layout([56, 0, 0, 8, 56, 192, 40])),
+    (13, layout([0, 72, 0, 8, 56, 200, 40])),
+    (14, layout([0, 72, 0, 8, 56, 208, 40])),
+];
+
+const fn layout(row: [usize; 7]) -> Layout {
+    let [cframe, current, code, previous, instruction, instructions, letters] = row;
+    Layout { cframe, current, code, previous, instruction, instructions, file: 112, name: 128, letters }
+}
+
+static VERSION: AtomicU32 = AtomicU32::new(0);
+static THREAD_STATE: AtomicUsize = AtomicUsize::new(0);
+static LINE_OF: AtomicUsize = AtomicUsize::new(0);
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// An interpreter begins: which version it is.
+pub(crate) fn begin() {
+    let version = any(c"Py_Version") as *const usize;
+    // SAFETY: const unsigned long Py_Version, from 3.11 on.
+    let version = if version.is_null() { 0 } else { unsafe { *version as u32 } };
+    THREAD_STATE.store(any(c"PyGILState_GetThisThreadState"), Ordering::Relaxed);
+    LINE_OF.store(any(c"PyCode_Addr2Line"), Ordering::Relaxed);
+    VERSION.store(if version >> 24 == 3 { version >> 16 & 0xff } else { 0 }, Ordering::Relaxed);
+}
+
+/// The version of the interpreter, `x` of 3.x, or 0.
+pub(crate) fn minor() -> u32 {
+    VERSION.load(Ordering::Relaxed)
+}
+
+/// # Safety
+///
+/// A word of an object that lives.
+unsafe fn word(address: usize) -> usize {
+    // SAFETY: the caller's.
+    unsafe { *(address as *const usize) }
+}
+
+/// The number of the text of this thread's frames and one more, or 0. The caller has the GIL.
+pub(crate) fn here(table: &Table) -> u32 {
+    let version = VERSION.load(Ordering::Relaxed);
+    let Some((_, layout)) = LAYOUTS.iter().find(|(minor, _)| *minor == version) else { return 0 };
+    let (state, line_of) = (THREAD_STATE.load(Ordering::Relaxed), LINE_OF.load(Ordering::Relaxed));
+    if state == 0 || line_of == 0 {
+        return 0;
+    }
+    // SAFETY: PyThreadState *PyGILState_GetThisThreadState(void); frames of this thread, which runs none of them meanwhile.
+    unsafe {
+        let state = core::mem::transmute::<usize, extern "C" fn() -> usize>(state)();
+        if state == 0 {
+            return 0;
+        }
+        let from = if layout.cframe == 0 { state } else { word(state + layout.cframe) };
+        if from == 0 {
+            return 0;
+        }
+        let mut frame = word(from + layout.current);
+        let mut frames = [[0usize; 2]; FRAMES];
+        let (mut count, mut key) = (0, 0u64);
+        for _ in 0..PASSED {
+            let (true, Some(slot)) = (frame != 0, frames.get_mut(count)) else { break };
+            // The lowest bits are a tag from 3.14 on.
+            let code = word(frame + layout.code) & !3;
+            let instruction = word(frame + layout.instruction);
+            frame = word(frame + layout.previous);
+            let first = code.wrapping_add(layout.instructions);
+            if code == 0 || instruction < first || instruction - first > 1 << 24 {
+                continue;
+            }
+            *slot = [code, instruction - first];
+            count += 1;
+            // Another code may come to lie at the same address; it has another table of lines.
+            key = hash(key ^ instruction as u64).wrapping_add(word(code + LINES) as u64);
+        }
+        match frames.get(..count) {
+            Some(frames) if count > 0 => kept(table, key | 1, frames, layout, line_of),
+            _ => 0,
+        }
+    }
+}
+
+/// # Safety
+///
+/// The frames are those of code that lives, and `line_of` is `PyCode_Addr2Line`.
+unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, line_of: usize) -> u32 {
+    let start = (key >> 40) as usize & (MOST_SITES - 1);
+    for step in 0..32 {
+        let place = (start + step) & (MOST_SITES - 1);
+        let Some(site) = table.sites.get(place) else { return 0 };
+        let known = site.key.load(Ordering::Acquire);
+        if known == key {
+            return place as u32 + 1;
+        }
+        if known != 0 {
+            continue;
+        }
+        match site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                // SAFETY: as the caller's.
+                unsafe { write(table, site, frames, layout, line_of) };
+                return place as u32 + 1;
+            }
+            Err(other) if other == key => return place as u32 + 1,
+            Err(_) => {}
+        }
+    }
+    table.head.lost.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+/// # Safety
+///
+/// As of [`kept`].
+unsafe fn write(table: &Table, site: &Site, frames: &[[usize; 2]], layout: &Layout, line_of: usize) {
+    let start = USED.fetch_add(LONGEST as u32, Ordering::Relaxed) as usize;
+    if start + LONGEST > TEXT {
+        USED.store(TEXT as u32, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: this part of the text is this call's alone; int PyCode_Addr2Line(PyCodeObject *, int); strings of the code.
+    unsafe {
+        site.told.store(0, Ordering::Relaxed);
+        let text = (&raw const table.text).cast::<u8>().cast_mut().add(start);
+        let mut out = Out { text, used: 0 };
+        let line_of = core::mem::transmute::<usize, extern "C" fn(usize, c_int) -> c_int>(line_of);
+        for [code, offset] in frames {
+            let line = line_of(*code, *offset as c_int);
+            let (file, name) = (word(code + layout.file), word(code + layout.name));
+            let (Some(file), Some(name)) = (ascii(file, layout), ascii(name, layout)) else { continue };
+            if line <= 0 || out.used + file.len() + name.len() + 24 > LONGEST {
+                continue;
+            }
+            out.bytes(file);
+            out.byte(WITHIN);
+            out.number(line as u32);
+            out.byte(WITHIN);
+            out.bytes(name);
+            out.byte(BETWEEN);
+        }
+        site.length.store(out.used as u32, Ordering::Relaxed);
+        site.text.store(text as u64, Ordering::Release);
+    }
+}
+
+/// The letters of a string, if they are ASCII and follow it.
+///
+/// # Safety
+///
+/// A `str` that lives.
+unsafe fn ascii<'s>(string: usize, layout: &Layout) -> Option<&'s [u8]> {
+    // SAFETY: `PyASCIIObject`: length at 16, state at 32; compact and ascii are its bits 5 and 6.
+    unsafe {
+        let (length, state) = (word(string + 16), word(string + 32) >> 5);
+        (state & 3 == 3 && length < LONGEST)
+            .then(|| core::slice::from_raw_parts((string + layout.letters) as *const u8, length))
+    }
+}
+
+/// A text that is written.
+struct Out {
+    text: *mut u8,
+    used: usize,
+}
+
+impl Out {
+    fn byte(&mut self, byte: u8) {
+        // SAFETY: the caller has seen that there is room.
+        unsafe { *self.text.add(self.used) = byte };
+        self.used += 1;
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.byte(*byte));
+    }
+
+    fn number(&mut self, mut number: u32) {
+        let mut digits = [0u8; 10];
+        let mut count = 0;
+        for digit in &mut digits {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+            count += 1;
+            if number == 0 {
+                break;
+            }
+        }
+        digits.iter().take(count).rev().for_each(|digit| self.byte(*digit));
+    }
+}

@@ -1,0 +1,116 @@
+//! The beginning, the end of threads, fork, and the clock.
+//!
+//! In: the loader's call. Out: the table, where the process has all that is needed for it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::arch::{self, system_call};
+use crate::exec;
+use crate::file;
+use crate::held;
+use crate::orders;
+use crate::real;
+use crate::symbols;
+use crate::table::{self, ENDED, MOST_ROWS, Row, table};
+
+/// `CLOCK_MONOTONIC_COARSE`, `CLOCK_REALTIME_COARSE`: the last tick, without asking the machine's clock.
+const MONOTONIC: c_int = 6;
+const REALTIME: c_int = 5;
+
+static CLOCK: AtomicUsize = AtomicUsize::new(0);
+static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    real::look_up();
+    exec::begin();
+    file::begin();
+    CLOCK.store(symbols::any(c"clock_gettime"), Ordering::Relaxed);
+    let (create, set) = (symbols::any(c"pthread_key_create"), symbols::any(c"pthread_setspecific"));
+    if create != 0 && set != 0 {
+        let mut key = 0u32;
+        // SAFETY: pthread_key_create(pthread_key_t *, void (*)(void *)).
+        let create = unsafe {
+            core::mem::transmute::<usize, extern "C" fn(*mut u32, extern "C" fn(*mut c_void)) -> c_int>(create)
+        };
+        if create(&raw mut key, thread_ends) == 0 {
+            KEY.store(key, Ordering::Relaxed);
+            SET_SPECIFIC.store(set, Ordering::Relaxed);
+        }
+    }
+    // glibc calls pthread_atfork by this name, and has the other in no shared library.
+    let (glibc, musl) = (symbols::any(c"__register_atfork"), symbols::any(c"pthread_atfork"));
+    let in_child = forked as *const () as usize;
+    if glibc != 0 {
+        // SAFETY: __register_atfork(prepare, parent, child, handle of the library).
+        unsafe {
+            core::mem::transmute::<usize, extern "C" fn(usize, usize, usize, usize) -> c_int>(glibc)(0, 0, in_child, 0)
+        };
+    } else if musl != 0 {
+        // SAFETY: pthread_atfork(prepare, parent, child).
+        unsafe { core::mem::transmute::<usize, extern "C" fn(usize, usize, usize) -> c_int>(musl)(0, 0, in_child) };
+    }
+    table::make(read(REALTIME).wrapping_sub(read(MONOTONIC)) as i64);
+}
+
+/// Nanoseconds of the clock that never goes back.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    read(MONOTONIC)
+}
+
+#[inline(always)]
+fn read(clock: c_int) -> u64 {
+    let function = CLOCK.load(Ordering::Relaxed);
+    if function == 0 {
+        return 0;
+    }
+    let mut time = [0i64; 2];
+    // SAFETY: clock_gettime(clockid_t, struct timespec *), which cannot fail for these clocks.
+    unsafe {
+        core::mem::transmute::<usize, extern "C" fn(c_int, *mut i64) -> c_int>(function)(clock, time.as_mut_ptr())
+    };
+    let [seconds, nanoseconds] = time;
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
+}
+
+/// Have the end of the calling thread told.
+pub(crate) fn tell_of_end(row: &Row) {
+    let set = SET_SPECIFIC.load(Ordering::Relaxed);
+    if set != 0 {
+        // SAFETY: pthread_setspecific(pthread_key_t, const void *).
+        let set = unsafe { core::mem::transmute::<usize, extern "C" fn(u32, *const Row) -> c_int>(set) };
+        set(KEY.load(Ordering::Relaxed), row);
+    }
+}
+
+extern "C" fn thread_ends(row: *mut c_void) {
+    // SAFETY: the value that was set: a row, which lives as long as the process.
+    if let Some(row) = unsafe { row.cast::<Row>().as_ref() } {
+        held::ended(row);
+    }
+}
+
+/// In a child there is one thread, and it has another id.
+extern "C" fn forked() {
+    file::forked();
+    let Some(table) = table() else { return };
+    orders::forked(table);
+    // SAFETY: the storage of this thread.
+    let own = unsafe { (*arch::thread()).row };
+    let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
+    for row in table.rows.iter().take(used).filter(|row| !core::ptr::eq(*row, own)) {
+        row.held_count.store(0, Ordering::Relaxed);
+        row.state.store(ENDED, Ordering::Relaxed);
+    }
+    table.head.process.store(system_call(arch::GETPID, [0; 6]) as u32, Ordering::Relaxed);
+    // SAFETY: as above.
+    if let Some(row) = unsafe { own.as_ref() } {
+        row.tid.store(system_call(arch::GETTID, [0; 6]) as u32, Ordering::Relaxed);
+    }
+}

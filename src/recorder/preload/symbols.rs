@@ -1,0 +1,204 @@
+//! Functions of the process by their names, without `dlsym`: old C libraries have that in a library of its own, which a program
+//! need not have, and it waits for the loader's lock where a program asks from a constructor.
+//!
+//! In: a name. Out: its address in the first library behind this one that defines it in its default version, which is what
+//! `dlsym(RTLD_NEXT, ..)` finds; or in any. It reads the tables of the libraries as the loader does (System V gABI, chapter 5;
+//! GNU hash tables).
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_size: u64,
+    memory_size: u64,
+    alignment: u64,
+}
+
+/// The beginning of `struct dl_phdr_info`.
+#[repr(C)]
+struct Library {
+    base: usize,
+    name: *const c_char,
+    headers: *const ProgramHeader,
+    header_count: u16,
+}
+
+/// `Elf64_Sym`.
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    size: u64,
+}
+
+unsafe extern "C" {
+    /// In the C library of every program, of glibc and of musl.
+    fn dl_iterate_phdr(
+        callback: unsafe extern "C" fn(*const Library, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+/// What is looked for.
+struct Search {
+    name: &'static CStr,
+    /// Only behind this library.
+    is_behind: bool,
+    was_here: bool,
+    found: usize,
+}
+
+/// The address of what the libraries behind this one call `name`, or 0.
+pub(crate) fn next(name: &'static CStr) -> usize {
+    search(name, true)
+}
+
+/// The address of what the program or any library calls `name`, or 0.
+pub(crate) fn any(name: &'static CStr) -> usize {
+    search(name, false)
+}
+
+fn search(name: &'static CStr, is_behind: bool) -> usize {
+    let mut search = Search { name, is_behind, was_here: false, found: 0 };
+    // SAFETY: the callback gets the search as long as it lives.
+    unsafe { dl_iterate_phdr(visit, (&raw mut search).cast()) };
+    search.found
+}
+
+unsafe extern "C" fn visit(library: *const Library, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the loader gives a library that is mapped, and the search that was passed to it.
+    let (library, search) = unsafe { (&*library, &mut *search.cast::<Search>()) };
+    let own = visit as *const () as usize;
+    let (mut dynamic, mut has_own) = (0, false);
+    for position in 0..usize::from(library.header_count) {
+        // SAFETY: there are as many headers.
+        let header = unsafe { &*library.headers.add(position) };
+        let start = library.base.wrapping_add(header.address as usize);
+        match header.kind {
+            1 => has_own |= (start..start.wrapping_add(header.memory_size as usize)).contains(&own),
+            2 => dynamic = start,
+            _ => {}
+        }
+    }
+    if has_own {
+        search.was_here = true;
+    } else if dynamic != 0 && (search.was_here || !search.is_behind) {
+        // SAFETY: the dynamic section of a library that is mapped.
+        search.found = unsafe { in_library(library.base, dynamic as *const [usize; 2], search.name) };
+    }
+    c_int::from(search.found != 0)
+}
+
+/// # Safety
+///
+/// `dynamic` is the dynamic section of a library that the loader has mapped at `base`.
+unsafe fn in_library(base: usize, dynamic: *const [usize; 2], name: &CStr) -> usize {
+    let (mut symbols, mut strings, mut versions, mut gnu_hash, mut hash) = (0, 0, 0, 0, 0);
+    for position in 0.. {
+        // SAFETY: it ends by an entry with the tag 0.
+        let [tag, value] = unsafe { *dynamic.add(position) };
+        // glibc has added the base already, musl has not.
+        let address = if value < base { base.wrapping_add(value) } else { value };
+        match tag {
+            0 => break,
+            4 => hash = address,
+            5 => strings = address,
+            6 => symbols = address,
+            0x6fff_fef5 => gnu_hash = address,
+            0x6fff_fff0 => versions = address,
+            _ => {}
+        }
+    }
+    if symbols == 0 || strings == 0 {
+        return 0;
+    }
+    // SAFETY: tables of the library, followed as the loader follows them.
+    let position = unsafe {
+        let is_it = |position: usize| {
+            let symbol = &*(symbols as *const Symbol).add(position);
+            let binding = symbol.info >> 4;
+            // The bit of a version that is there for old programs alone.
+            let is_hidden = versions != 0 && *(versions as *const u16).add(position) & 0x8000 != 0;
+            symbol.section != 0
+                && (binding == 1 || binding == 2)
+                && !is_hidden
+                && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
+        };
+        match (gnu_hash, hash) {
+            (0, 0) => None,
+            (0, hash) => by_hash(hash as *const u32, name, is_it),
+            (gnu_hash, _) => by_gnu_hash(gnu_hash as *const u32, name, is_it),
+        }
+    };
+    let Some(position) = position else { return 0 };
+    // SAFETY: the entry that was found.
+    let symbol = unsafe { &*(symbols as *const Symbol).add(position) };
+    let address = base.wrapping_add(symbol.value as usize);
+    if symbol.info & 15 == 10 {
+        // SAFETY: an indirect function gives the address of the one to call.
+        return unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(address)() };
+    }
+    address
+}
+
+unsafe fn by_hash(table: *const u32, name: &CStr, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut wanted = 0u32;
+    for byte in name.to_bytes() {
+        wanted = (wanted << 4).wrapping_add(u32::from(*byte));
+        let high = wanted & 0xf000_0000;
+        wanted = (wanted ^ (high >> 24)) & !high;
+    }
+    // SAFETY: the number of buckets, of chains, the buckets, the chains.
+    unsafe {
+        let buckets = *table;
+        if buckets == 0 {
+            return None;
+        }
+        let chains = table.add(2 + buckets as usize);
+        let mut position = *table.add(2 + (wanted % buckets) as usize);
+        while position != 0 {
+            if is_it(position as usize) {
+                return Some(position as usize);
+            }
+            position = *chains.add(position as usize);
+        }
+    }
+    None
+}
+
+unsafe fn by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+    let wanted =
+        name.to_bytes().iter().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+    // SAFETY: the number of buckets, the first symbol, the words of the filter, its shift; the filter, the buckets, the chains.
+    unsafe {
+        let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));
+        if buckets == 0 {
+            return None;
+        }
+        let list = table.add(4 + 2 * filter as usize);
+        let chains = list.add(buckets as usize);
+        let mut position = *list.add((wanted % buckets) as usize);
+        if position < first {
+            return None;
+        }
+        loop {
+            let hash = *chains.add((position - first) as usize);
+            if hash | 1 == wanted | 1 && is_it(position as usize) {
+                return Some(position as usize);
+            }
+            if hash & 1 == 1 {
+                return None;
+            }
+            position += 1;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The table: where it is, what stands in it.
+//!
+//! In: nothing. Out: [`Head`], [`Row`], [`Held`], which `src/recorder/table.rs` of lockscope reads by the same offsets, and the
+//! memory that holds them: one private anonymous mapping. Fork copies it, it has no descriptor, and it is in each core. [`BEACON`]
+//! lies in the data of this library, by which it is found.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::arch::{self, MMAP, system_call};
+use crate::orders::Start;
+
+/// What stands at the beginning of the beacon and of the table.
+pub(crate) const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
+/// Locks that one thread has at a time.
+pub(crate) const MOST_HELD: usize = 64;
+/// Threads at a time.
+pub(crate) const MOST_ROWS: usize = 4096;
+/// Entries of the tables that are found by a hash: generations, semaphores that are signals.
+pub(crate) const HASHED: usize = 1 << 20;
+/// Hashes of what was written to the file of orders.
+pub(crate) const SEEN: usize = 1 << 17;
+/// Threads that are about to begin, and those that are known by their `pthread_t`.
+pub(crate) const STARTING: usize = 256;
+pub(crate) const THREADS: usize = 4096;
+
+/// Where the table is: what a reader looks for in the writable data of this library.
+#[repr(C, align(64))]
+pub(crate) struct Beacon {
+    magic: [u8; 16],
+    pub(crate) table: AtomicPtr<Table>,
+}
+
+/// Used by whoever reads from outside: it must stay in one piece, in the part of the file that is mapped for writing.
+#[used]
+pub(crate) static BEACON: Beacon = Beacon { magic: MAGIC, table: AtomicPtr::new(core::ptr::null_mut()) };
+
+/// What the table is, in the first of its pages.
+#[repr(C)]
+pub(crate) struct Head {
+    pub(crate) magic: [u8; 16],
+    pub(crate) version: u32,
+    pub(crate) process: AtomicU32,
+    pub(crate) row_size: u32,
+    pub(crate) held_size: u32,
+    pub(crate) rows_at: u32,
+    pub(crate) held_at: u32,
+    pub(crate) rows: AtomicU32,
+    pub(crate) most_held: u32,
+    /// What found no room.
+    pub(crate) lost: AtomicU64,
+    /// What was given back by a thread that did not have it.
+    pub(crate) signals: AtomicU64,
+    /// What to add to a time of the table to have nanoseconds since 1970.
+    pub(crate) epoch: i64,
+    pub(crate) generations: u64,
+    pub(crate) hashed: u64,
+    pub(crate) sites: u64,
+    pub(crate) site_count: u64,
+    pub(crate) threads: AtomicU32,
+}
+
+/// One thread.
+#[repr(C, align(64))]
+pub(crate) struct Row {
+    pub(crate) tid: AtomicU32,
+    /// [`FREE`], [`LIVES`], [`ENDED`], [`TAKEN`].
+    pub(crate) state: AtomicU32,
+    pub(crate) pthread: AtomicU64,
+    /// Its number in the process: threads are counted from 1.
+    pub(crate) number: AtomicU32,
+    pub(crate) held_count: AtomicU32,
+    /// How often it has made or joined a thread, and the number of the file that has its name.
+    pub(crate) segment: AtomicU32,
+    pub(crate) told: AtomicU32,
+    pub(crate) held: [Held; MOST_HELD],
+}
+
+pub(crate) const LIVES: u32 = 1;
+pub(crate) const ENDED: u32 = 2;
+pub(crate) const TAKEN: u32 = 3;
+
+/// One lock that a thread has.
+#[repr(C)]
+pub(crate) struct Held {
+    /// Its address; 0 while the entry is written or after it was given back out of turn.
+    pub(crate) lock: AtomicU64,
+    pub(crate) generation: AtomicU32,
+    pub(crate) kind: u8,
+    pub(crate) mode: u8,
+    pub(crate) count: u16,
+    /// CLOCK_MONOTONIC, in nanoseconds.
+    pub(crate) since: u64,
+    /// Where the call that took it returned to, and the caller's stack pointer.
+    pub(crate) at: u64,
+    pub(crate) stack: u64,
+    /// Python's frames at that time: a number of `sites` and one more, or 0.
+    pub(crate) site: u32,
+    /// The number of the file that has it in a record.
+    pub(crate) is_told: AtomicU32,
+    /// A hash of the lock and its place.
+    pub(crate) mark: u64,
+}
+
+/// Texts of frames of Python, and the bytes of all.
+pub(crate) const MOST_SITES: usize = 1 << 16;
+pub(crate) const TEXT: usize = 16 << 20;
+
+/// A text: `file`, line and function of each frame, with 0x1f between and a new line behind, innermost first.
+#[repr(C)]
+pub(crate) struct Site {
+    pub(crate) key: AtomicU64,
+    pub(crate) text: AtomicU64,
+    pub(crate) length: AtomicU32,
+    /// The number of the file that has it.
+    pub(crate) told: AtomicU32,
+}
+
+/// All that is in the mapping.
+#[repr(C)]
+pub(crate) struct Table {
+    pub(crate) head: Head,
+    pub(crate) rows: [Row; MOST_ROWS],
+    /// How often a lock was made or ended at an address, by a hash of the address.
+    pub(crate) generations: [AtomicU32; HASHED],
+    /// Semaphores that are no locks, by a hash.
+    pub(crate) signals: [AtomicU32; HASHED],
+    pub(crate) sites: [Site; MOST_SITES],
+    pub(crate) text: [u8; TEXT],
+    pub(crate) starting: [Start; STARTING],
+    /// `pthread_t` and number, by a hash of the first.
+    pub(crate) threads: [[AtomicU64; 2]; THREADS],
+    pub(crate) seen: Seen,
+}
+
+/// Hashes of what was written; in pages of its own, which a child drops.
+#[repr(C, align(4096))]
+pub(crate) struct Seen(pub(crate) [AtomicU64; SEEN]);
+
+/// The table, once the recorder has begun.
+#[inline(always)]
+pub(crate) fn table() -> Option<&'static Table> {
+    // SAFETY: the mapping is never unmapped.
+    unsafe { BEACON.table.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Make the table. Nothing is recorded in a process that has no room for it.
+pub(crate) fn make(epoch: i64) {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
+    let arguments = [0, size_of::<Table>(), READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0];
+    let address = system_call(MMAP, arguments);
+    if address <= 0 {
+        return;
+    }
+    let table = address as *mut Table;
+    // SAFETY: a new mapping of that size, which nobody else knows yet.
+    unsafe {
+        let head = &raw mut (*table).head;
+        (*head).magic = MAGIC;
+        (*head).version = 2;
+        (*head).process = AtomicU32::new(system_call(arch::GETPID, [0; 6]) as u32);
+        (*head).row_size = size_of::<Row>() as u32;
+        (*head).held_size = size_of::<Held>() as u32;
+        (*head).rows_at = core::mem::offset_of!(Table, rows) as u32;
+        (*head).held_at = core::mem::offset_of!(Row, held) as u32;
+        (*head).most_held = MOST_HELD as u32;
+        (*head).epoch = epoch;
+        (*head).generations = &raw const (*table).generations as u64;
+        (*head).hashed = HASHED as u64;
+        (*head).sites = &raw const (*table).sites as u64;
+        (*head).site_count = MOST_SITES as u64;
+    }
+    BEACON.table.store(table, Ordering::Release);
+}
+
+/// Scatters addresses.
+#[inline(always)]
+pub(crate) fn hash(mut value: u64) -> u64 {
+    value ^= value >> 32;
+    value = value.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    value ^= value >> 29;
+    value = value.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    value ^ (value >> 32)
+}

@@ -1,0 +1,23 @@
+"""A kernel that waits for a word of the host (run it with `--gpu-core`)."""
+import ctypes
+
+KERNEL = b""".version 7.0 .target sm_70 .address_size 64
+.visible .entry until_flag(.param .u64 flag) {
+    .reg .u64 %a; .reg .u32 %v; .reg .pred %unset;
+    ld.param.u64 %a, [flag];
+again: ld.volatile.global.u32 %v, [%a];
+    setp.eq.u32 %unset, %v, 0;
+    @%unset bra again;
+    ret; }"""
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module, kernel, flag = [ctypes.c_void_p() for _ in range(4)]
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+cuda.cuModuleLoadData(ctypes.byref(module), KERNEL)
+cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"until_flag")
+cuda.cuMemHostAlloc(ctypes.byref(flag), ctypes.c_size_t(4096), 2)
+ctypes.memset(flag, 0, 4096)
+arguments = (ctypes.c_void_p * 1)(ctypes.addressof(flag))
+cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None)
+cuda.cuCtxSynchronize()

@@ -1,0 +1,22 @@
+//! Pieces of reports for tests.
+
+use crate::symbols::Mangling;
+use crate::threads::{Frame, FrameKind};
+
+/// A frame of this kind at line 7 of its file.
+pub(super) fn frame(kind: FrameKind, function: &str, file: Option<&str>, module: Option<&str>) -> Frame {
+    Frame {
+        kind,
+        function: (!function.is_empty()).then(|| function.to_owned()),
+        mangling: Mangling::Unknown,
+        module: module.map(str::to_owned),
+        module_offset: None,
+        file: file.map(str::to_owned),
+        line: file.map(|_| 7),
+        pc: None,
+        trust: None,
+        native: None,
+        python: None,
+        locals: Vec::new(),
+    }
+}

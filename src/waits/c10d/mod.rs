@@ -1,0 +1,316 @@
+//! The layer of c10d, PyTorch's distributed part: threads that wait for other ranks of their job in an operation of gloo, for a
+//! group to be made, or for a key of a store.
+//!
+//! In: the stacks of a process and what the families below saw. Out: waits for what ranks do together, as those of MPI are, and
+//! for keys; and what each rank has enqueued. The names of the calls tell that a thread waits so. Which operation it is, under which
+//! number, and who has not come, is read from gloo's objects (`gloo`); its group and the ranks in that from PyTorch's own Flight
+//! Recorder (`recorder`). Where these do not look as they should the wait is told without them. The threads that work on an
+//! operation and the one that waits for it wait for the same thing. NCCL's operations run on a GPU: of these only what was
+//! enqueued is said here.
+
+mod calls;
+mod gloo;
+mod recorder;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::cell::OnceCell;
+
+use crate::image::Gap;
+use crate::launcher;
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::collective::{Collective, synchronises};
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::Blocked;
+use crate::waits::kinds::{self, Giver, Holding, Kind, Topic, World};
+use crate::waits::model::{Needs, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+use calls::{Entered, Role};
+use gloo::Operation;
+use recorder::{Entry, Recorder};
+
+/// A key that somebody is to set.
+const STORE_KEY: &Kind =
+    &Kind::new("store_key", "key of a store", World::Kernel, Topic::Event, Giver::Outside, Holding::Sets);
+
+/// Its row in the list of families.
+pub(crate) const FAMILY: Registered = Registered { kinds: &[STORE_KEY], open };
+
+/// The family, with the recorder of each process.
+#[derive(Debug)]
+struct C10d {
+    recorders: Vec<OnceCell<Option<Recorder>>>,
+}
+
+/// Open the family.
+fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(C10d { recorders: processes.iter().map(|_| OnceCell::new()).collect() })
+}
+
+/// What a wait of this family is about, for whoever puts the observations together.
+#[derive(Debug)]
+struct Of(Collective);
+
+impl Family for C10d {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+        let below = below.filter(|below| below.ownership.is_of_nobody() || is_peer(below))?;
+        let entered = calls::entered(thread)?;
+        match entered.role {
+            Role::Store => match entered.makes {
+                Some(function) => Some(self.making(process, thread, below, entered, function)),
+                None => Some(key(process, thread, below, entered)),
+            },
+            Role::Makes => {
+                let function = entered.makes.unwrap_or("the making of a group");
+                Some(self.making(process, thread, below, entered, function))
+            }
+            _ => self.operation(process, thread, below, entered),
+        }
+    }
+
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        let mut waits = Vec::new();
+        for (wait, Of(collective)) in blocked.by_rule() {
+            out.collectives.push((wait.blocked_on.resource.key.clone(), collective.clone()));
+            waits.push(wait.process);
+        }
+        for process in blocked.processes() {
+            let position = process.context.process;
+            let is_rank = launcher::membership(&process.context.image.environment).is_some();
+            if (is_rank || waits.contains(&position))
+                && let Some(recorder) = self.recorder(process)
+            {
+                out.enqueued.extend(recorder.enqueued().into_iter().map(|one| (position, one)));
+            }
+        }
+    }
+}
+
+/// Whether the families below saw a wait for whoever has the other end of a connection, as calls of a store make it.
+fn is_peer(below: &BlockedOn) -> bool {
+    [kinds::SOCKET, kinds::TIMER, kinds::DESCRIPTOR].contains(&below.resource.key.kind)
+}
+
+impl C10d {
+    fn recorder(&self, process: &Process<'_>) -> Option<&Recorder> {
+        self.recorders.get(process.context.process)?.get_or_init(|| Recorder::of(process)).as_ref()
+    }
+
+    /// A wait for an operation.
+    fn operation(
+        &self,
+        process: &Process<'_>,
+        thread: &ThreadView<'_>,
+        below: &BlockedOn,
+        entered: Entered,
+    ) -> Option<BlockedOn> {
+        let condition = Some(below.resource.key.address)
+            .filter(|address| below.resource.key.kind == kinds::PTHREAD_COND && !address.is_null());
+        let found = match entered.role {
+            Role::Work => condition.and_then(|at| gloo::of_condition(process, at)),
+            Role::Receive => condition.and_then(|at| gloo::message(process, at, true)),
+            Role::Send => condition.and_then(|at| gloo::message(process, at, false)),
+            Role::Runs => gloo::worked_on(process, thread, entered.native),
+            _ => None,
+        };
+        // A thread that works on what nobody could read says nothing more than the families below.
+        let found = match (found, entered.role) {
+            (None, Role::Runs) => return None,
+            (found, _) => found,
+        };
+        let is_known = found.is_some();
+        let found = found.unwrap_or_default();
+        let recorded = self.recorder(process).and_then(|recorder| Some((recorder, recorded(recorder, &found)?)));
+        let (collective, is_whole) = collective(process, entered, &found, recorded);
+        let mut evidence = vec![format!("it sleeps in a call of c10d on {}", below.resource.label)];
+        evidence.extend(found.evidence.iter().cloned());
+        evidence.extend(recorded.map(|(recorder, entry)| {
+            format!("the Flight Recorder has it as number {} of {}: {}", entry.id, recorder.called(entry), entry.name)
+        }));
+        let label = label(&collective);
+        let blocked = self.blocked(process, thread, below, entered, Waited { collective, label, evidence, found });
+        Some(if is_known && is_whole || entered.role == Role::MonitoredBarrier {
+            blocked
+        } else {
+            let what = format!("which ranks {} waits for", thread.describe());
+            blocked.with_gap(Gap::new(what, "what its library has of the operation does not look as it is known to"))
+        })
+    }
+
+    /// A wait for the other ranks of a group that is made.
+    fn making(
+        &self,
+        process: &Process<'_>,
+        thread: &ThreadView<'_>,
+        below: &BlockedOn,
+        entered: Entered,
+        function: &str,
+    ) -> BlockedOn {
+        let membership = launcher::membership(&process.context.image.environment);
+        let keys = store::keys(process, thread, entered.stored.unwrap_or(entered.native));
+        let mut evidence = vec![format!("it waits for {} inside {function}", below.resource.label)];
+        evidence.extend(keys.iter().map(|key| format!("the key that is to be set is `{key}`")));
+        let collective = Collective {
+            backend: "c10d".to_owned(),
+            op: function.to_owned(),
+            rank: membership.as_ref().map(|membership| membership.rank),
+            size: membership.as_ref().and_then(|membership| membership.size),
+            synchronises: true,
+            ..Collective::default()
+        };
+        let label = format!("{function} with other ranks");
+        let found = Operation::default();
+        self.blocked(process, thread, below, entered, Waited { collective, label, evidence, found })
+    }
+
+    fn blocked(
+        &self,
+        process: &Process<'_>,
+        thread: &ThreadView<'_>,
+        below: &BlockedOn,
+        entered: Entered,
+        waited: Waited,
+    ) -> BlockedOn {
+        let position = process.context.process;
+        // Who works on it and who waits for it are in the same operation.
+        let which = match waited.found.address.is_null() {
+            true => format!("of {}", thread.image.tid),
+            false => waited.found.address.to_string(),
+        };
+        let resource = Resource {
+            key: ResourceKey {
+                kind: kinds::COLLECTIVE,
+                scope: Scope::System(format!("c10d:{position}:{which}")),
+                address: crate::image::Addr(0),
+            },
+            process: position,
+            label: waited.label.into(),
+            state: Vec::new(),
+            role: None,
+        };
+        BlockedOn {
+            needs: Needs::All,
+            // Its time-out ends the job, not the wait.
+            timed: false,
+            at: thread.merged(entered.native),
+            ownership: Ownership::private(Of(waited.collective)),
+            ..BlockedOn::of(resource, Some(below), waited.evidence)
+        }
+    }
+}
+
+/// A wait in the making.
+struct Waited {
+    collective: Collective,
+    label: String,
+    evidence: Vec<String>,
+    found: Operation,
+}
+
+/// The recorder's entry of an operation: by its number, which the operation has, else the only one that can be it.
+fn recorded<'r>(recorder: &'r Recorder, found: &Operation) -> Option<&'r Entry> {
+    let is_message = matches!(found.op, Some("recv" | "send"));
+    let open = || recorder.entries.iter().filter(|entry| !entry.retired && entry.is_message == is_message);
+    let same = |entry: &&Entry| is_message || found.seq.is_none_or(|seq| seq == entry.seq);
+    let by_number = open().filter(same).find(|entry| !is_message && found.words.contains(&entry.id) && entry.id > 0);
+    let alike = |entry: &&Entry| {
+        let op = entry.name.split_once(':').map_or("", |(_, op)| op);
+        found.op.is_none_or(|known| op.trim_start_matches('_').starts_with(known))
+    };
+    by_number.or_else(|| {
+        let mut all = open().filter(same).filter(alike);
+        let first = all.next()?;
+        all.all(|other| other.group == first.group).then_some(first)
+    })
+}
+
+/// What is known of an operation, and whether that is all.
+fn collective(
+    process: &Process<'_>,
+    entered: Entered,
+    found: &Operation,
+    recorded: Option<(&Recorder, &Entry)>,
+) -> (Collective, bool) {
+    let membership = launcher::membership(&process.context.image.environment);
+    let job = membership.as_ref().and_then(|membership| membership.size);
+    let is_monitored = entered.role == Role::MonitoredBarrier;
+    let by_role = match entered.role {
+        Role::MonitoredBarrier => "monitored_barrier",
+        Role::Receive => "recv",
+        Role::Send => "send",
+        _ => found.op.unwrap_or("an operation"),
+    };
+    let entry = recorded.map(|(_, entry)| entry);
+    let op = found.op.filter(|_| !is_monitored).unwrap_or(by_role);
+    let is_message = matches!(op, "recv" | "send");
+    let in_group = recorded.and_then(|(recorder, entry)| recorder.ranks.get(&entry.group));
+    let size = found.place.map(|(_, size)| size);
+    // Without a word of the recorder's, the group of all ranks is told by its size.
+    let in_job = |rank: u32| match in_group {
+        Some(ranks) => ranks.get(usize::try_from(rank).ok()?).copied(),
+        None => Some(rank).filter(|_| size.is_some() && size == job),
+    };
+    let expected = found.expected.as_ref();
+    let peers: Option<Vec<u32>> = expected.and_then(|list| list.iter().map(|rank| in_job(*rank)).collect());
+    let collective = Collective {
+        backend: if found.place.is_some() || is_monitored { "gloo" } else { "c10d" }.to_owned(),
+        group: recorded.map(|(recorder, entry)| recorder.called(entry)),
+        op: op.to_owned(),
+        seq: if is_message { None } else { found.seq.or_else(|| entry.map(|entry| entry.seq)) },
+        rank: found.place.map(|(rank, _)| rank),
+        size: if is_monitored { job } else { size.filter(|_| !is_message) },
+        peers: peers.clone().unwrap_or_default(),
+        tag: found.tag,
+        request: Some(found.address).filter(|address| !address.is_null()).map(|address| address.to_string()),
+        // Nobody is expected any more: what is left is the transfer.
+        matched: expected.filter(|_| is_message).map(Vec::is_empty),
+        synchronises: is_monitored || synchronises(op),
+        ..Collective::default()
+    };
+    (collective, peers.is_some())
+}
+
+/// "all_reduce #4 of default_pg", "recv from rank 1 (tag 5)".
+fn label(collective: &Collective) -> String {
+    let number = collective.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+    let group = collective.group.as_deref().map(|group| format!(" of {group}")).unwrap_or_default();
+    let tag = collective.tag.map(|tag| format!(" (tag {tag})")).unwrap_or_default();
+    match (collective.op.as_str(), collective.peers.as_slice()) {
+        ("recv", [peer]) => format!("recv from rank {peer}{tag}{group}"),
+        ("send", [peer]) => format!("send to rank {peer}{tag}{group}"),
+        (op, _) => format!("{op}{number}{tag}{group}"),
+    }
+}
+
+/// A wait for a key.
+fn key(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn, entered: Entered) -> BlockedOn {
+    let position = process.context.process;
+    let keys = store::keys(process, thread, entered.stored.unwrap_or(entered.native));
+    let label = match keys.as_slice() {
+        [] => "a key of the store".to_owned(),
+        [key] => format!("key `{key}` of the store"),
+        [first, ..] => format!("key `{first}` and {} more of the store", keys.len() - 1),
+    };
+    let evidence = vec![format!("it waits for {} inside a call of c10d's store", below.resource.label)];
+    let resource = Resource {
+        key: ResourceKey {
+            kind: STORE_KEY,
+            scope: Scope::System(format!("store:{position}:{}", keys.first().map_or("", String::as_str))),
+            address: crate::image::Addr(0),
+        },
+        process: position,
+        label: label.into(),
+        state: Vec::new(),
+        role: None,
+    };
+    let blocked = BlockedOn { at: thread.merged(entered.native), ..BlockedOn::of(resource, Some(below), evidence) };
+    match keys.is_empty() {
+        true => blocked.with_gap(Gap::new(
+            format!("the key that {} waits for", thread.describe()),
+            "the call has no text of one where it was looked for",
+        )),
+        false => blocked,
+    }
+}

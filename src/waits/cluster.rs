@@ -1,0 +1,155 @@
+//! What the processes of a cluster of workers say of themselves: who each is, what its threads run, hold and wait for there.
+//!
+//! In: nothing. Out: [`ClusterMember`], plain data of the report and of digests. Nothing here reads memory.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A process of a cluster, as its own memory tells it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ClusterMember {
+    /// `dask`.
+    pub engine: String,
+    /// The address of the scheduler, which all processes of a cluster share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
+    /// What the process is to the cluster: several things at once where one process starts all.
+    pub roles: Vec<ClusterRole>,
+    /// Tasks that its threads run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<RunningTask>,
+    /// Tasks that it is to run and has no thread for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ready: Vec<String>,
+    /// How many more such tasks there are than are named.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ready_beyond: usize,
+    /// What its threads wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<ClusterRequest>,
+    /// Locks and semaphores of the cluster that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<ClusterLease>,
+    /// Of a scheduler: tasks that wait for others, and for which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingTask>,
+    /// Of a scheduler: leases that it has given, of each lock or semaphore.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<Granted>,
+}
+
+/// What a process is to a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ClusterRole {
+    /// `worker`, `scheduler`, `client` or `nanny`, which starts a worker and looks after it.
+    pub role: String,
+    /// Its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// What the cluster calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its id, which no other has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// How many tasks a worker runs at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+}
+
+/// A task in a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct RunningTask {
+    /// The thread.
+    pub tid: i32,
+    /// Its key.
+    pub task: String,
+    /// It has left its place to another one (`secede`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_seceded: bool,
+    /// It burns CPU, in digests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_busy: bool,
+    /// What the thread does, in digests.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub doing: String,
+}
+
+/// What a thread waits for in a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ClusterRequest {
+    /// The thread.
+    pub tid: i32,
+    /// The task that it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`.
+    pub what: String,
+    /// The name of it, or the keys of the tasks whose results are wanted.
+    pub names: Vec<String>,
+    /// What no other request has and each part of which is the same for as long as this one lasts.
+    pub request: String,
+    /// It gives up by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
+    /// The line of the program.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+}
+
+/// A lock or a unit of a semaphore that a process has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ClusterLease {
+    /// `lock` or `semaphore`.
+    pub what: String,
+    /// Its name.
+    pub name: String,
+    /// How many may have one at a time.
+    pub most: u64,
+    /// Names of the leases, as the scheduler knows them.
+    pub leases: Vec<String>,
+    /// The thread that is inside its `with` block, or that alone has it at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid: Option<i32>,
+    /// The task that this thread runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// The line of the program that took it, or that has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// The thread is inside the `with` block: nobody else gives it back but by misuse.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_entered: bool,
+}
+
+/// A task that waits for others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct WaitingTask {
+    /// Its key.
+    pub task: String,
+    /// Keys of those that it waits for.
+    pub on: Vec<String>,
+}
+
+/// What a scheduler has given of a lock or semaphore.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Its name.
+    pub name: String,
+    /// How many may have one at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
+    /// Names of the leases.
+    pub leases: Vec<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}

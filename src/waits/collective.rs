@@ -1,0 +1,76 @@
+//! What ranks of a job do together: an operation that a thread is in, and whom it waits for there.
+//!
+//! In: nothing. Out: [`Collective`], the `state` of a resource of kind `collective` in the JSON contract. Nothing here reads memory.
+
+use serde::{Deserialize, Serialize};
+
+/// Operations that nobody leaves before all of the group have entered, as PyTorch names them.
+const SYNCHRONISING: [&str; 6] =
+    ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_reduce_coalesced"];
+
+/// Whether nobody leaves an operation of PyTorch's before all of the group have entered.
+pub(crate) fn synchronises(op: &str) -> bool {
+    SYNCHRONISING.contains(&op)
+}
+
+/// The last operation of a group that a rank has enqueued.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Enqueued {
+    /// Whose library works on it: `gloo`, `nccl`.
+    pub backend: String,
+    /// The group, by a name that all its ranks have for it.
+    pub group: String,
+    /// Its number there.
+    pub last: u64,
+    /// `all_reduce`.
+    pub op: String,
+    /// It is done.
+    pub over: bool,
+    /// How many ranks the group has.
+    pub size: Option<u32>,
+}
+
+/// An operation between ranks, as one of them sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Collective {
+    /// Whose library it is: `openmpi`, `mpich`, `mpi`, `gloo`, `nccl`.
+    pub backend: String,
+    /// The group that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The operation: `recv`, `send`, `barrier`, `allreduce`.
+    pub op: String,
+    /// Its number among those of the group, where the back end counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The waiter's own rank in the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// How many ranks the group has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// Ranks of the job that it waits for now, where the back end says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<u32>,
+    /// The tag of a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<i64>,
+    /// Where the request lies that it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// A digest of that request's words, its counters of bytes among them: equal in two looks if nothing moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// The other side has come: bytes are on their way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched: Option<bool>,
+    /// Whether no rank leaves the operation before all have entered it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synchronises: bool,
+    /// Whether one of the peers is enough.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any: bool,
+    /// Who else says so, where the waiter's own memory does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<String>,
+}

@@ -1,0 +1,158 @@
+//! File locks that are asked for again and again: it sleeps in between, and no call of the kernel waits for the lock.
+//!
+//! In: a thread that sleeps for a time, its frames, and the lines of /proc/locks. Out: a wait for the lock with a time-out, since how long
+//! it goes on asking is not read, and its holders. It is said only where the frames are those of a library that does so, or the code
+//! itself says so ([`polling`]), and one file alone of those that the process has open is locked in its way by somebody.
+
+use super::file_locks::{add, resource};
+use super::{HolderRule, peers};
+use crate::image::descriptors::FileLock;
+use crate::image::{Descriptor, Gap};
+use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
+use crate::waits::holders::Blocked;
+use crate::waits::observations::Observations;
+use crate::waits::polling::{self, Polled};
+use crate::waits::thread::{Process, ThreadView};
+
+/// A library that asks again and again.
+struct Library {
+    /// What stands in the file of its code: of a module of C its name, of Python the path.
+    places: &'static [&'static str],
+    /// What a person calls that wait.
+    what: &'static str,
+    /// The kinds of locks that it takes, as /proc/locks has them.
+    kinds: &'static [&'static str],
+}
+
+/// SQLite 3 (os_unix.c: bytes of the database from PENDING_BYTE on, and of the -shm file; main.c, sqliteDefaultBusyCallback),
+/// portalocker 2 and 3 (utils.py, `Lock.acquire`), fasteners 0.18 (process_lock.py, `_do_acquire`).
+const LIBRARIES: &[Library] = &[
+    Library {
+        places: &["libsqlite3.", "_sqlite3."],
+        what: "SQLite's busy handler asks again for the lock",
+        kinds: &["POSIX", "OFDLCK"],
+    },
+    Library { places: &["/portalocker/"], what: "portalocker asks again for the lock", kinds: &["FLOCK", "POSIX"] },
+    Library { places: &["/fasteners/"], what: "fasteners asks again for the lock", kinds: &["POSIX"] },
+];
+/// Frames of the C library and the interpreter between the call that sleeps and who asks for it.
+const INNERMOST: usize = 8;
+
+/// The lock that a thread which sleeps for a time will ask for again.
+pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &BlockedOn) -> Option<BlockedOn> {
+    let call = below.call?;
+    if !call.row(process.architecture())?.lets_time_pass(&call.arguments) {
+        return None;
+    }
+    let images = &process.context.all.processes;
+    let own = process.context.process;
+    let (what, kinds, files) = match library(thread) {
+        Some(library) => (library.what.to_owned(), library.kinds, in_the_way_of(process, own, library.kinds)),
+        None => {
+            // Whether somebody has such a lock is cheaper to find out than what the code does.
+            let is_any = |kinds: &[&str]| (0..images.len()).any(|at| !in_the_way_of(process, at, kinds).is_empty());
+            let Polled { what, kinds, paths } =
+                is_any(&["FLOCK", "POSIX"]).then(|| polling::polled(process, thread)).flatten()?;
+            let files = match paths.as_slice() {
+                [] => in_the_way_of(process, own, kinds),
+                // It is open where it is locked.
+                paths => {
+                    let is_it = |file: &Locked<'_>| paths.iter().any(|path| is_called(&file.descriptor.target, path));
+                    let others = (0..images.len()).filter(|at| *at != own);
+                    let files = others.flat_map(|at| in_the_way_of(process, at, kinds)).filter(is_it);
+                    files.take(1).collect()
+                }
+            };
+            (what, kinds, files)
+        }
+    };
+    let [Locked { process: of, descriptor, locks }] = files.as_slice() else { return None };
+    let is_flock = locks.iter().any(|lock| lock.kind == "FLOCK");
+    let (resource, evidence) = resource(process, descriptor, is_flock)?;
+    let evidence = match (*of == own, images.get(*of)) {
+        (false, Some(image)) => format!("process {} has {} open", image.pid, descriptor.target),
+        _ => evidence,
+    };
+    let rule = HolderRule::PolledLock(*of, descriptor.number, kinds);
+    let refined = below.refined(resource, below.entry_points, vec![what, evidence]);
+    Some(BlockedOn { timed: true, ..refined.owned(Ownership::private(rule)) })
+}
+
+/// The library on the innermost end of a stack that asks again and again.
+fn library(thread: &ThreadView<'_>) -> Option<&'static Library> {
+    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    frames.iter().take(INNERMOST).find_map(|frame| {
+        let places = [frame.module.as_deref(), frame.file.as_deref()];
+        let is_of = |library: &&Library| {
+            let is_in = |place: &&str| places.iter().flatten().any(|known| known.contains(*place));
+            library.places.iter().any(is_in)
+        };
+        LIBRARIES.iter().find(is_of)
+    })
+}
+
+/// Whether a program that calls a file `path` means `target`, which may stand in another folder for a path that tells none.
+fn is_called(target: &str, path: &str) -> bool {
+    target == path || !path.starts_with('/') && target.strip_suffix(path).is_some_and(|folder| folder.ends_with('/'))
+}
+
+/// A file that a process has open, and the locks on it that are in the way of another.
+struct Locked<'p> {
+    process: usize,
+    descriptor: &'p Descriptor,
+    locks: Vec<&'p FileLock>,
+}
+
+/// The open files of the process at a position on which there are locks in the way of `process`.
+fn in_the_way_of<'p>(process: &Process<'p>, of: usize, kinds: &[&str]) -> Vec<Locked<'p>> {
+    let mut open: Vec<Locked<'p>> = Vec::new();
+    let image = process.context.all.processes.get(of);
+    for descriptor in image.map(|image| image.descriptors.as_slice()).unwrap_or_default() {
+        let locks = in_the_way(process, descriptor, kinds);
+        let is_known = open.iter().any(|known| known.descriptor.inode == descriptor.inode);
+        if !locks.is_empty() && !is_known {
+            open.push(Locked { process: of, descriptor, locks });
+        }
+    }
+    // Of the files of a database that has a log one is locked by whoever reads, another by who writes.
+    let writes = |locks: &[&FileLock]| locks.iter().any(|lock| lock.write);
+    if open.iter().any(|known| writes(&known.locks)) {
+        open.retain(|known| writes(&known.locks));
+    }
+    open
+}
+
+/// The locks of these kinds on an open file: those to write, or else those to read, for which a writer waits; those of others, or
+/// else of other threads of the process.
+fn in_the_way<'p>(process: &Process<'p>, descriptor: &Descriptor, kinds: &[&str]) -> Vec<&'p FileLock> {
+    let locks = process.context.all.kernel.locks.iter();
+    let is_granted = |lock: &&FileLock| !lock.blocked && Some(lock.inode) == descriptor.inode;
+    let mut locks: Vec<&FileLock> =
+        locks.filter(is_granted).filter(|lock| kinds.contains(&lock.kind.as_str())).collect();
+    if locks.iter().any(|lock| lock.write) {
+        locks.retain(|lock| lock.write);
+    }
+    let own = process.context.image.pid;
+    if locks.iter().any(|lock| lock.pid != own) {
+        locks.retain(|lock| lock.pid != own);
+    }
+    locks
+}
+
+/// Add who has what is in the way.
+pub(super) fn holders(
+    blocked: &Blocked<'_>,
+    wait: &ThreadWait,
+    (of, number, kinds): (usize, i32, &'static [&'static str]),
+    out: &mut Observations,
+) {
+    let process = blocked.process(wait);
+    let Some(descriptor) = blocked.processes().get(of).and_then(|of| peers::descriptor(of, number)) else { return };
+    let granted = in_the_way(process, descriptor, kinds);
+    if granted.iter().all(|lock| lock.pid == process.context.image.pid) {
+        // The kernel keeps it for the whole process, and which of its threads will give it back is not told.
+        let why = "another part of the process itself has it, as another connection to the database";
+        return out.gaps.push(Gap::new(format!("holder of {}", wait.blocked_on.resource.label), why));
+    }
+    add(blocked, wait, &descriptor.target, &granted, out);
+}

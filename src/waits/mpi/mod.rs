@@ -1,0 +1,194 @@
+//! The layer of MPI: threads that wait inside a call of MPI for other ranks of their job.
+//!
+//! In: the stacks of a process and what the families below saw. Out: waits for what ranks do together. MPI polls: a thread that
+//! burns CPU in `MPI_Recv` waits all the same. The names of the calls, which every implementation exports, tell that; whom the
+//! thread waits for is read from the implementation's request where its structures describe themselves (`open_mpi`). Who
+//! holds what is waited for lies in another process: that is joined over all ranks, elsewhere.
+
+mod calls;
+mod open_mpi;
+
+use crate::arch::system_calls::SCHED_YIELD;
+use crate::image::{Addr, TaskState};
+use crate::waits::blocked_on::{BlockedOn, Ownership};
+use crate::waits::collective::Collective;
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::Blocked;
+use crate::waits::kinds::{self, Kind};
+use crate::waits::model::{Needs, Resource, ResourceKey, Scope};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+use calls::{Call, Role};
+use open_mpi::Pending;
+
+/// The family.
+#[derive(Debug)]
+struct Mpi;
+
+/// Its row in the list of families.
+pub(crate) const FAMILY: Registered = Registered { kinds: &[kinds::COLLECTIVE], open };
+
+/// Open the family.
+fn open<'s>(_processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(Mpi)
+}
+
+/// What a wait of this family is about, for whoever puts the observations together.
+#[derive(Debug)]
+struct Of(Collective);
+
+impl Family for Mpi {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+        let (native, call) = entered(thread)?;
+        let yields =
+            |below: &BlockedOn| below.call.is_some_and(|call| call.row(process.architecture()) == Some(&SCHED_YIELD));
+        let asleep = below.filter(|below| !yields(below));
+        if asleep.is_some_and(|below| !is_without_owner(below)) {
+            return None;
+        }
+        let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
+        if below.is_none() && !runs && !thread.image.was_at_work() {
+            return None;
+        }
+        // Whoever sleeps with a time-out in between looks again and again.
+        let used = thread.image.cpu_used.map_or(0, |(used, elapsed)| used.saturating_mul(100) / elapsed.max(1));
+        let spinning = asleep.is_none() || used >= 5;
+        let mut evidence = vec![match (asleep, below) {
+            (Some(below), _) => format!("it sleeps in {} on {}", call.name, below.resource.label),
+            (None, Some(_)) => format!("it calls sched_yield again and again inside {}", call.name),
+            (None, None) => format!("it polls inside {}", call.name),
+        }];
+        let pending = open_mpi::pending(process, thread, native, &call);
+        evidence.extend(pending.iter().flat_map(|one| one.evidence.iter().cloned()));
+        let collective = collective(process, &call, &pending);
+        let resource = resource(process, thread, &call, &collective);
+        let needs = if collective.any { Needs::Any } else { Needs::All };
+        Some(BlockedOn {
+            needs,
+            spinning,
+            transient: false,
+            timed: false,
+            at: thread.merged(native),
+            ownership: Ownership::private(Of(collective)),
+            ..BlockedOn::of(resource, below, evidence)
+        })
+    }
+
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for (wait, Of(collective)) in blocked.by_rule() {
+            out.collectives.push((wait.blocked_on.resource.key.clone(), collective.clone()));
+        }
+    }
+}
+
+/// The call of MPI that a thread is in, with its native frame: the innermost, if no code of Python runs inside of it.
+fn entered(thread: &ThreadView<'_>) -> Option<(usize, Call)> {
+    let (native, call) = thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)))?;
+    let inner = thread.merged(native).and_then(|merged| thread.thread?.frames.get(..merged));
+    inner.is_none_or(|frames| frames.iter().all(|frame| frame.python.is_none())).then_some((native, call))
+}
+
+/// Whether the families below found only something that a library sleeps on, and no lock.
+fn is_without_owner(below: &BlockedOn) -> bool {
+    const KINDS: [&Kind; 10] = [
+        kinds::FUTEX,
+        kinds::SEMAPHORE,
+        kinds::PTHREAD_COND,
+        kinds::TIMER,
+        kinds::EVENTFD,
+        kinds::SOCKET,
+        kinds::DESCRIPTOR,
+        kinds::SIGNAL,
+        kinds::EVENTS,
+        kinds::SYSTEM_CALL,
+    ];
+    KINDS.contains(&below.resource.key.kind)
+}
+
+/// What the call and its requests say.
+fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collective {
+    let first = pending.first();
+    let is_message = first.is_some_and(|one| one.tag.is_some_and(|tag| tag >= 0));
+    let op = match (call.role, first) {
+        (Role::Completion, Some(one)) if is_message => one.operation().to_owned(),
+        _ => call.operation.clone(),
+    };
+    let mut peers: Vec<u32> = pending.iter().filter_map(|one| one.peer).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    let all = |value: fn(&Pending) -> Option<bool>| -> Option<bool> {
+        let values: Option<Vec<bool>> = pending.iter().map(value).collect();
+        values.filter(|values| !values.is_empty()).map(|values| values.iter().any(|value| *value))
+    };
+    let marks: Vec<&str> = pending.iter().map(|one| one.mark.as_str()).collect();
+    Collective {
+        backend: backend(process).to_owned(),
+        group: first.and_then(|one| one.group.clone()),
+        op,
+        witness: None,
+        // Messages have numbers between two ranks; those of collectives say nothing of the collective.
+        seq: first.filter(|_| is_message).map(|one| one.sequence),
+        rank: first.and_then(|one| one.rank),
+        size: first.and_then(|one| one.size),
+        peers,
+        tag: first.and_then(|one| one.tag).filter(|tag| *tag >= 0),
+        request: first.map(|one| one.address.to_string()),
+        mark: (!marks.is_empty()).then(|| marks.join("+")),
+        matched: all(|one| one.matched),
+        synchronises: call.role == Role::Synchronising,
+        any: call.any || pending.iter().any(|one| one.from_anybody),
+    }
+}
+
+/// Whose MPI it is, by the libraries that are mapped.
+fn backend(process: &Process<'_>) -> &'static str {
+    let has = |name: &str| process.context.symbols.modules().list.iter().any(|module| module.name.starts_with(name));
+    if has("libopen-pal.so") {
+        "openmpi"
+    } else if has("libmpich.so") || has("libmpi.so.12") || has("libmpi_abi.so") || has("libmpicxx.so.12") {
+        "mpich"
+    } else {
+        "mpi"
+    }
+}
+
+fn resource(process: &Process<'_>, thread: &ThreadView<'_>, call: &Call, collective: &Collective) -> Resource {
+    let position = process.context.process;
+    let tag = collective.tag.map(|tag| format!(" (tag {tag})")).unwrap_or_default();
+    let of = collective
+        .group
+        .as_deref()
+        .filter(|group| !group.is_empty())
+        .map(|group| format!(" of {group}"))
+        .unwrap_or_default();
+    let peers = ranks(&collective.peers);
+    let label = match (call.role, peers) {
+        (Role::Receive, Some(peers)) => format!("{} from {peers}{tag}", call.name),
+        (Role::Receive, None) if collective.any => format!("{} from any rank{tag}", call.name),
+        (Role::Send, Some(peers)) => format!("{} to {peers}{tag}", call.name),
+        (_, Some(peers)) => format!("{}{of} with {peers}{tag}", call.name),
+        (_, None) => format!("{}{of} with other ranks", call.name),
+    };
+    // Which of two such waits is which, nobody else has to know: it is the thread's own.
+    let scope = Scope::System(format!("mpi:{position}:{}", thread.image.tid));
+    Resource {
+        key: ResourceKey { kind: kinds::COLLECTIVE, scope, address: Addr(0) },
+        process: position,
+        label: label.into(),
+        state: Vec::new(),
+        role: None,
+    }
+}
+
+/// "rank 1", "ranks 1 and 2".
+fn ranks(peers: &[u32]) -> Option<String> {
+    match peers {
+        [] => None,
+        [one] => Some(format!("rank {one}")),
+        [first, second] => Some(format!("ranks {first} and {second}")),
+        [first, .., last] => Some(format!("{} ranks from {first} to {last}", peers.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The family of libraries that hand work to threads of their own: rayon, Polars, TBB, Arrow, OpenMP's tasks, XLA, PyTorch's
+//! autograd.
+//!
+//! In: a wait to be woken, in the midst of such a library. Out: what it is: the wait of who handed out work, or that of a worker
+//! that has nothing to do. Who could end the first are those workers that run a piece of work: any of them, as none says whose
+//! work it runs. Idle ones are not. All of that is an inference by names ([`libraries`]). Besides: a worker that waited in the
+//! midst of one piece of work, ran another in the meantime, and asks in there for what it has from the first.
+//!
+//! Where a stack is not known to its end nobody can say that its thread runs no work: then nothing is said of who does it.
+
+mod libraries;
+#[cfg(test)]
+mod tests;
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use crate::image::{Addr, Gap, MemoryExt, TaskState};
+use crate::threads::Frame;
+use crate::unwind::StackEnd;
+use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
+use crate::waits::family::{Family, Registered};
+use crate::waits::holders::{Blocked, exact_hold};
+use crate::waits::kinds::{Giver, Holding, Kind, Topic, World};
+use crate::waits::label::Label;
+use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role};
+use crate::waits::observations::Observations;
+use crate::waits::thread::{Process, ThreadView};
+use libraries::{LIBRARIES, Library, Place};
+
+/// What a library's own threads do for others.
+const POOL_WORK: &Kind =
+    &Kind::new("pool_work", "work of a pool", World::Native, Topic::PoolWork, Giver::AnyThread, Holding::Does);
+
+/// Its row in the list of families.
+pub(crate) const FAMILY: Registered = Registered { kinds: &[POOL_WORK], open };
+
+/// The family, with the workers of each process.
+#[derive(Debug)]
+struct Pools {
+    workers: Vec<OnceCell<Vec<Worker>>>,
+}
+
+/// Open the family.
+fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
+    Box::new(Pools { workers: processes.iter().map(|_| OnceCell::new()).collect() })
+}
+
+/// A thread of a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Worker {
+    /// Its position.
+    thread: usize,
+    /// Position of the library.
+    library: usize,
+    /// The merged frame of the program's that runs as the innermost piece of work, or what runs that; `None`: it is idle.
+    runs: Option<usize>,
+}
+
+/// Whoever runs work of the library at this position ends the wait.
+#[derive(Debug, Clone, Copy)]
+struct DoneBy(usize);
+
+impl Family for Pools {
+    fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+        let is_wake_up = |below: &&BlockedOn| {
+            let kind = below.resource.key.kind;
+            let is_of_nobody = below.ownership.is_of_nobody();
+            kind.giver == Giver::AnyThread && kind.world == World::Native && is_of_nobody && !below.transient
+        };
+        let below = below.filter(is_wake_up)?;
+        let workers = self.workers(process);
+        // One library may be built on another: the one whose frames are the innermost is waited in.
+        let known: BTreeSet<usize> = workers.iter().map(|worker| worker.library).collect();
+        known.into_iter().find_map(|library| {
+            let frame = waits_in(process, thread, LIBRARIES.get(library)?)?;
+            let own = workers.iter().find(|worker| (worker.thread, worker.library) == (thread.position, library));
+            Some(match own {
+                Some(Worker { runs: None, .. }) => idle(below, library),
+                _ if frame.is_for_work => for_work(below, library, frame),
+                _ => return None,
+            })
+        })
+    }
+
+    fn holds(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for (wait, DoneBy(library)) in blocked.by_rule::<DoneBy>() {
+            self.at_work(blocked, wait, *library, out);
+        }
+        self.asked_again(blocked, out);
+    }
+}
+
+impl Pools {
+    /// The workers of a process, found once.
+    fn workers(&self, process: &Process<'_>) -> &[Worker] {
+        let known = self.workers.get(process.context.process);
+        known.map(|known| known.get_or_init(|| workers(process)).as_slice()).unwrap_or_default()
+    }
+
+    /// Add those that run work of a library, and one of whom does what `found` waits for.
+    fn at_work(&self, blocked: &Blocked<'_>, wait: &ThreadWait, library: usize, out: &mut Observations) {
+        let process = blocked.process(wait);
+        let (Some(of), key) = (LIBRARIES.get(library), &wait.blocked_on.resource.key) else { return };
+        let at_work = self.workers(process).iter().filter(|one| one.library == library && one.thread != wait.thread);
+        let at_work: Vec<(&Worker, usize)> = at_work.filter_map(|one| Some((one, one.runs?))).collect();
+        let unknown = process.threads.iter().find(|thread| !is_known_whole(thread));
+        if let (Some(thread), false) = (unknown, at_work.is_empty()) {
+            out.gaps.push(Gap::new(
+                format!("who does {}", wait.blocked_on.resource.label),
+                format!(
+                    "the stack of {} is not known to its end: it may run work of {}",
+                    thread.describe(),
+                    of.work_of
+                ),
+            ));
+            return;
+        }
+        for (worker, frame) in at_work {
+            let Some(thread) = process.threads.get(worker.thread) else { continue };
+            let function = thread.thread.and_then(|thread| thread.frames.get(frame)?.function.as_deref());
+            let function = function.unwrap_or("a function without a name");
+            let evidence = vec![
+                format!("{} is a thread of {} that runs a piece of work: {function}", thread.describe(), of.work_of),
+                "those of its threads that run no work are idle; whose work one runs is not recorded".to_owned(),
+            ];
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            let hold = exact_hold(key, holder, None, evidence);
+            out.holds.push(Hold { certainty: Certainty::Inferred, frame: Some(frame), ..hold });
+        }
+    }
+
+    /// Add workers that ask, in one piece of work, for a lock that they have at hand from another one further out: they ran
+    /// the second while they waited in the first.
+    fn asked_again(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for wait in blocked.waits() {
+            let Ownership::ByReference(lock, size) = wait.blocked_on.ownership else { continue };
+            let process = blocked.process(wait);
+            let Some(thread) = process.threads.get(wait.thread) else { continue };
+            let key = &wait.blocked_on.resource.key;
+            let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate);
+            let worker = self.workers(process).iter().find(|one| one.thread == wait.thread && one.runs.is_some());
+            let (Some(worker), false) = (worker, is_held) else { continue };
+            let Some((frame, place)) = from_other_work(process, thread, *worker, lock, size) else { continue };
+            // Of several that may have it none is the only one.
+            let is_whole = process.threads.iter().all(is_known_whole);
+            let mut others = out.holds.iter_mut().filter(|hold| hold.resource == *key).peekable();
+            let is_sole = is_whole && others.peek().is_none();
+            others.for_each(|other| other.is_sole_candidate = false);
+            let library = LIBRARIES.get(worker.library).map_or("the pool", |library| library.work_of);
+            let evidence = vec![
+                format!("{} has a guard of it from a piece of work further out: {place}", thread.describe()),
+                format!("while it waited in there for work of {library} it ran this piece, which asks for it again"),
+            ];
+            let holder = Party::Thread(process.context.process, thread.image.tid);
+            let hold = exact_hold(key, holder, None, evidence);
+            let frame = thread.merged(frame);
+            out.holds.push(Hold { certainty: Certainty::Candidate, is_sole_candidate: is_sole, frame, ..hold });
+        }
+    }
+}
+
+/// Whether all that a thread does is known.
+fn is_known_whole(thread: &ThreadView<'_>) -> bool {
+    let end = thread.thread.map(|thread| &thread.native.end);
+    thread.image.state == TaskState::Zombie || matches!(end, Some(StackEnd::Bottom))
+}
+
+/// The threads of libraries.
+fn workers(process: &Process<'_>) -> Vec<Worker> {
+    let mut all = Vec::new();
+    for view in process.threads.iter().filter(|view| view.image.state != TaskState::Zombie) {
+        let frames = view.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+        for (number, library) in LIBRARIES.iter().enumerate() {
+            let by_name = library.names(&view.image.name).then_some(frames.len());
+            // Whoever runs a piece of work is one for that time, as who called a parallel region.
+            let by_work = || Some(frames.iter().rposition(|frame| library.place(frame) == Place::Runs)? + 1);
+            let Some(outermost) = library.worker(frames).or(by_name).or_else(by_work) else { continue };
+            all.push(Worker { thread: view.position, library: number, runs: runs(library, frames, outermost) });
+        }
+    }
+    all
+}
+
+/// What a worker runs further in than the frame `outermost`, if it does: the first of the program's frames within the innermost
+/// piece of work.
+fn runs(library: &Library, frames: &[Frame], outermost: usize) -> Option<usize> {
+    let inner = frames.get(..outermost)?;
+    let innermost = inner.iter().position(|frame| library.place(frame) == Place::Runs);
+    let within = inner.get(..innermost.unwrap_or(outermost))?;
+    let of_program = within.iter().rposition(|frame| library.place(frame) == Place::Foreign);
+    of_program.or(innermost)
+}
+
+/// A wait in the midst of a library.
+#[derive(Debug, Clone, Copy)]
+struct WaitsIn {
+    /// The merged frame of the library's that a person should read: the outermost of those in a row.
+    at: usize,
+    /// It is one for work.
+    is_for_work: bool,
+}
+
+/// Whether what waits is the library: between the call that sleeps and the first of its frames is nobody else's.
+fn waits_in(process: &Process<'_>, thread: &ThreadView<'_>, library: &Library) -> Option<WaitsIn> {
+    let frames = &thread.thread?.frames;
+    let inner = frames.iter().take_while(|frame| matches!(library.place(frame), Place::Own | Place::Anybody)).count();
+    let inner = frames.get(..inner)?;
+    let first = inner.iter().position(|frame| library.place(frame) == Place::Own)?;
+    let at = inner.iter().rposition(|frame| library.place(frame) == Place::Own).unwrap_or(first);
+    let names = inner.iter().filter_map(|frame| frame.function.as_deref());
+    // A function that ended by a jump has no frame; the call of it is there.
+    let jumped = || {
+        let entries = thread.nameless_entries(process);
+        entries.take_while(|(native, _)| thread.merged(*native).is_some_and(|merged| merged <= at)).collect::<Vec<_>>()
+    };
+    let is_for_work =
+        names.into_iter().any(|name| library.is_wait(name)) || jumped().iter().any(|(_, name)| library.is_wait(name));
+    Some(WaitsIn { at, is_for_work })
+}
+
+/// The wait of a worker that has nothing to do.
+fn idle(below: &BlockedOn, library: usize) -> BlockedOn {
+    let of = LIBRARIES.get(library).map_or("", |library| library.work_of);
+    let evidence =
+        vec![format!("it is a thread of {of} that runs no work now: all of its frames are the library's own")];
+    let resource = resource(below, Label::from(format!("the next work of {of}").as_str()), Some(Role::IdleWork));
+    BlockedOn { certainty: Certainty::Inferred, ..below.refined(resource, below.entry_points, said(below, evidence)) }
+}
+
+/// The wait of who handed work out.
+fn for_work(below: &BlockedOn, library: usize, frame: WaitsIn) -> BlockedOn {
+    let of = LIBRARIES.get(library).map_or("", |library| library.work_of);
+    let evidence = vec![format!("the call that waits is one of {of}, for work that was handed to its threads")];
+    let resource = resource(below, Label::from(format!("the work of {of}").as_str()), None);
+    let refined = below.refined(resource, below.entry_points, said(below, evidence));
+    let refined = refined.owned(Ownership::private(DoneBy(library)));
+    BlockedOn { certainty: Certainty::Inferred, needs: Needs::Any, at: Some(frame.at), ..refined }
+}
+
+/// What a lower family read stays.
+fn said(below: &BlockedOn, evidence: Vec<String>) -> Vec<String> {
+    below.evidence.iter().cloned().chain(evidence).collect()
+}
+
+/// In the place of what a lower family made of it.
+fn resource(below: &BlockedOn, label: Label, role: Option<Role>) -> Resource {
+    let key = ResourceKey { kind: POOL_WORK, ..below.resource.key.clone() };
+    Resource { key, label, role, ..below.resource.clone() }
+}
+
+/// Where a worker has a guard of a lock in a piece of work further out than the one that it runs: the native frame, and the place.
+/// A guard is the lock's address and the byte that says whether it was poisoned when it was taken.
+fn from_other_work(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    worker: Worker,
+    lock: Addr,
+    size: u64,
+) -> Option<(usize, String)> {
+    let (frames, library) = (&thread.thread?.frames, LIBRARIES.get(worker.library)?);
+    let outermost = library.worker(frames).unwrap_or(frames.len());
+    let runs = |frame: &&Frame| library.place(frame) == Place::Runs;
+    let innermost = frames.iter().take(outermost).find(runs)?.native?;
+    let last = frames.iter().take(outermost).rfind(runs)?.native?;
+    // It stays in the midst of work: what is further out than the outermost piece is the library's.
+    let guards = thread.words(process).iter().filter(|(_, word)| *word == lock.0 && size > 0);
+    let mut framed = guards.filter_map(|(at, _)| Some((*at, thread.native_frame(*at)?)));
+    let found = framed.find(|(at, native)| {
+        let is_outside = *native > innermost && *native < last;
+        is_outside && process.memory().u8(*at + 8).is_ok_and(|poisoned| poisoned <= 1)
+    });
+    found.map(|(at, native)| (native, format!("the stack word at {at} in frame {native}")))
+}

@@ -1,0 +1,210 @@
+//! What the recorder saw: who took what somebody waits for, where and since when.
+//!
+//! In: waits with the holds that the families found, and the tables of the processes ([`crate::recorder`]). Out: the same holds,
+//! with where and since when; and exact ones where no word of the lock names its holder. A lock that names its holder is
+//! believed before the recorder, which does not see what is taken and given inside of the C library.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use super::holders::{Blocked, exact_hold};
+use super::kinds::{self, Giver, Kind, Topic};
+use super::model::{Certainty, Hold, HoldSource, Party, Resource, Scope, TakenAt};
+use super::observations::Observations;
+use super::thread::Process;
+use crate::image::{Addr, Gap};
+use crate::python::library::is_library;
+use crate::recorder::{LockKind, Mode, Recorded, RecordedLock};
+
+/// What the recorder calls a kind of lock.
+pub(crate) const KINDS: [(LockKind, &Kind); 7] = [
+    (LockKind::Mutex, kinds::PTHREAD_MUTEX),
+    (LockKind::ReadWriteLock, kinds::PTHREAD_RWLOCK),
+    (LockKind::Spinlock, kinds::PTHREAD_SPINLOCK),
+    (LockKind::Semaphore, kinds::SEMAPHORE),
+    (LockKind::PythonLock, kinds::PY_LOCK),
+    (LockKind::PythonRecursiveLock, kinds::PY_RLOCK),
+    (LockKind::Gil, kinds::GIL),
+];
+
+/// Add what the recorder saw.
+pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
+    for (position, process) in blocked.processes().iter().enumerate() {
+        let Some(recorded) = Recorded::of(process.context.image) else { continue };
+        let of_process = |resource: &&Resource| resource.key.scope == Scope::Process(position);
+        let resources: Vec<Resource> = out.resources.iter().filter(of_process).cloned().collect();
+        for resource in resources {
+            let Some((kind, _)) = KINDS.iter().find(|(_, kind)| *kind == resource.key.kind) else { continue };
+            let is_it = |one: &&RecordedLock| one.lock == resource.key.address && one.kind == *kind;
+            let takers: Vec<&RecordedLock> = recorded.locks.iter().filter(is_it).collect();
+            if !takers.is_empty() {
+                Case { blocked, process, resource: &resource, takers }.add(out);
+            }
+        }
+        if recorded.lost > 0 {
+            out.gaps.push(Gap::new(
+                format!("{} locks that process {} took", recorded.lost, process.context.image.pid),
+                "the recorder had no room for them: the process had more threads or locks at a time than it can write down",
+            ));
+        }
+    }
+}
+
+/// A lock that somebody waits for, and those that the recorder saw take it.
+struct Case<'a, 's> {
+    blocked: &'a Blocked<'s>,
+    process: &'a Process<'s>,
+    resource: &'a Resource,
+    takers: Vec<&'a RecordedLock>,
+}
+
+impl Case<'_, '_> {
+    fn add(&self, out: &mut Observations) {
+        let (key, label) = (&self.resource.key, self.resource.label.to_string());
+        let known: Vec<Hold> = out.holds.iter().filter(|hold| hold.resource == *key).cloned().collect();
+        let is_named = known.iter().any(|hold| hold.certainty == Certainty::Exact);
+        let taken: Vec<Hold> = self.takers.iter().map(|taker| self.hold(taker)).collect();
+        // The word of the lock names its holder: the recorder adds where and since when.
+        if is_named {
+            for hold in out.holds.iter_mut().filter(|hold| hold.resource == *key) {
+                if let Some(seen) = taken.iter().find(|seen| seen.holder == hold.holder) {
+                    supplement(hold, seen);
+                }
+            }
+            return;
+        }
+        let taken: Vec<Hold> = taken.into_iter().map(|seen| self.as_far_as_known(seen, &known)).collect();
+        let counted = known.iter().find_map(|hold| hold.counted_readers).or_else(|| self.readers());
+        let seen: u32 = self.takers.iter().filter(|one| one.mode == Mode::Reading).map(|one| one.count).sum();
+        let is_all = counted.is_none_or(|count| count == seen);
+        if !is_all || taken.iter().any(|hold| hold.certainty < Certainty::Exact) {
+            // Others may have it as well, and remain what they are.
+            out.holds.retain(|hold| hold.resource != *key || taken.iter().all(|seen| seen.holder != hold.holder));
+            out.holds.extend(taken.into_iter().map(|hold| Hold { counted_readers: counted, ..hold }));
+            return;
+        }
+        out.holds.retain(|hold| hold.resource != *key);
+        out.nameless_readers.retain(|(of, _)| of != key);
+        let of_holder = [format!("owner of {label}"), format!("holder of {label}")];
+        out.gaps.retain(|gap| !of_holder.contains(&gap.what));
+        out.holds.extend(taken.into_iter().map(|hold| Hold { counted_readers: counted, ..hold }));
+    }
+
+    /// Who took what anybody may give back need not have it to itself: a semaphore is a lock only as code uses it, and who waits
+    /// for what it took itself may wait for somebody else to give it. Where the families found the same holder, it is one.
+    fn as_far_as_known(&self, seen: Hold, known: &[Hold]) -> Hold {
+        let is_owned = self.resource.key.kind.giver == Giver::Holder;
+        let is_known = known.iter().any(|hold| hold.holder == seen.holder && hold.certainty > Certainty::Candidate);
+        let waits_itself = || match &seen.holder {
+            Party::Thread(process, tid) => {
+                let position = self.process.position(*tid);
+                position.is_some_and(|position| self.blocked.waits_for(&self.resource.key, *process, position))
+            }
+            _ => false,
+        };
+        let is_lock = self.resource.key.kind.topic == Topic::Lock;
+        let certainty = match is_owned || is_known || is_lock && !waits_itself() {
+            true => Certainty::Exact,
+            false => Certainty::Candidate,
+        };
+        Hold { certainty, ..seen }
+    }
+
+    /// How many readers the lock counts.
+    fn readers(&self) -> Option<u32> {
+        let (_, readers) = self.resource.state.iter().find(|(name, _)| *name == "readers")?;
+        u32::try_from(*readers).ok().filter(|count| *count > 0)
+    }
+
+    fn hold(&self, taker: &RecordedLock) -> Hold {
+        let thread = &self.process.threads[taker.thread];
+        let (taken, place) = if taker.frames.is_empty() { self.native_place(taker) } else { python_place(taker) };
+        let (mode, how) = match (taker.kind, taker.mode) {
+            (LockKind::ReadWriteLock, Mode::Reading) => (Some("read"), " for reading"),
+            (LockKind::ReadWriteLock, Mode::Alone) => (Some("write"), " for writing"),
+            _ => (None, ""),
+        };
+        let times = if taker.count > 1 { format!(" {} times", taker.count) } else { String::new() };
+        let since = DateTime::<Utc>::from_timestamp_nanos(i64::try_from(taker.since).unwrap_or(i64::MAX));
+        let evidence = format!(
+            "the recorder saw {} take it{how}{times} at {}, {place}, and not give it back",
+            thread.describe(),
+            since.to_rfc3339_opts(SecondsFormat::Millis, true),
+        );
+        let holder = Party::Thread(self.process.context.process, thread.image.tid);
+        Hold {
+            frame: self.frame(taker),
+            taken,
+            since_ms: self.since(since),
+            source: Some(HoldSource::Recorder),
+            ..exact_hold(&self.resource.key, holder, mode, vec![evidence])
+        }
+    }
+
+    /// The line that a native call returned to, and the same for the evidence.
+    fn native_place(&self, taker: &RecordedLock) -> (Option<TakenAt>, String) {
+        let symbols = self.process.context.symbols;
+        if taker.at.is_null() {
+            return (None, "at a place that is not known".into());
+        }
+        let call = Addr(taker.at.0.wrapping_sub(1));
+        let function = symbols.function(call).map(|symbol| symbol.name);
+        let places = symbols.source(call);
+        let taken = places.iter().find_map(|place| {
+            let function = place.function.clone().or_else(|| function.clone())?;
+            Some(TakenAt { file: place.file.clone()?, line: place.line?, function, guard: None })
+        });
+        let list = &symbols.modules().list;
+        let module = symbols.modules().at(call).and_then(|module| list.get(module));
+        let address = match (function, module) {
+            (Some(function), Some(module)) => format!("{} in {function} of {}", taker.at, module.name),
+            (None, Some(module)) => format!("{} ({}+{:#x})", taker.at, module.name, taker.at - module.start),
+            _ => taker.at.to_string(),
+        };
+        (taken, format!("by a call that returned to {address}"))
+    }
+
+    /// How long ago that was, at the end of the look.
+    fn since(&self, since: DateTime<Utc>) -> Option<u64> {
+        let taken = self.blocked.processes().first()?.context.all.taken.as_ref()?;
+        let now = DateTime::parse_from_rfc3339(&taken.ended).ok()?;
+        u64::try_from((now.with_timezone(&Utc) - since).num_milliseconds()).ok()
+    }
+
+    /// The frame that took it, where that has not returned.
+    fn frame(&self, taker: &RecordedLock) -> Option<usize> {
+        let thread = &self.process.threads[taker.thread];
+        let frames = &thread.thread?.native.frames;
+        let symbols = self.process.context.symbols;
+        let start = symbols.function_start(Addr(taker.at.0.wrapping_sub(1)))?;
+        let is_it = |frame: &crate::unwind::NativeFrame| {
+            frame.sp <= taker.stack
+                && frame.cfa.is_some_and(|cfa| taker.stack < cfa)
+                && symbols.function_start(frame.lookup) == Some(start)
+        };
+        thread.merged(frames.iter().position(is_it)?)
+    }
+}
+
+/// The line of the program's own that took a lock of Python, and all that are known for the evidence.
+fn python_place(taker: &RecordedLock) -> (Option<TakenAt>, String) {
+    let own = taker.frames.iter().find(|frame| !is_library(&frame.file)).or(taker.frames.first());
+    let taken = own.map(|frame| TakenAt {
+        file: frame.file.clone(),
+        line: frame.line,
+        function: frame.function.clone(),
+        guard: None,
+    });
+    let told: Vec<String> =
+        taker.frames.iter().map(|frame| format!("{}:{} in {}", frame.file, frame.line, frame.function)).collect();
+    (taken, format!("at {}", told.join(", called at ")))
+}
+
+/// What the recorder knows besides.
+fn supplement(hold: &mut Hold, seen: &Hold) {
+    hold.since_ms = seen.since_ms;
+    hold.source = seen.source;
+    hold.frame = hold.frame.or(seen.frame);
+    hold.taken = hold.taken.take().or_else(|| seen.taken.clone());
+    hold.mode = hold.mode.or(seen.mode);
+    hold.evidence.extend(seen.evidence.iter().cloned());
+}

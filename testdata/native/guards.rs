@@ -1,0 +1,135 @@
+// Threads with locks of Rust's standard library: ./guards CASE
+// orders: two threads take two of them in opposite orders: a deadlock.
+// dropped: a thread has dropped the guard of its first lock, and waits for the second: no deadlock.
+// given: the same, where the guard was given to a function that has dropped it.
+// sometimes: the same, where only one way through the function drops it.
+// condition: a thread waits for a condition, and has given its lock back for that.
+// In these a lock that seems to be taken is another's, who keeps it without a guard and sleeps.
+// The line that takes what is held, and that which waits, end with a comment: // takes, // waits.
+// Prints "READY pids=P" when all are about to wait, and ends by SIGALRM after two minutes.
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard};
+use std::thread;
+
+struct Account {
+    balance: Mutex<i64>,
+}
+
+extern "C" {
+    fn alarm(seconds: u32) -> u32;
+    fn pause() -> i32;
+}
+
+fn ready() {
+    println!("READY pids={}", std::process::id());
+}
+
+fn transfer(from: &Account, to: &Account, both: &Barrier) {
+    let mut first = from.balance.lock().unwrap(); // takes
+    if both.wait().is_leader() {
+        ready();
+    }
+    let mut second = to.balance.lock().unwrap(); // waits
+    *first -= 5;
+    *second += 5;
+}
+
+fn dropped(from: &Account, to: &Account, turns: &Barrier) {
+    let mut first = from.balance.lock().unwrap();
+    *first -= 5;
+    drop(first);
+    turns.wait();
+    turns.wait();
+    let mut second = to.balance.lock().unwrap();
+    *second += 5;
+}
+
+fn finish(mut guard: MutexGuard<'_, i64>, to: &Account, turns: &Barrier) {
+    *guard -= 5;
+    drop(guard);
+    turns.wait();
+    turns.wait();
+    let mut second = to.balance.lock().unwrap();
+    *second += 5;
+}
+
+fn given(from: &Account, to: &Account, turns: &Barrier) {
+    let first = from.balance.lock().unwrap();
+    finish(first, to, turns);
+}
+
+fn sometimes(from: &Account, to: &Account, turns: &Barrier, now: bool) {
+    let mut first = from.balance.lock().unwrap();
+    *first -= 5;
+    if now {
+        drop(first);
+    }
+    turns.wait();
+    turns.wait();
+    let mut second = to.balance.lock().unwrap();
+    *second += 5;
+}
+
+fn condition(from: &Account, changed: &Condvar, turns: &Barrier) {
+    let first = from.balance.lock().unwrap();
+    turns.wait();
+    let first = changed.wait(first).unwrap();
+    drop(first);
+}
+
+/// Keeps a lock and leaves no guard of it.
+fn keep(account: &Account) {
+    std::mem::forget(account.balance.lock().unwrap());
+}
+
+/// Takes `to`, then wants `from`.
+fn other(from: &Account, to: &Account, turns: &Barrier) {
+    let mut second = to.balance.lock().unwrap();
+    turns.wait();
+    let mut first = from.balance.lock().unwrap();
+    *first += 5;
+    *second -= 5;
+}
+
+fn main() {
+    unsafe { alarm(120) };
+    let case = std::env::args().nth(1).unwrap_or_default();
+    let accounts = Arc::new([Account { balance: 100.into() }, Account { balance: 100.into() }]);
+    if case == "orders" {
+        let both = Arc::new(Barrier::new(2));
+        let (others, others_barrier) = (accounts.clone(), both.clone());
+        let thread = thread::spawn(move || transfer(&others[0], &others[1], &others_barrier));
+        let (own, own_barrier) = (accounts.clone(), both.clone());
+        let second = thread::spawn(move || transfer(&own[1], &own[0], &own_barrier));
+        thread.join().unwrap();
+        second.join().unwrap();
+        return;
+    }
+    let turns = Arc::new(Barrier::new(2));
+    let changed = Arc::new(Condvar::new());
+    let (own, own_turns, own_changed, own_case) = (accounts.clone(), turns.clone(), changed.clone(), case.clone());
+    thread::Builder::new()
+        .name("careful".into())
+        .spawn(move || match own_case.as_str() {
+            "dropped" => dropped(&own[0], &own[1], &own_turns),
+            "given" => given(&own[0], &own[1], &own_turns),
+            "sometimes" => sometimes(&own[0], &own[1], &own_turns, own.len() == 2),
+            _ => condition(&own[0], &own_changed, &own_turns),
+        })
+        .unwrap();
+    turns.wait();
+    keep(&accounts[0]);
+    let taken = Arc::new(Barrier::new(2));
+    let (others, others_taken) = (accounts.clone(), taken.clone());
+    thread::Builder::new()
+        .name("other".into())
+        .spawn(move || other(&others[0], &others[1], &others_taken))
+        .unwrap();
+    taken.wait();
+    if case != "condition" {
+        turns.wait();
+    }
+    ready();
+    loop {
+        unsafe { pause() };
+    }
+}

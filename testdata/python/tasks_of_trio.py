@@ -1,0 +1,313 @@
+"""Tasks of trio that wait for one another, and such that something can still end: tasks_of_trio.py CASE
+
+With anyio as well, on trio and on asyncio. Each case says what is true of it before it is ready, in a line of JSON: the verdicts
+that are right, a finding that it has (or none), and words that a report of it must have. It ends by itself after two minutes.
+"""
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import anyio
+import trio
+
+LAST = 120
+
+
+def truth(*verdicts, finding=None, words=()):
+    print("TRUTH " + json.dumps(dict(verdicts=verdicts, finding=finding, asleep=0, words=words)), flush=True)
+
+
+def ready():
+    print("READY pids=%d" % os.getpid(), flush=True)
+
+
+RING = dict(finding="lock-order-cycle", words=["trio.Lock `ledger`", "trio.Lock `journal`"])
+
+
+async def posts_journal(ledger, journal, inside, both):
+    async with ledger:
+        await meet(inside, both)
+        async with journal:
+            pass
+
+
+async def posts_ledger(ledger, journal, inside, both):
+    async with journal:
+        await meet(inside, both)
+        async with ledger:
+            pass
+
+
+async def meet(inside, both):
+    inside.append(1)
+    if len(inside) == 2:
+        both.set()
+        ready()
+    await both.wait()
+
+
+async def ring(nursery):
+    shared = trio.Lock(), trio.Lock(), [], trio.Event()
+    nursery.start_soon(posts_journal, *shared)
+    nursery.start_soon(posts_ledger, *shared)
+
+
+async def pulse():
+    while True:
+        await trio.sleep(0.05)
+
+
+def ring_of_tasks():
+    truth("deadlock", **RING)
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            await ring(nursery)
+
+    trio.run(main)
+
+
+def ring_of_tasks_beside_a_heartbeat():
+    truth("deadlock", **RING)
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pulse)
+            await ring(nursery)
+
+    trio.run(main)
+
+
+def ring_of_tasks_beside_a_busy_thread():
+    truth("deadlock", **RING)
+
+    def burn():
+        count = 0
+        while True:
+            count += 1
+
+    threading.Thread(target=burn, daemon=True).start()
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            await ring(nursery)
+
+    trio.run(main)
+
+
+def ring_of_tasks_that_a_limit_ends():
+    truth("blocked")
+
+    async def main():
+        with trio.move_on_after(LAST):
+            async with trio.open_nursery() as nursery:
+                await ring(nursery)
+
+    trio.run(main)
+
+
+def ring_of_tasks_that_a_supervisor_ends():
+    truth("blocked")
+
+    async def supervise(scope):
+        await trio.sleep(LAST)
+        scope.cancel()
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervise, nursery.cancel_scope)
+            await ring(nursery)
+
+    trio.run(main)
+
+
+class TooLong(Exception):
+    pass
+
+
+def ring_of_tasks_beside_one_that_raises():
+    truth("blocked")
+
+    async def watch():
+        await trio.sleep(LAST)
+        raise TooLong
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await ring(nursery)
+
+    trio.run(main)
+
+
+def ring_of_tasks_that_a_thread_may_end():
+    truth("blocked")
+
+    async def main():
+        token = trio.lowlevel.current_trio_token()
+
+        def later(scope):
+            time.sleep(LAST)
+            trio.from_thread.run_sync(scope.cancel, trio_token=token)
+
+        async with trio.open_nursery() as nursery:
+            threading.Thread(target=later, args=(nursery.cancel_scope,), daemon=True).start()
+            await ring(nursery)
+
+    trio.run(main)
+
+
+def nursery_under_a_lock():
+    truth("deadlock", words=["trio.Lock `lock`", "child", "its nursery waits for that task"])
+
+    async def child(lock):
+        ready()
+        async with lock:
+            pass
+
+    async def main():
+        lock = trio.Lock()
+        async with lock:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child, lock)
+
+    trio.run(main)
+
+
+def lock_of_one_who_sleeps():
+    truth("blocked", "running")
+
+    async def keep(lock, taken):
+        async with lock:
+            taken.set()
+            await trio.sleep(LAST)
+
+    async def main():
+        lock, taken = trio.Lock(), trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep, lock, taken)
+            await taken.wait()
+            ready()
+            async with lock:
+                pass
+
+    trio.run(main)
+
+
+def limiter_under_a_limiter():
+    truth("deadlock", "suspected-deadlock", words=["trio.CapacityLimiter `places`"])
+
+    async def outer(places, name, inside, both):
+        async with places:
+            inside.append(name)
+            if len(inside) == 2:
+                both.set()
+                ready()
+            await both.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(inner, places)
+
+    async def inner(places):
+        async with places:
+            pass
+
+    async def main():
+        places, inside, both = trio.CapacityLimiter(2), [], trio.Event()
+        async with trio.open_nursery() as nursery:
+            for name in range(2):
+                nursery.start_soon(outer, places, name, inside, both)
+
+    trio.run(main)
+
+
+def thread_lock_across_an_await():
+    truth("deadlock", finding="self-deadlock", words=["Lock `token`", "event-loop-blocked"])
+    token = threading.Lock()
+
+    async def refresh():
+        with token:
+            await trio.sleep(0.05)
+
+    async def request():
+        await trio.sleep(0.01)
+        ready()
+        with token:
+            pass
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refresh)
+            nursery.start_soon(request)
+
+    trio.run(main)
+
+
+async def anyio_ring(*others):
+    ledger, journal, inside, both = anyio.Lock(), anyio.Lock(), [], anyio.Event()
+    async with anyio.create_task_group() as group:
+        for other in others:
+            group.start_soon(other)
+        group.start_soon(posts_journal, ledger, journal, inside, both)
+        group.start_soon(posts_ledger, ledger, journal, inside, both)
+
+
+async def anyio_pulse():
+    while True:
+        await anyio.sleep(0.05)
+
+
+def anyio_on_trio():
+    truth("deadlock", finding="lock-order-cycle", words=["`ledger`", "`journal`"])
+    anyio.run(anyio_ring, backend="trio")
+
+
+def anyio_on_trio_beside_a_heartbeat():
+    truth("deadlock", finding="lock-order-cycle", words=["`ledger`", "`journal`"])
+    anyio.run(anyio_ring, anyio_pulse, backend="trio")
+
+
+async def anyio_ring_with_a_limit():
+    with anyio.move_on_after(LAST):
+        await anyio_ring()
+
+
+def anyio_on_trio_with_a_limit():
+    truth("blocked")
+    anyio.run(anyio_ring_with_a_limit, backend="trio")
+
+
+def anyio_on_asyncio():
+    truth("deadlock", finding="lock-order-cycle", words=["`ledger`", "`journal`"])
+    anyio.run(anyio_ring)
+
+
+def anyio_on_asyncio_beside_a_heartbeat():
+    truth("deadlock", finding="lock-order-cycle", words=["`ledger`", "`journal`"])
+    anyio.run(anyio_ring, anyio_pulse)
+
+
+async def anyio_watch():
+    await anyio.sleep(LAST)
+    raise TooLong
+
+
+def anyio_on_trio_beside_one_that_raises():
+    truth("blocked")
+    anyio.run(anyio_ring, anyio_watch, backend="trio")
+
+
+def anyio_on_asyncio_beside_one_that_raises():
+    truth("blocked")
+    anyio.run(anyio_ring, anyio_watch)
+
+
+def anyio_on_asyncio_with_a_limit():
+    truth("blocked")
+    anyio.run(anyio_ring_with_a_limit)
+
+
+signal.alarm(LAST)
+globals()[sys.argv[1]]()

@@ -1,0 +1,142 @@
+//! Clusters of Dask on loopback: tasks that hang between workers, and healthy ones that look like it.
+//!
+//! Needs distributed, which scripts/check/dask installs. The truth of each case stands in testdata/python/dask_cluster.py.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Target, lockscope, skipped, testdata, wait_until};
+
+/// The Python that has Dask.
+fn python() -> Option<PathBuf> {
+    let python = PathBuf::from(std::env::var_os("LOCKSCOPE_DASK")?).join("python");
+    python.exists().then_some(python)
+}
+
+/// A cluster in this case.
+fn start(python: &PathBuf, case: &str, more: &[&str]) -> Target {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_lockscope"));
+    let folder = program.parent().expect("a folder").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let package = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts/ship/pypi/python");
+    let mut command = Command::new(python);
+    command.arg(testdata("python/dask_cluster.py")).arg(case).args(more);
+    command.env("PATH", format!("{folder}:{path}")).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+    Target::start(&mut command)
+}
+
+/// The verdict over the cluster of a target, or over one process of it.
+fn job(target: &Target, more: &[&str]) -> (i32, Value) {
+    let pid = target.pid().to_string();
+    let command = ["job", "--engine", "dask", "--pid", &pid, "--format", "json"];
+    let output = lockscope().args(command).args(more).output().expect("lockscope runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+    (output.status.code().expect("a status"), json)
+}
+
+fn summary(report: &Value) -> &str {
+    report["summary"].as_str().unwrap_or_default()
+}
+
+/// Look until the verdict is this one, and give the report.
+fn until(target: &Target, verdict: &str) -> Value {
+    let mut last = Value::Null;
+    wait_until(verdict, || {
+        last = job(target, &[]).1;
+        last["verdict"] == verdict
+    });
+    last
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_are_named_with_their_locks() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    let cases = [
+        ("locks", "deadlock", "lock-order-cycle", ["held by task `both-0`", "held by task `both-1`"]),
+        ("result", "deadlock", "rank-cycle", ["distributed.Lock `table`", "the result of task `wants-table`"]),
+        ("inside", "deadlock", "lock-order-cycle", ["runs task `inside-0`", "for the result of task `after`"]),
+        ("starved", "suspected-deadlock", "executor-self-wait", ["All 4 threads of worker", "`setter-0`, `setter-1`"]),
+    ];
+    for (case, verdict, finding, words) in cases {
+        let target = start(&python, case, &[]);
+        let report = until(&target, verdict);
+        assert_eq!(report["findings"][0]["code"], finding, "{case}");
+        assert_eq!(report["job"]["two_rounds"], true, "{case}");
+        for word in words {
+            assert!(summary(&report).contains(word), "{case}: no {word} in {}", summary(&report));
+        }
+    }
+}
+
+#[test]
+fn files_of_single_processes_make_the_same_verdict_and_one_round_proves_nothing() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    let target = start(&python, "locks", &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let look = |round: &str| {
+        for pid in &target.pids {
+            let mut command = lockscope();
+            command.args([
+                "job",
+                "--engine",
+                "dask",
+                "--alone",
+                "--quiet",
+                "--pid",
+                &pid.to_string(),
+                "--round",
+                round,
+            ]);
+            assert!(command.arg("-o").arg(folder.path()).status().expect("lockscope runs").success());
+        }
+    };
+    let merge = || {
+        let output =
+            lockscope().arg("merge").arg(folder.path()).args(["--format", "json"]).output().expect("lockscope runs");
+        serde_json::from_slice::<Value>(&output.stdout).expect("valid JSON")
+    };
+    look("1");
+    let one = merge();
+    assert_ne!(one["verdict"], "deadlock", "{}", summary(&one));
+    wait_until("all of it is seen to stand still", || {
+        look("2");
+        merge()["verdict"] == "deadlock"
+    });
+    let two = merge();
+    assert_eq!(two["cycles"][0]["edges"].as_array().map(Vec::len), Some(2));
+    let cluster = &two["processes"][0]["cluster"];
+    assert_eq!((&cluster["engine"], &cluster["roles"][0]["role"]), (&Value::from("dask"), &Value::from("worker")));
+}
+
+#[test]
+fn a_cluster_is_diagnosed_through_its_nannies() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    for (case, words) in [
+        ("locks", ["locks of the cluster are taken in different orders", "is held by task `both-"]),
+        // Its worker answers nobody.
+        ("gil", ["for the result of task `after`", "has the GIL"]),
+    ] {
+        let target = start(&python, case, &["diagnose"]);
+        let said: Value = serde_json::from_str(target.said.last().expect("a line")).expect("valid JSON");
+        let text = said["text"].as_str().expect("a text").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said["not_seen"].as_object().map(serde_json::Map::len), Some(0), "{case}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{case}: no {word} in {text}");
+        }
+    }
+}
+
+#[test]
+fn healthy_clusters_are_in_no_cycle() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    for case in ["ordered", "gated", "slow", "transfer", "event"] {
+        let target = start(&python, case, &[]);
+        for round in 0..3 {
+            let (code, report) = job(&target, &[]);
+            assert_eq!(code, 0, "{case}, look {round}: {}", summary(&report));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Tests of Rust under libtest, whose runner wakes each minute to name slow tests: a test that waits for ever ends the program, one
+//! that waits for a thread with a clock does not.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::{Target, attach, lockscope, skipped, testdata};
+
+/// The tests as a program; `None` where there is no compiler.
+fn program() -> Option<PathBuf> {
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rust_tests");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["--test", "-g", "--edition", "2021", "-o"]).arg(&built).arg(testdata("native/rust_tests.rs"));
+    rustc.status().is_ok_and(|status| status.success()).then_some(built)
+}
+
+#[test]
+fn a_test_that_waits_for_ever_is_ended_and_one_that_is_late_is_not() {
+    let Some(program) = program() else { return skipped!("no rustc") };
+    let output = lockscope().args(["run", "--"]).arg(&program).arg("waits_for_ever").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Its own alarm would be status 142.
+    assert_eq!(output.status.code(), Some(124), "{text}");
+    assert!(text.contains("nobody-left-to-wake") && text.contains("rust_tests::waits_for_ever"), "{text}");
+
+    let late = Target::start(Command::new(&program).args(["waits_for_a_while", "--nocapture"])).settle(2);
+    for _ in 0..5 {
+        let look = attach(&late.pids, &[]);
+        assert_eq!((look.verdict(), look.code), ("blocked", 0), "{}", look.text);
+    }
+}
