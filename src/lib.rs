@@ -95,7 +95,7 @@
 //! report               -> launcher image threads waits
 //! verdict              -> launcher limits image unwind symbols gpu python threads graph waits report
 //! job                  -> limits report waits
-//! render               -> waits report
+//! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
 //! forecast             -> limits image recorder modules symbols threads report waits

@@ -2,13 +2,15 @@
 //!
 //! In: whatever a loop or a copy meets. Out: the constants of the table (`table.rs`), and [`Met`], one for each bound that
 //! was met where the report would not say so by itself; it becomes a gap. They are kept by the thread that looks, as the
-//! budget of memory is. Nothing here knows what is looked at.
+//! budget of memory is. Nothing here knows what is looked at. Beside them, libraries that panic on such data (`panics`).
 
+mod panics;
 mod table;
 
 use std::cell::RefCell;
 use std::fmt::Display;
 
+pub(crate) use panics::without_panic;
 pub(crate) use table::*;
 
 /// One bound over foreign data, for the tests, which hold the source against the table.

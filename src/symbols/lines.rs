@@ -202,4 +202,22 @@ mod tests {
         // Neither a stack without end nor a loop: whoever follows the names gives up.
         assert!(lines.source(address).len() <= DEEPEST_INLINING);
     }
+
+    #[test]
+    fn addr2line_panics_where_a_file_is_rewritten_under_it() {
+        // If it does not any more, `asked_of` may go.
+        let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds/elf/two-functions");
+        let original = std::fs::read(seed).expect("a file");
+        let library = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(library.path(), &original).expect("written");
+        let bytes = FileBytes::new(crate::sys::map_file(library.as_file()).expect("mapped"));
+        let file = ElfFile64::<object::LittleEndian>::parse(&*original).expect("an ELF file");
+        let address = |name: &str| file.symbol_by_name(name).map(|symbol| object::ObjectSymbol::address(&symbol));
+        let lines = Lines::load(&bytes).expect("debug information");
+        assert_eq!(lines.source(address("first").expect("a function"))[0].line, Some(1));
+        let section = file.section_by_name(".debug_info").and_then(|section| section.file_range()).expect("a section");
+        let zeros = vec![0; usize::try_from(section.1).expect("a size")];
+        std::os::unix::fs::FileExt::write_all_at(library.as_file(), &zeros, section.0).expect("written");
+        assert!(limits::without_panic(|| lines.source(address("second").expect("a function"))).is_none());
+    }
 }

@@ -35,7 +35,8 @@ use object::{LittleEndian, Object};
 use table::Table;
 pub(crate) use variables::Variable;
 
-use crate::image::{Addr, FileBytes, ProcessImage};
+use crate::image::{Addr, FileBytes, Gap, ProcessImage, budget};
+use crate::limits::without_panic;
 use crate::modules::{Module, Modules};
 
 /// A function or object that covers an address.
@@ -173,8 +174,8 @@ impl<'a> Symbols<'a> {
             address,
             || {
                 let Some((module, parsed)) = self.module(address) else { return Vec::new() };
-                let lines = self.lines(module, parsed);
-                lines.map(|lines| lines.variables(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+                let Some(lines) = self.lines(module, parsed) else { return Vec::new() };
+                asked_of(module, || lines.variables(address.0.wrapping_sub(module.bias))).unwrap_or_default()
             },
         )
     }
@@ -211,14 +212,16 @@ impl<'a> Symbols<'a> {
 
     fn lines_of(&self, address: Addr) -> Vec<SourceFrame> {
         let Some((module, parsed)) = self.module(address) else { return Vec::new() };
-        self.lines(module, parsed).map(|l| l.source(address.0.wrapping_sub(module.bias))).unwrap_or_default()
+        let Some(lines) = self.lines(module, parsed) else { return Vec::new() };
+        asked_of(module, || lines.source(address.0.wrapping_sub(module.bias))).unwrap_or_default()
     }
 
     fn lines(&self, module: &Module, parsed: &'a OfModule) -> Option<&'a Lines> {
         let lines = parsed.lines.get_or_init(|| {
             log::info!("reading the line tables of {}", module.name);
-            let own = module.file.as_ref().and_then(Lines::load);
-            own.or_else(|| self.debug_file(module).as_ref().and_then(Lines::load))
+            let load = |file: &FileBytes| asked_of(module, || Lines::load(file)).flatten();
+            let own = module.file.as_ref().and_then(load);
+            own.or_else(|| self.debug_file(module).as_ref().and_then(load))
         });
         lines.as_ref()
     }
@@ -249,6 +252,17 @@ impl<'a> Symbols<'a> {
             ElfFile64::<LittleEndian>::parse(&*found).ok()?.build_id().ok().flatten() == module.build_id.as_deref();
         same.then_some(found)
     }
+}
+
+/// What addr2line says of a module; nothing, and a gap, where it panics: it takes for granted that what it read once reads the same
+/// again, and a mapped file may be rewritten in place meanwhile.
+fn asked_of<T>(module: &Module, ask: impl FnOnce() -> T) -> Option<T> {
+    let answer = without_panic(ask);
+    if answer.is_none() {
+        let why = "it is rewritten while it is read, or contradicts itself; look again once it stands still";
+        budget::note(Gap::new(format!("source lines of {}", module.name), why));
+    }
+    answer
 }
 
 /// A symbol that a module exports, without making a table of its names.

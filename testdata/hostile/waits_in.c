@@ -26,9 +26,9 @@ static void rewrite(const char *name) {
     char *bytes = malloc(stat.st_size);
     if (pread(file, bytes, stat.st_size, 0) != stat.st_size) exit(1);
     for (;;) {
-        usleep(2000);
+        usleep(rand() % 3000);
         if (ftruncate(file, 0)) exit(1);
-        usleep(300);
+        usleep(rand() % 1000);
         if (pwrite(file, bytes, stat.st_size, 0) != stat.st_size) exit(1);
     }
 }

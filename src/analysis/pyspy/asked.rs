@@ -5,9 +5,6 @@
 //! are used only where they equal the own walk's. It panics on damaged memory: every call is wrapped. It reads memory by itself, and
 //! a page may never come: it has a thread of its own, which is left behind then.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -16,6 +13,7 @@ use py_spy::{Config, PythonSpy, StackTrace};
 
 use crate::image::{Addr, ProcessImage};
 use crate::limits::analysis::DEEPEST_FOR_PYSPY;
+use crate::limits::without_panic;
 use crate::python::{EvalEntry, KernelThreads, Python, PythonFrame, PythonThread};
 
 /// Add what py-spy knows to the own walk's threads; or why it could not be had.
@@ -68,7 +66,7 @@ fn in_time_of<T: Send + 'static>(
 ) -> Result<T, String> {
     let (tell, told) = channel();
     let asking = move || {
-        let _ = tell.send(quietly(work).unwrap_or_else(|| Err("it panicked".into())));
+        let _ = tell.send(without_panic(work).unwrap_or_else(|| Err("it panicked".into())));
     };
     std::thread::Builder::new().name("py-spy".to_owned()).spawn(asking).map_err(|error| error.to_string())?;
     let late = |_| Err(format!("it did not come to its end within {} s", patience.as_secs()));
@@ -96,31 +94,6 @@ fn thread_of_trace(known: &KernelThreads<'_>, trace: &StackTrace) -> PythonThrea
         entries: trace.frames.iter().map(entry).collect(),
         gap: None,
     }
-}
-
-/// The hook that keeps quiet where [`IS_QUIET`] says so, put in once and never taken out.
-static INSTALLED: Once = Once::new();
-
-thread_local! {
-    /// Whether panics of this thread are not told.
-    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Run a closure that may panic, without the panic's message on the user's terminal. Of this thread only: the hook belongs to
-/// the whole process, and what another thread panics with meanwhile is told as ever.
-fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
-    INSTALLED.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !IS_QUIET.get() {
-                usual(panic);
-            }
-        }));
-    });
-    let before = IS_QUIET.replace(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    IS_QUIET.set(before);
-    result.ok()
 }
 
 fn look(pid: i32, python: &mut Python, locals: bool) -> Result<(), String> {
@@ -194,17 +167,5 @@ mod tests {
         let asked = in_time_of(Duration::ZERO, move || wait.recv().map_err(|error| error.to_string()));
         assert_eq!(asked, Err("it did not come to its end within 0 s".into()));
         drop(end);
-    }
-
-    #[test]
-    fn a_panic_is_quiet_in_its_own_thread_only() {
-        assert_eq!(quietly(|| 5), Some(5));
-        let inner = quietly(|| {
-            let elsewhere = std::thread::spawn(|| IS_QUIET.get()).join();
-            assert!(IS_QUIET.get() && elsewhere.is_ok_and(|quiet| !quiet));
-            panic!("not told");
-        });
-        assert_eq!(inner, None::<()>);
-        assert!(!IS_QUIET.get());
     }
 }

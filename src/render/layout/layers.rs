@@ -1,7 +1,6 @@
 //! Boxes in layers along the direction of the links, by `layout-rs`.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::layout::core::base::Orientation;
 use ::layout::core::format::{ClipHandle, RenderBackend};
@@ -11,6 +10,7 @@ use ::layout::std_shapes::shapes::{Arrow, Element, LineEndKind, ShapeKind};
 use ::layout::topo::layout::VisualGraph;
 
 use super::geometry::{Point, Rect};
+use crate::limits::without_panic;
 
 /// Where links lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Layers {
 /// Place boxes of these sizes, linked so.
 pub(super) fn place(sizes: &[(f64, f64)], links: &[(usize, usize)], direction: Direction) -> Layers {
     // Its assertions are about rounding too: one box above the other is better than no report.
-    let laid = catch_unwind(AssertUnwindSafe(|| laid_out(sizes, links, direction))).ok().flatten();
+    let laid = without_panic(|| laid_out(sizes, links, direction)).flatten();
     laid.unwrap_or_else(|| stacked(sizes, links.len()))
 }
 
