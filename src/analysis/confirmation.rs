@@ -166,6 +166,11 @@ impl Confirmation {
         !self.known.is_empty() && self.known.keys().all(|suspicion| self.seen.confirmed.contains(suspicion))
     }
 
+    /// Whether all that the last look suspects is among these.
+    pub(super) fn is_all_in(&self, suspicions: &[Suspicion]) -> bool {
+        self.known.keys().all(|suspicion| suspicions.contains(suspicion))
+    }
+
     /// What is confirmed and refuted.
     pub(super) fn confirmed(&self) -> &Confirmed {
         &self.seen

@@ -1056,6 +1056,43 @@ def tasks_in_a_ring_beside_a_heartbeat():
     asyncio.run(main())
 
 
+def locks_in_a_ring_beside_a_loop_that_turns():
+    truth("deadlock", finding="lock-order-cycle", asleep=2)
+
+    def work(number):
+        with locks[number]:
+            both.wait()
+            with locks[1 - number]:
+                pass
+
+    def gives(one):
+        one.release()
+
+    def takes(one):
+        one.acquire()
+
+    async def turn(number):
+        # What it can call changes all the time: by what it reads at one instant it gives locks back and takes none.
+        known = {}
+        while True:
+            known[number] = gives
+            known[-number] = takes
+            known = dict(known) if len(known) < 200 else {}
+            number += 4
+            await asyncio.sleep(0.0002)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        # The loop reaches the threads' work, and by it the locks.
+        started = [loop.run_in_executor(None, work, number) for number in (0, 1)]
+        turns = [asyncio.ensure_future(turn(number)) for number in range(1, 5)]
+        ready()
+        await asyncio.gather(*started, *turns)
+
+    locks, both = (threading.Lock(), threading.Lock()), threading.Barrier(2)
+    asyncio.run(main())
+
+
 def tasks_in_a_ring_that_a_limit_ends():
     truth("blocked")
 

@@ -3,7 +3,7 @@
 //! Needs distributed, which scripts/check/dask installs. The truth of each case stands in testdata/python/dask_cluster.py.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -69,6 +69,39 @@ fn tasks_that_wait_for_each_other_are_named_with_their_locks() {
             assert!(summary(&report).contains(word), "{case}: no {word} in {}", summary(&report));
         }
     }
+}
+
+#[test]
+fn locks_of_a_worker_are_a_deadlock_at_each_look() {
+    const LOOKS: usize = 12;
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    let target = start(&python, "inside", &[]);
+    // The loop of the worker beside them goes on all the time, and what is read of it changes.
+    for look in 0..LOOKS {
+        let report = crate::harness::attach(&target.pids[1..2], &[]);
+        assert_eq!(report.verdict(), "deadlock", "look {look}: {}\n{}", report.text, report.json["gaps"]);
+    }
+}
+
+#[test]
+fn a_cluster_beside_it_is_not_touched() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    let (one, other) = (start(&python, "locks", &[]), start(&python, "slow", &[]));
+    // Whoever has a tracer that stays cannot be looked at: it would be said if somebody tried.
+    let worker = other.pids[1];
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-q", "-nx", "-p", &worker.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut gdb = gdb.spawn().expect("gdb runs");
+    let tracer = || crate::harness::status_field(worker, worker, "TracerPid");
+    wait_until("gdb traces it", || tracer().is_some_and(|tracer| tracer.trim() == gdb.id().to_string()));
+    let report = until(&one, "deadlock");
+    gdb.kill().expect("ended");
+    gdb.wait().expect("ended");
+    assert!(!report["gaps"].to_string().contains(&format!("process {worker}")), "{}", report["gaps"]);
+    assert_eq!(report["job"]["reported"], "0, 1, client");
 }
 
 #[test]

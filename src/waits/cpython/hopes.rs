@@ -271,6 +271,8 @@ fn releasers(
         if states.any(|(state, _)| releases(&facts.reached_by(state))) {
             let what = format!("{} can release it, though it did not take it", thread.describe());
             out.hopes.push(hope(wait, None, Hoped::Party(party(thread)), what));
+            // That it takes no lock may be said by what was changed as it was read.
+            out.read_of.push((process.context.process, Some(thread.image.tid)));
         }
     }
 }
