@@ -4,6 +4,7 @@
 //! a process knows is read from its memory, as no launcher sets a variable.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use super::{CliError, JobArguments};
 use crate::image::live;
@@ -13,8 +14,15 @@ use crate::job::Look;
 pub(super) fn candidates(arguments: &JobArguments) -> Vec<i32> {
     match arguments.pid.filter(|_| arguments.alone) {
         Some(pid) => vec![pid],
-        None => live::of_clusters(),
+        // Of several clusters on this node those are left in peace that are not meant.
+        None => live::together(live::of_clusters(), arguments.pid, arguments.job.as_deref().and_then(address)),
     }
+}
+
+/// The address of a scheduler, as `tcp://10.0.0.1:8786`, where it has numbers.
+fn address(scheduler: &str) -> Option<SocketAddr> {
+    let (_, address) = scheduler.split_once("://")?;
+    address.parse().ok()
 }
 
 /// There is none.

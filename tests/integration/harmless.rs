@@ -60,6 +60,25 @@ fn a_hundred_stops_of_the_zoo_end_no_call_early() {
 }
 
 #[test]
+fn looks_at_the_same_moment_wait_for_each_other() {
+    const AT_ONCE: usize = 6;
+    let target = start();
+    for _ in 0..5 {
+        let pid = target.pid().to_string();
+        let looks = [(); AT_ONCE].map(|()| {
+            let mut look = lockscope();
+            look.args(["attach", "--stop", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            look.spawn().expect("lockscope runs")
+        });
+        for look in looks {
+            let output = look.wait_with_output().expect("it ends");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code().is_some_and(|code| code < 2), "{:?} {errors}", output.status);
+        }
+    }
+}
+
+#[test]
 fn looks_without_a_stop_wake_nobody() {
     looks_wake_nobody(&["--no-stop"]);
 }

@@ -119,27 +119,6 @@ pub(crate) fn ranks() -> Vec<Ranked> {
     ranks.filter(|rank| !(wrappers.contains(&rank.pid) && parents.contains(&rank.pid))).collect()
 }
 
-/// Processes that may belong to a cluster of Dask: they map the library by which its processes talk. Who maps what can be read of
-/// those processes only that may be looked at.
-pub(crate) fn of_clusters() -> Vec<i32> {
-    /// msgpack's module of C, which distributed needs.
-    const MARK: &str = "/_cmsgpack.";
-    let proc_fs = ProcFs::new("/proc");
-    let own = std::process::id();
-    let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let pids = pids.filter(|pid| u32::try_from(*pid) != Ok(own));
-    let pids = pids.bounded(MOST_PROCESSES, || "the processes of this machine".to_owned(), "processes");
-    let talks = |pid: &i32| {
-        let directory = proc_fs.process(*pid);
-        let lives = proc_fs::stat(&directory).is_some_and(|stat| !stat.is_dead());
-        lives && std::fs::read_to_string(directory.join("maps")).is_ok_and(|maps| maps.contains(MARK))
-    };
-    let mut found: Vec<i32> = pids.filter(talks).collect();
-    found.sort_unstable();
-    found
-}
-
 /// Whether the rank was inherited, and who started the ranks.
 fn ancestry(proc_fs: &ProcFs, pid: i32, own: &[(String, String)]) -> (bool, Option<(i32, u64)>) {
     let mut inherited = false;

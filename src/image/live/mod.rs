@@ -14,6 +14,7 @@
 mod answering;
 mod asleep;
 mod awaited;
+mod clusters;
 mod copier;
 mod copying;
 mod denial;
@@ -55,13 +56,14 @@ use nix::errno::Errno;
 
 use asleep::{Reading, SleepReader};
 pub(crate) use awaited::Awaited;
+pub(crate) use clusters::{of_clusters, together};
 use copier::Copier;
 pub(crate) use error::AttachError;
 use facts::{CpuSample, ProcessFacts};
 use files::LiveFiles;
 pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
-pub(crate) use launch::{Ranked, of_clusters, ranks};
+pub(crate) use launch::{Ranked, ranks};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
@@ -109,6 +111,8 @@ impl Default for Options {
 const EXEC_ATTEMPTS: u32 = 3;
 /// How often a refusal that may be a passing one is tried again.
 const REFUSALS: u32 = 5;
+/// How often the end of another look at the same process is waited for.
+const OTHER_LOOKS: u32 = 5;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -258,6 +262,7 @@ impl LiveTarget {
         }
         let mut executed = 0;
         let mut refused = 0;
+        let mut waited = 0;
         loop {
             let facts = self.read_facts()?;
             match self.stop_and_take(facts)? {
@@ -273,6 +278,11 @@ impl LiveTarget {
                 // A thread that is just ending is refused with the same error as one that may not be traced, and an
                 // exec ends all threads but one (seen with a program that calls exec all the time).
                 Err(StopError::Denied(_, Errno::EPERM)) if refused < REFUSALS => refused += 1,
+                Err(StopError::Denied(pid, Errno::EPERM))
+                    if waited < OTHER_LOOKS && open::another_look_ends(&self.proc_fs, pid) =>
+                {
+                    waited += 1;
+                }
                 // Each time one process fewer is left, so that this ends.
                 Err(StopError::Denied(pid, errno)) => self.drop_target(pid, self.refusal(pid, errno))?,
                 Err(StopError::NoAnswer(pid)) => return Err(AttachError::NoAnswer { pid }),

@@ -1,0 +1,157 @@
+//! Which processes may be of a cluster of Dask, and which of them talk to each other by TCP.
+//!
+//! In: nothing, or one member or address of the cluster that is meant. Out: ids. Nothing but files of /proc is read: a process of another
+//! cluster is not touched. Whether one is a member, and of which cluster, is said by a look at its memory.
+
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{metadata, read_dir, read_to_string};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+
+use super::proc_fs::{self, ProcFs, descriptors};
+use super::sockets::{self, Row};
+use crate::image::descriptors::socket_inode;
+use crate::limits::Bounded;
+use crate::limits::job::MOST_PROCESSES;
+
+/// What one process has of TCP.
+#[derive(Debug, Default)]
+struct Talks {
+    /// Of its network; `None` where that may not be read.
+    network: Option<u64>,
+    /// Its own ends, and where it listens.
+    own: BTreeSet<SocketAddr>,
+    /// The other ends.
+    others: BTreeSet<SocketAddr>,
+}
+
+impl Talks {
+    /// Whether two are connected, or both with the same third. In another network addresses may be translated on the way.
+    fn with(&self, other: &Talks) -> bool {
+        let apart = self.network.is_none() || self.network != other.network;
+        let silent = self.others.is_empty() || other.others.is_empty();
+        let meets = |one: &Talks, two: &Talks| {
+            one.others.iter().any(|end| two.own.contains(end) || two.own.contains(&anywhere(*end)))
+        };
+        apart || silent || meets(self, other) || meets(other, self) || !self.others.is_disjoint(&other.others)
+    }
+}
+
+/// The address at which one listens for this port on all addresses.
+fn anywhere(end: SocketAddr) -> SocketAddr {
+    let all = match end {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(all, end.port())
+}
+
+/// Processes that may belong to a cluster of Dask: they map the library by which its processes talk. Who maps what can be read of
+/// those processes only that may be looked at.
+pub(crate) fn of_clusters() -> Vec<i32> {
+    /// msgpack's module of C, which distributed needs.
+    const MARK: &str = "/_cmsgpack.";
+    let proc_fs = ProcFs::new("/proc");
+    let own = std::process::id();
+    let Ok(entries) = read_dir(proc_fs.root()) else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = pids.filter(|pid| u32::try_from(*pid) != Ok(own));
+    let pids = pids.bounded(MOST_PROCESSES, || "the processes of this machine".to_owned(), "processes");
+    let talks = |pid: &i32| {
+        let directory = proc_fs.process(*pid);
+        let lives = proc_fs::stat(&directory).is_some_and(|stat| !stat.is_dead());
+        lives && read_to_string(directory.join("maps")).is_ok_and(|maps| maps.contains(MARK))
+    };
+    let mut found: Vec<i32> = pids.filter(talks).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Those of `pids` that may be of one cluster with process `pid`, or with who has this `address`: by their connections they talk to
+/// it, to who talks to it, and so on. All where none of them is meant so.
+pub(crate) fn together(pids: Vec<i32>, pid: Option<i32>, address: Option<SocketAddr>) -> Vec<i32> {
+    let proc_fs = ProcFs::new("/proc");
+    let mut networks: BTreeMap<Option<u64>, BTreeMap<u64, Row>> = BTreeMap::new();
+    let mut talks = |pid: i32| {
+        let directory = proc_fs.process(pid);
+        let network = metadata(directory.join("ns/net")).ok().map(|metadata| metadata.ino());
+        let read = || sockets::rows(&directory).into_iter().map(|row| (row.inode, row)).collect();
+        let rows = networks.entry(network).or_insert_with(read);
+        let mut all = Talks { network, ..Talks::default() };
+        for descriptor in descriptors(&directory).unwrap_or_default() {
+            let Some(row) = socket_inode(&descriptor.target).and_then(|inode| rows.get(&inode)) else { continue };
+            all.own.insert(row.local);
+            if !row.listens {
+                all.others.insert(row.remote);
+            }
+        }
+        all
+    };
+    let all: Vec<Talks> = pids.iter().map(|pid| talks(*pid)).collect();
+    let names = |one: &Talks, address: &SocketAddr| {
+        one.own.contains(address) || one.others.contains(address) || one.own.contains(&anywhere(*address))
+    };
+    let is_meant = |(at, own): &(usize, &i32)| {
+        Some(**own) == pid || address.is_some_and(|address| all.get(*at).is_some_and(|one| names(one, &address)))
+    };
+    let mut open: Vec<usize> = pids.iter().enumerate().filter(is_meant).map(|(at, _)| at).collect();
+    if open.is_empty() {
+        return pids;
+    }
+    let mut known: BTreeSet<usize> = open.iter().copied().collect();
+    while let Some(one) = open.pop().and_then(|at| all.get(at)) {
+        let fresh: Vec<usize> = all
+            .iter()
+            .enumerate()
+            .filter(|(at, other)| !known.contains(at) && one.with(other))
+            .map(|(at, _)| at)
+            .collect();
+        known.extend(fresh.iter().copied());
+        open.extend(fresh);
+    }
+    pids.into_iter().enumerate().filter(|(at, _)| known.contains(at)).map(|(_, pid)| pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talks(network: u64, own: &[&str], others: &[&str]) -> Talks {
+        let parse = |ends: &[&str]| ends.iter().map(|end| end.parse().expect("an address")).collect();
+        Talks { network: Some(network), own: parse(own), others: parse(others) }
+    }
+
+    #[test]
+    fn two_talk_by_a_connection_or_by_the_same_third() {
+        let scheduler = talks(1, &["0.0.0.0:8786", "10.0.0.1:8786"], &["10.0.0.1:40000"]);
+        let worker = talks(1, &["10.0.0.1:40000"], &["10.0.0.1:8786"]);
+        let other = talks(1, &["10.0.0.1:40001"], &["10.0.0.2:9000"]);
+        let third = talks(1, &["10.0.0.1:40002"], &["10.0.0.2:9000"]);
+        assert!(worker.with(&scheduler) && scheduler.with(&worker) && other.with(&third));
+        assert!(!worker.with(&other) && !scheduler.with(&third));
+        // Nothing is known of these.
+        assert!(worker.with(&talks(2, &["10.0.0.1:40001"], &["10.0.0.2:8786"])));
+        assert!(worker.with(&talks(1, &[], &[])));
+        assert!(worker.with(&Talks { network: None, ..talks(1, &["10.0.0.9:1"], &["10.0.0.9:2"]) }));
+        let listens = talks(1, &["[::]:8787"], &["[::1]:5"]);
+        assert!(talks(1, &["[::1]:7"], &["[::1]:8787"]).with(&listens));
+    }
+
+    #[test]
+    fn nobody_meant_leaves_all() {
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert_eq!(together(vec![own, own + 1], None, None), [own, own + 1]);
+        assert_eq!(together(vec![own], Some(own), None), [own]);
+    }
+}
