@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Clusters of Dask that hang, and healthy ones that look like it: dask_cluster.py CASE [diagnose], on loopback, two workers under nannies.
+"""Clusters of Dask that hang, and healthy ones that look like it: dask_cluster.py CASE [diagnose|watch FOLDER], on loopback, two workers
+under nannies.
 
 Says READY with the process ids of the client (scheduler and nannies are in it) and of the workers once the scheduler itself says that
 the hang is there; with `diagnose` says before what lockscope.dask.diagnose(client) says, as one line of JSON. Each line `diagnose` on
-standard input asks for that again. An alarm ends it, and the workers end with it.
+standard input asks for that again. With `watch` each worker is watched by its nanny from the beginning on; of a hang it is said before
+READY what the cluster was told, as one line of JSON. An alarm ends it, and the workers end with it.
 
   locks      deadlock: two tasks take two distributed.Locks in opposite orders
   result     deadlock: a task holds a Lock and waits for the result of one that wants the Lock
@@ -19,6 +21,7 @@ standard input asks for that again. An alarm ends it, and the workers end with i
 
 import json
 import os
+import queue
 import signal
 import sys
 import tempfile
@@ -207,9 +210,21 @@ def diagnosis(client):
     print(json.dumps({"text": str(found), "verdict": found.report.verdict, "not_seen": found.not_seen}), flush=True)
 
 
-def ready(client, pids, is_asked):
+def watched(client, folder):
+    """A queue of what the nannies tell."""
+    import lockscope.dask
+
+    told = queue.Queue()
+    client.subscribe_topic("lockscope", lambda event: told.put(event[1]))
+    client.register_plugin(lockscope.dask.Watch(report_dir=folder))
+    return told
+
+
+def ready(client, pids, is_asked, told):
     if is_asked:
         diagnosis(client)
+    if told:
+        print(json.dumps(told.get()), flush=True)
     print("READY pids=" + ",".join(map(str, pids)), flush=True)
     for line in sys.stdin:
         if line.strip() == "diagnose":
@@ -225,10 +240,12 @@ def main():
     client = Client(cluster)
     workers = sorted(client.scheduler_info()["workers"])
     is_healthy = case in ("ordered", "gated", "slow", "transfer", "event")
+    told = watched(client, sys.argv[3]) if "watch" in sys.argv else None
     futures = [] if is_healthy else hang(case, client, workers)
     by_address = {nanny.worker_address: nanny.pid for nanny in cluster.workers.values()}
     pids = [os.getpid(), *(by_address[address] for address in workers)]
-    threading.Thread(target=ready, args=[client, pids, "diagnose" in sys.argv], daemon=True).start()
+    to_tell = None if is_healthy else told
+    threading.Thread(target=ready, args=[client, pids, "diagnose" in sys.argv, to_tell], daemon=True).start()
     if is_healthy:
         live(case, client, workers)
     client.gather(futures)

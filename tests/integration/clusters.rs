@@ -163,6 +163,25 @@ fn a_cluster_is_diagnosed_through_its_nannies() {
 }
 
 #[test]
+fn a_nanny_watches_its_worker_and_tells_the_cluster() {
+    let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = start(&python, "inside", &["watch", folder.path().to_str().expect("UTF-8")]);
+    let told: Value = serde_json::from_str(target.said.last().expect("a line")).expect("valid JSON");
+    let text = told["text"].as_str().expect("a text");
+    assert!(text.contains("are taken in different orders"), "{text}");
+    let pid = told["pid"].as_i64().expect("a process");
+    assert!(target.pids[1..].iter().any(|worker| i64::from(*worker) == pid), "{told}");
+    let written = std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let written: Vec<PathBuf> = written.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
+    let [report] = written.as_slice() else {
+        panic!("{written:?}: the other worker hangs by itself as little as before")
+    };
+    let report: Value = serde_json::from_slice(&std::fs::read(report).expect("a file")).expect("valid JSON");
+    assert_eq!((&report["verdict"], &report["processes"][0]["pid"]), (&Value::from("deadlock"), &Value::from(pid)));
+}
+
+#[test]
 fn healthy_clusters_are_in_no_cycle() {
     let Some(python) = python() else { return skipped!("no Python with distributed (LOCKSCOPE_DASK)") };
     for case in ["ordered", "gated", "slow", "transfer", "event"] {

@@ -6,6 +6,10 @@
 Each worker is looked at by the program, started by its nanny, which answers also while the worker's event loop cannot run any
 Python; twice, since only what is the same in two rounds stood still. The answers come back over Dask itself: no port is opened
 and no file stays. lockscope has to be installed where the workers run (`pip install lockscope[dask]`).
+
+    client.register_plugin(lockscope.dask.Watch())
+
+has each worker watched from then on: one whose own threads hang is told of in its nanny's log, and as an event of the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from ._look import LOOKED, LockscopeError
 if TYPE_CHECKING:
     from .report import Report
 
-__all__ = ["Diagnosis", "LetLook", "LockscopeError", "diagnose"]
+__all__ = ["Diagnosis", "LetLook", "LockscopeError", "Watch", "diagnose"]
 
 #: Between the rounds: what moves has moved by then.
 BETWEEN_ROUNDS = 0.5
@@ -86,7 +90,7 @@ def allow_parent() -> None:
     _program.allow_look_by(os.getppid())
 
 
-def _plugin() -> Any:
+def _let_look() -> Any:
     from distributed import WorkerPlugin
 
     class LetLook(WorkerPlugin):  # type: ignore[misc]
@@ -103,10 +107,53 @@ def _plugin() -> Any:
     return LetLook
 
 
+def _watch() -> Any:
+    from distributed import NannyPlugin
+
+    class Watch(NannyPlugin):  # type: ignore[misc]
+        """Has each worker watched by its nanny, and says when one hangs by itself: threads that wait for each other, and what
+        `hang_after` says. A wait for another worker is none of that: `diagnose` tells it.
+
+        ``client.register_plugin(lockscope.dask.Watch(report_dir="hangs"))``; it is said in the nanny's log, in files of
+        ``report_dir`` on the nanny's machine, and as an event: ``client.subscribe_topic("lockscope", print)``, whose message has
+        ``worker``, ``pid`` and ``text``. The worker goes on. Where Yama's ptrace_scope is 1, register `LetLook` before.
+
+        ``hang_after``: also when nothing has made progress for so many seconds.
+        """
+
+        name = "lockscope-watch"
+
+        def __init__(self, report_dir: str | os.PathLike[str] | None = None, hang_after: float | None = None) -> None:
+            self._arguments: list[str] = []
+            if report_dir is not None:
+                self._arguments += ["--report-dir", os.fspath(report_dir)]
+            if hang_after is not None:
+                self._arguments += ["--hang-after", f"{float(hang_after):g}s"]
+            self._watcher: Any = None
+
+        def setup(self, nanny: Any) -> None:
+            from lockscope._dask_watch import Watcher
+
+            self._watcher = Watcher(nanny, self._arguments)
+            self._watcher.start()
+
+        def teardown(self, nanny: Any) -> None:
+            if self._watcher is not None:
+                self._watcher.stop()
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {**self.__dict__, "_watcher": None}
+
+    return Watch
+
+
+#: Plugins, whose bases are Dask's: it is imported by those only who ask for one.
+_PLUGINS = {"LetLook": _let_look, "Watch": _watch}
+
+
 def __getattr__(name: str) -> Any:
-    # Its base is Dask's, which is imported by those only who ask for it.
-    if name == "LetLook":
-        globals()[name] = _plugin()
+    if name in _PLUGINS:
+        globals()[name] = _PLUGINS[name]()
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
