@@ -16,8 +16,8 @@ use crate::limits::forecast::MOST_TOLD;
 use crate::recorder::inversions::{self, Inversion, Meeting};
 use crate::recorder::orders::{LockId, Orders};
 use crate::report::{
-    Capture, Certainty, Finding, FindingClass, Label, Process, Report, Resource, Scene, SceneLine, ScenePlace,
-    Severity, Source, SourceKind, ThreadReference, VERSION, Verdict,
+    Certainty, Finding, FindingClass, Label, Process, Report, Resource, Scene, SceneLine, ScenePlace, Severity,
+    SourceKind, ThreadReference, Verdict,
 };
 use crate::threads::FrameKind;
 use crate::waits::recorded;
@@ -87,7 +87,11 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups.sort_by_key(|group| (group.severity(), group.recording));
-    let mut made = Made { recordings, report: empty(), numbers: BTreeMap::new() };
+    let mut made = Made {
+        recordings,
+        report: Report::empty(SourceKind::Recorded, Verdict::NothingFound),
+        numbers: BTreeMap::new(),
+    };
     for group in groups.iter().take(MOST_TOLD) {
         made.add(group, help);
     }
@@ -350,30 +354,6 @@ fn gaps(recordings: &[Recording], suppressed: usize) -> Vec<Gap> {
         "the recorder sees pthread's and CPython's: not those of Rust and Go, atomics, a PyMutex that C code takes, and static programs",
     ));
     gaps
-}
-
-fn empty() -> Report {
-    Report {
-        schema: "lockscope.report".into(),
-        version: VERSION.into(),
-        lockscope: env!("CARGO_PKG_VERSION").into(),
-        source: Source { kind: SourceKind::Recorded, path: None },
-        host: None,
-        verdict: Verdict::NothingFound,
-        summary: String::new(),
-        sentence: String::new(),
-        scenes: Vec::new(),
-        processes: Vec::new(),
-        resources: Vec::new(),
-        waits: Vec::new(),
-        holds: Vec::new(),
-        cycles: Vec::new(),
-        victims: Vec::new(),
-        findings: Vec::new(),
-        gaps: Vec::new(),
-        job: None,
-        capture: Capture::default(),
-    }
 }
 
 fn finish(report: &mut Report, recordings: &[Recording]) {

@@ -15,7 +15,7 @@ use super::told_thread::thread;
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{
     self, CallSite, Capture, Certainty, Edge, Finding, Gap, Hold, JobRanks, Needs, Process, RankGroup, Report,
-    Resource, Severity, Source, SourceKind, ThreadReference, Verdict, Wait,
+    Resource, Severity, SourceKind, ThreadReference, Verdict, Wait,
 };
 use crate::waits::kinds;
 
@@ -59,22 +59,9 @@ impl Teller<'_> {
         let classes = self.job.ranks.iter().flat_map(|rank| &rank.now.classes);
         let threads = classes.fold(0_usize, |sum, (_, count)| sum.saturating_add(*count));
         let mut report = Report {
-            schema: "lockscope.report".into(),
-            version: report::VERSION.into(),
-            lockscope: env!("CARGO_PKG_VERSION").into(),
-            source: Source { kind: SourceKind::Merged, path: None },
-            host: None,
-            verdict: self.judgement.verdict,
             findings: self.finding(&summary, &told).into_iter().collect(),
             summary,
-            sentence: String::new(),
-            scenes: Vec::new(),
             processes: told.iter().map(|place| process(&self.job.ranks[*place])).collect(),
-            resources: Vec::new(),
-            waits: Vec::new(),
-            holds: Vec::new(),
-            cycles: Vec::new(),
-            victims: Vec::new(),
             gaps: self.gaps(),
             job: Some(self.ranks()),
             capture: Capture {
@@ -84,6 +71,7 @@ impl Teller<'_> {
                 ended: looks.iter().map(|look| &look.ended).filter(|time| !time.is_empty()).max().cloned(),
                 ..Capture::default()
             },
+            ..Report::empty(SourceKind::Merged, self.judgement.verdict)
         };
         for place in &told {
             self.add_waits(*place, &told, &mut report);

@@ -14,7 +14,7 @@ use super::stuck::{By, Link, Thread};
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{
     self, CallSite, Capture, Certainty, ClusterRequest, Edge, Finding, Gap, Hold, JobRanks, Needs, Process, RankGroup,
-    Report, Resource, Severity, Source, SourceKind, ThreadReference, ThreadState, Wait,
+    Report, Resource, Severity, SourceKind, ThreadReference, ThreadState, Wait,
 };
 use crate::waits::kinds::{self, Kind};
 
@@ -26,21 +26,9 @@ pub(super) fn report(digest: &Digest, members: &Members<'_>, judgement: &Judgeme
     let summary = Sentences { members, judgement }.summary();
     let told = teller.told();
     let mut report = Report {
-        schema: "lockscope.report".into(),
-        version: report::VERSION.into(),
-        lockscope: env!("CARGO_PKG_VERSION").into(),
-        source: Source { kind: SourceKind::Merged, path: None },
-        host: None,
-        verdict: judgement.verdict,
         findings: teller.finding(&summary).into_iter().collect(),
         summary,
-        sentence: String::new(),
-        scenes: Vec::new(),
         processes: told.iter().map(|place| teller.process(*place)).collect(),
-        resources: Vec::new(),
-        waits: Vec::new(),
-        holds: Vec::new(),
-        cycles: Vec::new(),
         victims: judgement
             .victims
             .iter()
@@ -56,6 +44,7 @@ pub(super) fn report(digest: &Digest, members: &Members<'_>, judgement: &Judgeme
             ended: looks.iter().map(|look| &look.ended).filter(|time| !time.is_empty()).max().cloned(),
             ..Capture::default()
         },
+        ..Report::empty(SourceKind::Merged, judgement.verdict)
     };
     for place in &told {
         teller.add_waits(*place, &mut report);

@@ -118,25 +118,9 @@ fn edge(waiter: i32, resource: &str, holder: i32) -> Edge {
 /// A report of nothing.
 pub(in crate::render) fn empty() -> Report {
     Report {
-        schema: "lockscope.report".into(),
-        version: VERSION.into(),
         lockscope: "0.1.0".into(),
-        source: Source { kind: SourceKind::Live, path: None },
-        host: None,
-        verdict: Verdict::Blocked,
-        summary: String::new(),
-        sentence: String::new(),
-        scenes: Vec::new(),
-        processes: Vec::new(),
-        resources: Vec::new(),
-        waits: Vec::new(),
-        holds: Vec::new(),
-        cycles: Vec::new(),
-        victims: Vec::new(),
-        findings: Vec::new(),
-        gaps: Vec::new(),
-        job: None,
-        capture: Capture { threads: 0, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() },
+        capture: Capture { looks: 1, ..Capture::default() },
+        ..Report::empty(SourceKind::Live, Verdict::Blocked)
     }
 }
 
