@@ -128,18 +128,25 @@ fn the_number_of_a_call_is_read_from_its_code() {
 fn a_thread_set_back_to_its_call_is_in_it() {
     // mov $0xca,%eax; syscall; nop
     let code = Code(&[0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x90]);
-    let at = |pc: u64, behind: u64, number: u64| {
-        let mut registers = Registers { system_call: -1, ..registers() };
+    let beside = |system_call: i64, pc: u64, behind: u64, number: u64| {
+        let mut registers = Registers { system_call, ..registers() };
         let numbers = [(x86_64::registers::RIP, pc), (Register(0), number), (Register(2), behind)];
         numbers.iter().for_each(|(register, value)| registers.general.set(*register, *value));
         registers.with_call_made_again(&code).asleep()
     };
+    let at = |pc, behind, number| beside(-1, pc, behind, number);
     let call = at(0x1005, 0x1007, 202).expect("set back to the call");
     assert_eq!((call.number, call.result, call.pc), (202, -512, Addr(0x1007)));
     assert_eq!(at(0x1005, 0x7fff, 202), None, "it comes to this call for the first time");
     assert_eq!(at(0x1000, 0x1002, 202), None, "another instruction");
     assert_eq!(at(0x1007, 0x1009, 202), None, "code that cannot be read");
     assert_eq!(at(0x1005, 0x1007, u64::MAX), None, "no number of a call");
+    for number in [202, 219] {
+        let call = beside(202, 0x1005, 0x1007, number).expect("it has not left the kernel yet");
+        assert_eq!((call.number, call.result, call.pc), (202, -512, Addr(0x1007)));
+    }
+    assert_eq!(beside(202, 0x1005, 0x1007, 0), None, "a call that has come to its end");
+    assert_eq!(beside(202, 0x1005, 0x7fff, 202), None, "code that goes to this call again");
 }
 
 #[test]
