@@ -168,7 +168,9 @@ impl Confirmation {
 
     /// Whether all that the last look suspects is among these.
     pub(super) fn is_all_in(&self, suspicions: &[Suspicion]) -> bool {
-        self.known.keys().all(|suspicion| suspicions.contains(suspicion))
+        // There may be thousands of both.
+        let among: BTreeSet<&Suspicion> = suspicions.iter().collect();
+        self.known.keys().all(|suspicion| among.contains(suspicion))
     }
 
     /// What is confirmed and refuted.

@@ -304,12 +304,13 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             };
             // Also before: for a thread that was caught at work nobody asks how busy the GPU is.
             settle(&mut analysis.observations);
-            let ways_out = (analysis.observations.hopes.clone(), analysis.observations.enclosed.clone());
+            let seen_before = &analysis.observations;
+            let ways_out = confirmed.then(|| (seen_before.hopes.clone(), seen_before.enclosed.clone()));
             helped = name_frames(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let seen = (!confirmation.is_empty() && !subject.is_frozen()).then(|| confirmation.confirmed());
             let mut judgement = judge(&image, &analysis, seen);
-            if confirmed && !confirmation.is_all_in(&judgement.suspicions) {
+            if let Some(ways_out) = ways_out.filter(|_| !confirmation.is_all_in(&judgement.suspicions)) {
                 // Naming reads more, later: of an interpreter that goes on meanwhile that may say what never was.
                 (analysis.observations.hopes, analysis.observations.enclosed) = ways_out;
                 judgement = judge(&image, &analysis, seen);
