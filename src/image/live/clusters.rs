@@ -14,16 +14,13 @@
     )
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{metadata, read_dir, read_to_string};
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 
+use super::launch;
 use super::proc_fs::{self, ProcFs, descriptors};
-use super::sockets::{self, Row};
 use crate::image::descriptors::socket_inode;
-use crate::limits::Bounded;
-use crate::limits::job::MOST_PROCESSES;
 
 /// What one process has of TCP.
 #[derive(Debug, Default)]
@@ -37,14 +34,22 @@ struct Talks {
 }
 
 impl Talks {
-    /// Whether two are connected, or both with the same third. In another network addresses may be translated on the way.
+    /// Whether an end of a connection is one of its own.
+    fn is_at(&self, end: &SocketAddr) -> bool {
+        self.own.contains(end) || self.own.contains(&anywhere(*end))
+    }
+
+    /// Whether two are connected, or both with the same third.
     fn with(&self, other: &Talks) -> bool {
-        let apart = self.network.is_none() || self.network != other.network;
-        let silent = self.others.is_empty() || other.others.is_empty();
-        let meets = |one: &Talks, two: &Talks| {
-            one.others.iter().any(|end| two.own.contains(end) || two.own.contains(&anywhere(*end)))
-        };
-        apart || silent || meets(self, other) || meets(other, self) || !self.others.is_disjoint(&other.others)
+        let meets = |one: &Talks, two: &Talks| one.others.iter().any(|end| two.is_at(end));
+        let is_same = self.network.is_some() && self.network == other.network;
+        is_same && (meets(self, other) || meets(other, self) || !self.others.is_disjoint(&other.others))
+    }
+
+    /// Whether it may be with another for all that is known: it has no connection now, or is in another network, where addresses
+    /// may be translated on the way.
+    fn may_be_with(&self, other: &Talks) -> bool {
+        self.network.is_none() || self.network != other.network || self.others.is_empty() || other.others.is_empty()
     }
 }
 
@@ -63,17 +68,12 @@ pub(crate) fn of_clusters() -> Vec<i32> {
     /// msgpack's module of C, which distributed needs.
     const MARK: &str = "/_cmsgpack.";
     let proc_fs = ProcFs::new("/proc");
-    let own = std::process::id();
-    let Ok(entries) = read_dir(proc_fs.root()) else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let pids = pids.filter(|pid| u32::try_from(*pid) != Ok(own));
-    let pids = pids.bounded(MOST_PROCESSES, || "the processes of this machine".to_owned(), "processes");
     let talks = |pid: &i32| {
         let directory = proc_fs.process(*pid);
         let lives = proc_fs::stat(&directory).is_some_and(|stat| !stat.is_dead());
         lives && read_to_string(directory.join("maps")).is_ok_and(|maps| maps.contains(MARK))
     };
-    let mut found: Vec<i32> = pids.filter(talks).collect();
+    let mut found: Vec<i32> = launch::others(&proc_fs).filter(talks).collect();
     found.sort_unstable();
     found
 }
@@ -82,12 +82,11 @@ pub(crate) fn of_clusters() -> Vec<i32> {
 /// it, to who talks to it, and so on. All where none of them is meant so.
 pub(crate) fn together(pids: Vec<i32>, pid: Option<i32>, address: Option<SocketAddr>) -> Vec<i32> {
     let proc_fs = ProcFs::new("/proc");
-    let mut networks: BTreeMap<Option<u64>, BTreeMap<u64, Row>> = BTreeMap::new();
+    let mut networks = launch::Networks::default();
     let mut talks = |pid: i32| {
         let directory = proc_fs.process(pid);
-        let network = metadata(directory.join("ns/net")).ok().map(|metadata| metadata.ino());
-        let read = || sockets::rows(&directory).into_iter().map(|row| (row.inode, row)).collect();
-        let rows = networks.entry(network).or_insert_with(read);
+        let network = launch::namespace(&directory, "net");
+        let rows = networks.rows(network, &directory);
         let mut all = Talks { network, ..Talks::default() };
         for descriptor in descriptors(&directory).unwrap_or_default() {
             let Some(row) = socket_inode(&descriptor.target).and_then(|inode| rows.get(&inode)) else { continue };
@@ -99,11 +98,10 @@ pub(crate) fn together(pids: Vec<i32>, pid: Option<i32>, address: Option<SocketA
         all
     };
     let all: Vec<Talks> = pids.iter().map(|pid| talks(*pid)).collect();
-    let names = |one: &Talks, address: &SocketAddr| {
-        one.own.contains(address) || one.others.contains(address) || one.own.contains(&anywhere(*address))
-    };
+    let names = |one: &Talks, address: &SocketAddr| one.is_at(address) || one.others.contains(address);
     let is_meant = |(at, own): &(usize, &i32)| {
-        Some(**own) == pid || address.is_some_and(|address| all.get(*at).is_some_and(|one| names(one, &address)))
+        let is_named = |address: &SocketAddr| all.get(*at).is_some_and(|one| names(one, address));
+        Some(**own) == pid || address.as_ref().is_some_and(is_named)
     };
     let mut open: Vec<usize> = pids.iter().enumerate().filter(is_meant).map(|(at, _)| at).collect();
     if open.is_empty() {
@@ -120,7 +118,10 @@ pub(crate) fn together(pids: Vec<i32>, pid: Option<i32>, address: Option<SocketA
         known.extend(fresh.iter().copied());
         open.extend(fresh);
     }
-    pids.into_iter().enumerate().filter(|(at, _)| known.contains(at)).map(|(_, pid)| pid).collect()
+    // Of whom nothing is known is looked at as well, but leads to nobody: else one that has just begun would lead to all.
+    let is_possible = |one: &Talks| known.iter().filter_map(|at| all.get(*at)).any(|other| one.may_be_with(other));
+    let is_wanted = |at: &usize| known.contains(at) || all.get(*at).is_some_and(is_possible);
+    pids.into_iter().enumerate().filter(|(at, _)| is_wanted(at)).map(|(_, pid)| pid).collect()
 }
 
 #[cfg(test)]
@@ -141,9 +142,13 @@ mod tests {
         assert!(worker.with(&scheduler) && scheduler.with(&worker) && other.with(&third));
         assert!(!worker.with(&other) && !scheduler.with(&third));
         // Nothing is known of these.
-        assert!(worker.with(&talks(2, &["10.0.0.1:40001"], &["10.0.0.2:8786"])));
-        assert!(worker.with(&talks(1, &[], &[])));
-        assert!(worker.with(&Talks { network: None, ..talks(1, &["10.0.0.9:1"], &["10.0.0.9:2"]) }));
+        let elsewhere = talks(2, &["10.0.0.1:40001"], &["10.0.0.2:8786"]);
+        let has_just_begun = talks(1, &[], &[]);
+        let unread = Talks { network: None, ..talks(1, &["10.0.0.9:1"], &["10.0.0.9:2"]) };
+        for unknown in [elsewhere, has_just_begun, unread] {
+            assert!(unknown.may_be_with(&worker) && !unknown.with(&worker) && !worker.with(&unknown));
+        }
+        assert!(!worker.may_be_with(&other) && !other.may_be_with(&worker));
         let listens = talks(1, &["[::]:8787"], &["[::1]:5"]);
         assert!(talks(1, &["[::1]:7"], &["[::1]:8787"]).with(&listens));
     }

@@ -34,11 +34,24 @@ use crate::limits::live::{MOST_ADDRESSES, MOST_ANCESTORS, MOST_CONNECTIONS};
 #[derive(Debug, Default)]
 pub(super) struct Networks(HashMap<Option<u64>, HashMap<u64, Row>>);
 
+impl Networks {
+    /// The TCP sockets of a network namespace by their inodes, as a process in it sees them.
+    pub(super) fn rows(&mut self, namespace: Option<u64>, directory: &Path) -> &HashMap<u64, Row> {
+        let read = || sockets::rows(directory).into_iter().map(|row| (row.inode, row)).collect();
+        self.0.entry(namespace).or_insert_with(read)
+    }
+}
+
+/// The number of a namespace of a process, `net` say; `None` where it may not be read.
+pub(super) fn namespace(directory: &Path, name: &str) -> Option<u64> {
+    std::fs::metadata(directory.join("ns").join(name)).ok().map(|metadata| metadata.ino())
+}
+
 /// How this process was started, and where it is; its connections are left out.
 pub(super) fn read(proc_fs: &ProcFs, process: &ProcessImage) -> Launch {
     let directory = proc_fs.process(process.pid);
-    let inode = |name: &str| std::fs::metadata(directory.join("ns").join(name)).ok().map(|metadata| metadata.ino());
-    let namespaces = Namespaces { pid: inode("pid"), net: inode("net"), ipc: inode("ipc") };
+    let number = |name: &str| namespace(&directory, name);
+    let namespaces = Namespaces { pid: number("pid"), net: number("net"), ipc: number("ipc") };
     let (inherited_rank, launcher) = ancestry(proc_fs, process.pid, &process.environment);
     Launch { namespaces, inherited_rank, launcher, addresses: addresses(&directory), connections: Vec::new() }
 }
@@ -59,8 +72,7 @@ pub(super) fn connections(
     if sockets.is_empty() {
         return Vec::new();
     }
-    let read_rows = || sockets::rows(&directory).into_iter().map(|row| (row.inode, row)).collect();
-    let rows = networks.0.entry(namespaces.net).or_insert_with(read_rows);
+    let rows = networks.rows(namespaces.net, &directory);
     let mut seen = BTreeSet::new();
     let connection = |(descriptor, inode): (&Descriptor, u64)| {
         let row = rows.get(&inode).filter(|row| !row.listens && seen.insert(inode))?;
@@ -91,14 +103,18 @@ pub(crate) struct Ranked {
     pub(crate) slurm_job: Option<String>,
 }
 
+/// All processes of this machine but this one.
+pub(super) fn others(proc_fs: &ProcFs) -> impl Iterator<Item = i32> {
+    let own = std::process::id();
+    let entries = std::fs::read_dir(proc_fs.root()).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = pids.filter(move |pid| u32::try_from(*pid) != Ok(own));
+    pids.bounded(MOST_PROCESSES, || "the processes of this machine".to_owned(), "processes")
+}
+
 /// All processes that are ranks, by variables that may be read. Nothing of them is stopped.
 pub(crate) fn ranks() -> Vec<Ranked> {
     let proc_fs = ProcFs::new("/proc");
-    let own = std::process::id();
-    let Ok(entries) = std::fs::read_dir(proc_fs.root()) else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let pids = pids.filter(|pid| u32::try_from(*pid) != Ok(own));
-    let pids = pids.bounded(MOST_PROCESSES, || "the processes of this machine".to_owned(), "processes");
     let mut wrappers = BTreeSet::new();
     let rank = |pid: i32| {
         let directory = proc_fs.process(pid);
@@ -113,7 +129,7 @@ pub(crate) fn ranks() -> Vec<Ranked> {
         let slurm_job = variables.into_iter().find(|(name, _)| name == "SLURM_JOB_ID").map(|(_, value)| value);
         Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job }))
     };
-    let found: Vec<(i32, Ranked)> = pids.filter_map(rank).collect();
+    let found: Vec<(i32, Ranked)> = others(&proc_fs).filter_map(rank).collect();
     let parents: BTreeSet<i32> = found.iter().map(|(parent, _)| *parent).collect();
     let ranks = found.into_iter().map(|(_, rank)| rank);
     ranks.filter(|rank| !(wrappers.contains(&rank.pid) && parents.contains(&rank.pid))).collect()

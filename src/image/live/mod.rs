@@ -279,7 +279,7 @@ impl LiveTarget {
                 // exec ends all threads but one (seen with a program that calls exec all the time).
                 Err(StopError::Denied(_, Errno::EPERM)) if refused < REFUSALS => refused += 1,
                 Err(StopError::Denied(pid, Errno::EPERM))
-                    if waited < OTHER_LOOKS && open::another_look_ends(&self.proc_fs, pid) =>
+                    if waited < OTHER_LOOKS && open::traced_for_long(&self.proc_fs, pid).is_none() =>
                 {
                     waited += 1;
                 }

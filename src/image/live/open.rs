@@ -33,7 +33,7 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
     if stat.is_kernel_thread() {
         return Err(AttachError::KernelThread { pid, name: name() });
     }
-    if let Some(error) = traced(proc_fs, pid).filter(|_| !another_look_ends(proc_fs, pid)) {
+    if let Some(error) = traced_for_long(proc_fs, pid) {
         return Err(error);
     }
     if let Err(error) = may_read(proc_fs, living) {
@@ -65,8 +65,8 @@ pub(super) fn traced(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
     Some(AttachError::AlreadyTraced { pid, tracer, name })
 }
 
-/// Wait until another lockscope, which looks at this process for a moment, has let it go. Whether nobody traces it any more.
-pub(super) fn another_look_ends(proc_fs: &ProcFs, pid: i32) -> bool {
+/// The same once another lockscope, which looks at this process for a moment, has let it go.
+pub(super) fn traced_for_long(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
     /// Longer than a look stops its target, unless told to.
     const PATIENCE: Duration = Duration::from_secs(2);
     const NAP: Duration = Duration::from_millis(2);
@@ -75,13 +75,12 @@ pub(super) fn another_look_ends(proc_fs: &ProcFs, pid: i32) -> bool {
     let begin = Instant::now();
     loop {
         match traced(proc_fs, pid) {
-            None => return true,
             Some(AttachError::AlreadyTraced { tracer, name, .. })
                 if tracer != own && Some(&name) == own_name.as_ref() && begin.elapsed() < PATIENCE =>
             {
                 std::thread::sleep(NAP);
             }
-            Some(_) => return false,
+            found => return found,
         }
     }
 }
