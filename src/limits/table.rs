@@ -514,6 +514,8 @@ limits! {
         GIL_FRAMES: usize = 8, Beyond "whoever takes the GIL sleeps right inside of it";
         /// Items of a tuple that is the key of a task.
         KEY_PARTS: u64 = 16, Told "the key is told without what follows";
+        /// Critical sections that one thread is in.
+        CRITICAL_SECTIONS: usize = 1024, Gap "that sections further out were not looked at";
         /// Leases that one object of a lock or semaphore has.
         LEASES: u64 = 256, Gap "that further leases of the semaphore were not looked at";
         /// Workers, schedulers, nannies and clients of one process.

@@ -128,6 +128,8 @@ pub(crate) struct FreeThreaded {
     pub(crate) interpreter_stop: u64,
     /// `PyThreadState.state`.
     pub(crate) thread_state: u64,
+    /// `PyThreadState.critical_section`.
+    pub(crate) thread_critical_section: u64,
 }
 
 /// `struct _stoptheworld_state` [DWARF of 3.13.5t].
@@ -541,9 +543,24 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
             ..V3_12.values
         },
         free_threaded: free_threaded.then_some(match version.1 {
-            13 => FreeThreaded { runtime_stop: 10336, interpreter_stop: 10744, thread_state: 40 },
-            14 => FreeThreaded { runtime_stop: 10552, interpreter_stop: 10848, thread_state: 44 },
-            _ => FreeThreaded { runtime_stop: 10672, interpreter_stop: 10800, thread_state: 48 },
+            13 => FreeThreaded {
+                runtime_stop: 10336,
+                interpreter_stop: 10744,
+                thread_state: 40,
+                thread_critical_section: 176,
+            },
+            14 => FreeThreaded {
+                runtime_stop: 10552,
+                interpreter_stop: 10848,
+                thread_state: 44,
+                thread_critical_section: 176,
+            },
+            _ => FreeThreaded {
+                runtime_stop: 10672,
+                interpreter_stop: 10800,
+                thread_state: 48,
+                thread_critical_section: 200,
+            },
         }),
         ..V3_12
     };

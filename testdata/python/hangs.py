@@ -524,6 +524,64 @@ def all_read(workers):
     return len(calls) == 2 and all(call in ("0", "202") for call in calls)
 
 
+def native_calls():
+    """Calls that keep the thread attached to the interpreter, and a native mutex."""
+    import ctypes
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+    library.pthread_mutex_init(mutex, None)
+    return library, lambda: library.pthread_mutex_lock(mutex)
+
+
+def critical_section():
+    """list.sort() is in the critical section of the list, and its key function wants a native mutex without detaching."""
+    truth("deadlock", "lock-order-cycle", ["appender", "sorter"], 3, "list `shared`", "is in the critical section", "mutex")
+    _, take = native_calls()
+    shared, in_sort, taken = [3, 1, 2], threading.Event(), threading.Event()
+
+    def key(number):
+        in_sort.set()
+        taken.wait()
+        take()
+        return number
+
+    def sorter():
+        shared.sort(key=key)
+
+    def appender():
+        take()
+        in_sort.wait()
+        taken.set()
+        shared.append(4)
+
+    start_and_join(sorter, appender)
+
+
+def busy_section():
+    """The healthy twins: a section of a call that ends, and one that is given back while its thread is detached."""
+    truth("blocked", "", ["appender"], 3)
+    library, _ = native_calls()
+    shared, given_back, in_sort, never = [3, 1, 2], [3, 1, 2], threading.Semaphore(0), threading.Event()
+
+    def key(number):
+        in_sort.release()
+        library.sleep(100)
+        return number
+
+    def detached(number):
+        in_sort.release()
+        never.wait(100)
+        return number
+
+    start(lambda: shared.sort(key=key), "sorter")
+    start(lambda: given_back.sort(key=detached), "detached")
+    in_sort.acquire()
+    in_sort.acquire()
+    given_back.append(4)
+    start(lambda: shared.append(4), "appender")
+    ready()
+    threading.Event().wait(100)
+
+
 def end_of_the_program():
     """The end stops the daemon thread inside of its block."""
     truth("orphaned-lock", "finalizing-interpreter", [], 1, "Lock `AtTheEnd.lock`", "is being finalised")

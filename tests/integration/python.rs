@@ -17,6 +17,23 @@ pub(crate) struct Python {
 }
 
 impl Python {
+    /// Where its headers are, if they are there.
+    pub(crate) fn headers(&self) -> Option<String> {
+        const ASKED: &str = "import sysconfig; print(sysconfig.get_path('include'))";
+        if self.root.is_some() {
+            return None;
+        }
+        let output = self.command().args(["-c", ASKED]).output().ok()?;
+        let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Path::new(&folder).join("Python.h").exists().then_some(folder)
+    }
+
+    /// Whether it has PyMutex (3.13).
+    pub(crate) fn has_mutexes(&self) -> bool {
+        const ASKED: &str = "import ctypes; ctypes.pythonapi.PyMutex_Lock";
+        self.command().args(["-c", ASKED]).output().is_ok_and(|output| output.status.success())
+    }
+
     /// Start it with these arguments.
     pub(crate) fn command(&self) -> Command {
         match &self.root {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::harness::{Look, Target, attach, core, testdata};
+use crate::harness::{Look, Target, attach, compile, core, skipped, testdata};
 use crate::post_mortem::{essence, gdb_cores, kernel_cores, snapshot};
 use crate::python::{Python, all_pythons};
 
@@ -109,6 +109,63 @@ fn every_hang_is_named_on_every_python() {
             snapshot(&target.pids, &file, &[]);
             assert_eq!(essence(&core(&[file], &[])), essence(&live), "{place} as a snapshot");
         }
+    }
+}
+
+/// The mutexes of objects, where there is no GIL.
+#[test]
+fn critical_sections_are_named_without_a_gil() {
+    let mut pythons = all_pythons();
+    pythons.retain(|version, _| version.ends_with('t'));
+    if pythons.is_empty() {
+        return skipped!("critical sections: no Python without a GIL");
+    }
+    for (version, python) in pythons {
+        let (folder, target, truth) = start(&python, "critical_section");
+        let live = attach(&target.pids, &[]);
+        check(&live, &truth, &version);
+        let file = folder.path().join("hang.snapshot");
+        snapshot(&target.pids, &file, &[]);
+        assert_eq!(essence(&core(&[file], &[])), essence(&live), "{version} as a snapshot");
+        let (_folder, target, _) = start(&python, "busy_section");
+        for _ in 0..5 {
+            let look = attach(&target.pids, &[]);
+            assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version}: {}", look.text);
+            assert!(look.text.contains("list `shared`"), "{version}: {}", look.text);
+        }
+    }
+}
+
+/// A PyMutex of code in C, which records no owner.
+#[test]
+fn mutexes_of_an_extension_are_inferred() {
+    let mut looked_at = 0;
+    for (version, python) in all_pythons() {
+        let Some(headers) = python.headers().filter(|_| python.has_mutexes()) else { continue };
+        let gil = if version.ends_with('t') { "-DPy_GIL_DISABLED=1" } else { "-UPy_GIL_DISABLED" };
+        let headers = format!("-I{headers}");
+        for level in ["-O0", "-O2"] {
+            let flags = ["-shared", "-fPIC", level, gil, &headers];
+            let library = compile("native/mutexes_of_python.c", &format!("mutexes-{version}{level}.so"), &flags);
+            let run = |calls: [&str; 2], asleep| {
+                let mut command = python.command();
+                command.arg(testdata("python/mutexes.py")).arg(&library).args(calls);
+                let target = Target::start(&mut command).settle(asleep);
+                attach(&target.pids, &[])
+            };
+            let look = run(["accounts_first", "audit_first"], 3);
+            assert_eq!(look.verdict(), "suspected-deadlock", "{version} {level}: {}", look.text);
+            assert_eq!(look.cycles(), [["accounts_first", "audit_first"]], "{version} {level}: {}", look.text);
+            for word in ["PyMutex `accounts`", "PyMutex `audit`", "mutexes_of_python.c"] {
+                assert!(look.text.contains(word), "{version} {level}: no {word} in {}", look.text);
+            }
+            let look = run(["long_work", "behind_it"], 2);
+            assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version} {level}: {}", look.text);
+        }
+        looked_at += 1;
+    }
+    if looked_at == 0 {
+        skipped!("mutexes of an extension: no headers of CPython 3.13 or newer");
     }
 }
 

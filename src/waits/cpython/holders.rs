@@ -6,7 +6,9 @@
 //! A bare `acquire()` leaves no trace but the names that the code uses, and gives candidates.
 
 use super::with_blocks::{Held, gives_back};
-use super::{Cpython, Facts, HolderRule, dask, executors, generators, multiprocessing, stop_the_world, wakers};
+use super::{
+    Cpython, Facts, HolderRule, critical_sections, dask, executors, generators, multiprocessing, stop_the_world, wakers,
+};
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::limits;
 use crate::python::inspect::{Referrer, frames_of};
@@ -75,6 +77,7 @@ pub(super) fn find(
         HolderRule::Multiprocessing => multiprocessing::find(family, blocked, wait, out),
         HolderRule::Pause => stop_the_world::attached(process, wait, out),
         HolderRule::PauseEnd => stop_the_world::requester(process, wait, out),
+        HolderRule::CriticalSection(mutex) => critical_sections::holders(blocked, facts, wait, mutex, out),
         HolderRule::Lease => dask::holders(family, blocked, &resource.key, out),
     }
 }

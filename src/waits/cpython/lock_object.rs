@@ -23,6 +23,8 @@ const HANDED_OFF: u64 = 8;
 const HANDLE_IDENT: u64 = 32;
 const HANDLE_OS: u64 = 40;
 const HANDLE_EVENT: u64 = 57;
+/// Without a GIL each object has a mutex in its head, after a word and two bytes (`PyObject.ob_mutex`).
+const OBJECT_MUTEX: u64 = 10;
 /// `buffered` of Modules/_io/bufferedio.c, behind the head: lock, and the ident of the thread that has it (3.8 to 3.14).
 const BUFFERED_LOCK: [u64; 4] = [80, 88, 96, 104];
 
@@ -43,6 +45,8 @@ pub(super) enum What {
     File(u64),
     /// A lock of an object of another type (builds without a GIL), by its name.
     Other(String),
+    /// A `PyMutex` that is in no object: of the interpreter, or of an extension in C.
+    Mutex,
     /// An extension's own recursive lock, by the name of its type: Cython's FastRLock (h5py, lxml) is laid out as
     /// `_thread.RLock` was, with the ident of its owner behind the pointer to the semaphore.
     Recursive(String),
@@ -82,6 +86,7 @@ pub(super) fn noun(what: &What) -> &str {
         What::SharedLock => "multiprocessing lock",
         What::End(_) => "thread handle",
         What::File(_) => "file object",
+        What::Mutex => "PyMutex",
         What::Other(class) | What::Recursive(class) => class,
     }
 }
@@ -91,6 +96,8 @@ pub(super) fn noun(what: &What) -> &str {
 pub(super) struct Entry {
     /// The byte that it waits for to change.
     pub(super) address: Addr,
+    /// It waits for a mutex: who waits for an event or for a pause parks without an argument.
+    is_mutex: bool,
     /// It was woken, or given the lock, and has not run yet.
     pub(super) is_on_its_way: bool,
 }
@@ -110,18 +117,21 @@ pub(super) fn entry(process: &Process<'_>, thread: &ThreadView<'_>, word: Addr) 
     let argument = memory.pointer(word - ENTRY_ARGUMENT).ok()?;
     let handed = !argument.is_null() && memory.i32(argument + HANDED_OFF).is_ok_and(|word| word & 1 == 1);
     let is_on_its_way = handed || memory.u8(word + ENTRY_IS_UNPARKING).is_ok_and(|byte| byte == 1);
-    Some(Entry { address: memory.pointer(word - ENTRY_ADDRESS).ok()?, is_on_its_way })
+    Some(Entry { address: memory.pointer(word - ENTRY_ADDRESS).ok()?, is_mutex: !argument.is_null(), is_on_its_way })
 }
 
 /// By the parking lot.
 fn parked(process: &Process<'_>, inspector: &Inspector<'_>, thread: &ThreadView<'_>, word: Addr) -> Option<LockObject> {
-    let Entry { address, is_on_its_way } = entry(process, thread, word)?;
-    let (what, object) = at_address(process, inspector, address)?;
-    let evidence = vec![format!(
-        "its entry in the parking lot ({}) waits for {address}, in the {} at {object}",
-        word - ENTRY_ARGUMENT,
-        noun(&what)
-    )];
+    let Entry { address, is_mutex, is_on_its_way } = entry(process, thread, word)?;
+    let entry = format!("its entry in the parking lot ({}) waits for {address}", word - ENTRY_ARGUMENT);
+    let (what, object, evidence) = match at_address(process, inspector, address) {
+        Some((what, object)) => {
+            let evidence = format!("{entry}, in the {} at {object}", noun(&what));
+            (what, object, vec![evidence])
+        }
+        None if is_mutex => (What::Mutex, address, vec![entry]),
+        None => return None,
+    };
     Some(LockObject { what, object, evidence, is_on_its_way })
 }
 
@@ -140,10 +150,14 @@ fn at_address(process: &Process<'_>, inspector: &Inspector<'_>, address: Addr) -
     {
         return Some((What::End(ident), handle));
     }
-    // Without a GIL each object has a mutex in its head, after a word and two bytes.
-    let object = address - 10;
+    let object = address - OBJECT_MUTEX;
     let class = (objects.head() == 32).then(|| objects.class_name(object)).flatten()?;
     Some((What::Other(class), object))
+}
+
+/// The mutex in the head of an object of a build without a GIL.
+pub(super) fn mutex_of(object: Addr) -> Addr {
+    object + OBJECT_MUTEX
 }
 
 fn by_class(class: &str) -> Option<What> {

@@ -4,6 +4,7 @@
 //! interpreter locks and Python objects. A wait is first traced to an object (`behind`), then to what that is for
 //! (`composites`); holders are looked for once all waits are known (`holders`).
 
+mod critical_sections;
 mod dask;
 mod event_loops;
 mod executors;
@@ -39,12 +40,14 @@ use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::circumstances::Handled;
 use crate::waits::family::{Family, Registered, Way};
 use crate::waits::holders::Blocked;
-use crate::waits::identity::key;
+use crate::waits::identity::{key, label};
 use crate::waits::kinds;
 use crate::waits::model::{Needs, Party, Resource};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
+use critical_sections::Section;
 use futures::Work;
+use lock_object::{What, noun};
 use tasks::Task;
 use with_blocks::Held;
 
@@ -76,6 +79,8 @@ enum HolderRule {
     PauseEnd,
     /// Whoever of a cluster has the lease, in whichever process.
     Lease,
+    /// The thread in a critical section that has locked this mutex.
+    CriticalSection(Addr),
 }
 
 /// What the family keeps of one process.
@@ -94,6 +99,7 @@ pub(crate) struct Facts<'a> {
     reached: RefCell<HashMap<usize, Rc<Reached>>>,
     reached_by_handlers: RefCell<HashMap<Addr, Rc<Reached>>>,
     finalisers: OnceCell<Vec<Finaliser>>,
+    sections: OnceCell<Vec<Section>>,
 }
 
 impl<'a> Facts<'a> {
@@ -113,6 +119,7 @@ impl<'a> Facts<'a> {
             reached: RefCell::default(),
             reached_by_handlers: RefCell::default(),
             finalisers: OnceCell::new(),
+            sections: OnceCell::new(),
         })
     }
 
@@ -145,6 +152,11 @@ impl<'a> Facts<'a> {
     /// What the garbage collector may call.
     fn finalisers(&self) -> &[Finaliser] {
         self.finalisers.get_or_init(|| finalisers::all(&self.inspector))
+    }
+
+    /// Critical sections that threads are in, in a build without a GIL.
+    fn sections(&self, process: &Process<'_>) -> &[Section] {
+        self.sections.get_or_init(|| critical_sections::all(&self.inspector, process.memory()))
     }
 
     /// The interpreter's table of handlers for signals.
@@ -330,14 +342,24 @@ fn object(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView<'_>, bel
         resource.key.address = below.resource.key.address;
     }
     let on_its_way = behind.as_ref().is_some_and(|behind| behind.is_on_its_way);
+    let ownership = match (purpose.rule, behind.as_ref()) {
+        (Some(rule), _) => Ownership::private(rule),
+        (None, Some(behind)) if purpose.kind == kinds::PY_MUTEX => {
+            critical_sections::ownership(process, facts, &behind.what, behind.object)
+        }
+        _ => Ownership::Unknown,
+    };
+    if behind.as_ref().is_some_and(|behind| behind.what == What::Mutex) {
+        resource.label = label(process, thread, noun(&What::Mutex), purpose.address);
+    }
     let mut evidence = behind.map(|behind| behind.evidence).unwrap_or_default();
     evidence.extend(purpose.evidence);
     let frame = purpose.frame.and_then(|frame| thread.merged_python(frame));
     Some(BlockedOn {
         needs: if purpose.needs_any { Needs::Any } else { Needs::All },
         transient: below.transient || on_its_way,
-        at: frame,
-        ownership: purpose.rule.map_or(Ownership::Unknown, Ownership::private),
+        at: frame.or(below.at),
+        ownership,
         ..below.refined(resource, &[], evidence)
     })
 }

@@ -92,7 +92,7 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
         What::RecursiveLock | What::Recursive(_) => (kinds::PY_RLOCK, Some(HolderRule::OwnerField)),
         What::SimpleQueue => (kinds::PY_CONDITION, Some(HolderRule::Wakers { object: None })),
         What::SharedLock => (kinds::MP_LOCK, Some(HolderRule::Multiprocessing)),
-        What::Other(_) => (kinds::PY_MUTEX, None),
+        What::Other(_) | What::Mutex => (kinds::PY_MUTEX, None),
         What::End(ident) => {
             return Some(join(inspector, stack, *ident, behind.object, Vec::new()));
         }
@@ -112,7 +112,8 @@ fn of_object(inspector: &Inspector<'_>, stack: &[&PythonFrame], behind: &LockObj
         state: Vec::new(),
         role,
         rule,
-        frame: stack.first().map(|frame| frame.address),
+        // Code in C takes a mutex of its own: the innermost function of Python only called it.
+        frame: stack.first().filter(|_| behind.what != What::Mutex).map(|frame| frame.address),
         evidence: Vec::new(),
         needs_any: false,
     })
