@@ -81,7 +81,7 @@
 //! waits::holders       -> limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::thread waits::references waits::blocked_on
 //! waits::family        -> waits::kinds waits::observations waits::thread waits::blocked_on waits::holders
 //! waits::kernel        -> arch limits image waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::polling waits::identity waits::blocked_on waits::holders waits::family
-//! waits::libc          -> arch limits image unwind symbols code waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
+//! waits::libc          -> arch limits image unwind symbols code threads waits::label waits::kinds waits::model waits::observations waits::blocked_call waits::c_library waits::thread waits::references waits::identity waits::blocked_on waits::holders waits::family
 //! waits::absl          -> limits image waits::kinds waits::model waits::observations waits::blocked_call waits::thread waits::identity waits::blocked_on waits::holders waits::family
 //! waits::pools         -> image symbols threads unwind waits::label waits::kinds waits::model waits::observations waits::c_library waits::thread waits::blocked_on waits::holders waits::family
 //! waits::mpi           -> arch limits image waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::holders waits::family

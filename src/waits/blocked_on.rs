@@ -243,9 +243,9 @@ pub(crate) struct Readers {
 pub(crate) struct LockCalls {
     /// "read", "write".
     pub(crate) mode: Option<&'static str>,
-    /// Names of the calls that take it: the lock is their first argument.
+    /// Names of the calls that take it.
     pub(crate) locks: &'static [&'static str],
-    /// Names of the calls that give it back: the lock is their first argument.
+    /// Names of the calls that give it back.
     pub(crate) unlocks: &'static [&'static str],
     /// Objects that have it for as long as they live.
     pub(crate) guards: Guards,
@@ -254,6 +254,8 @@ pub(crate) struct LockCalls {
     pub(crate) is_ambiguous: bool,
     /// There is one such lock in a process, and no argument names it.
     pub(crate) is_only: bool,
+    /// Which of the arguments of both, from 0, is the lock.
+    pub(crate) lock: usize,
 }
 
 /// Calls of objects that have a lock for as long as they live. Compilers make such calls out of line where they do not

@@ -3,6 +3,7 @@
  * locks: the same with two locks.
  * nameless: a thread enters the section without a name twice.
  * branches: one thread is in a section and sleeps, another waits for it in another branch of the same function: healthy.
+ * contended: two threads enter one section and within it the other again and again: healthy.
  * Prints "READY pids=P" when it is about to hang, and ends by SIGALRM after two minutes. */
 #include <omp.h>
 #include <pthread.h>
@@ -70,6 +71,18 @@ static void branches(void) {
     }
 }
 
+static void contended(void) {
+    if (omp_get_thread_num() == 0) ready(0);
+    for (;;) {
+#pragma omp critical(table)
+        {
+            entries++;
+#pragma omp critical(journal)
+            entries--;
+        }
+    }
+}
+
 int main(int count, char **arguments) {
     alarm(120);
     const char *which = count > 1 ? arguments[1] : "";
@@ -86,6 +99,7 @@ int main(int count, char **arguments) {
         else if (!strcmp(which, "locks") && omp_get_thread_num() == 0) ready(0), first_then_second(&table, &journal);
         else if (!strcmp(which, "locks")) first_then_second(&journal, &table);
         else if (!strcmp(which, "branches")) branches();
+        else if (!strcmp(which, "contended")) contended();
     }
     return 0;
 }

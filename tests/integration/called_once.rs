@@ -69,6 +69,48 @@ fn critical_sections_of_openmp() {
     }
 }
 
+/// A program built by clang with its own runtime of OpenMP, whose waiters for a lock burn CPU; `None` where there is none.
+fn by_clang(source: &str, level: &str) -> Option<PathBuf> {
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source}-by-clang{level}"));
+    let mut clang = Command::new("clang-19");
+    clang.args(["-g", level, "-fopenmp", "-o"]).arg(&built).arg(testdata(&format!("native/{source}.c")));
+    clang.status().is_ok_and(|status| status.success()).then_some(built)
+}
+
+#[test]
+fn critical_sections_of_llvm() {
+    for level in ["-O0", "-O2"] {
+        let Some(program) = by_clang("critical_sections", level) else {
+            return skipped!("OpenMP of LLVM: no clang-19 with libomp-19-dev");
+        };
+        let start = |case: &str| Target::start(Command::new(&program).arg(case));
+        // They were ready before they asked: until each burns CPU in its wait, looks are of no use.
+        let spinning = |case: &str, threads: usize| start(case).settle_spinning(threads);
+        for look in looks(&spinning("nameless", 1)) {
+            is_suspected(level, &look, "self-deadlock", &["critical section without a name", "__kmpc_critical("]);
+        }
+        is_healthy(level, &spinning("branches", 1));
+        // Optimised, both branches go on in the same instructions, as above.
+        if level == "-O0" {
+            for (case, name) in [("orders", "critical section `table`"), ("locks", "OpenMP lock `table`")] {
+                for look in looks(&spinning(case, 2)) {
+                    is_suspected(level, &look, "lock-order-cycle", &[name]);
+                }
+            }
+        }
+        let contended = start("contended");
+        for _ in 0..10 {
+            let look = attach(&contended.pids, &[]);
+            assert_eq!((look.code, look.cycles().len()), (0, 0), "{level}: {}", look.text);
+        }
+        let program = by_clang("openmp", level).expect("it compiled the other");
+        for look in looks(&Target::start(&mut Command::new(program)).settle(3)) {
+            assert_eq!(look.verdict(), "suspected-deadlock", "{level}: {}", look.text);
+            assert!(look.text.contains("OpenMP barrier") && look.text.contains("`results`"), "{level}: {}", look.text);
+        }
+    }
+}
+
 /// The program, without optimisation; `None` where there is no compiler.
 fn upgrade() -> Option<PathBuf> {
     let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("upgrade");

@@ -123,6 +123,23 @@ impl Target {
         self
     }
 
+    /// Wait until this many threads of its first process have burned CPU for a fifth of a second each.
+    pub(crate) fn settle_spinning(self, threads: usize) -> Target {
+        // utime and stime are in hundredths of a second.
+        const ENOUGH: u64 = 20;
+        wait_until("the target comes to burn CPU", || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+            let burned = tasks.filter_map(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+                let fields: Vec<u64> =
+                    stat.rsplit(')').next()?.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
+                Some(fields.get(11)? + fields.get(12)?)
+            });
+            burned.filter(|ticks| *ticks >= ENOUGH).count() >= threads
+        });
+        self
+    }
+
     /// Wait until the first thread of its last process sleeps in the same call, seen many times.
     pub(crate) fn settle_asleep(self) -> Target {
         let (mut seen, mut before) = (0, String::new());

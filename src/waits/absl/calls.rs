@@ -54,6 +54,7 @@ pub(super) const WRITERS: LockCalls = LockCalls {
     },
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 
 /// For reading.
@@ -78,4 +79,5 @@ pub(super) const READERS: LockCalls = LockCalls {
     },
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };

@@ -38,6 +38,7 @@ const CALLS: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 
 /// A section that a thread is in.

@@ -170,7 +170,12 @@ fn taken(
             continue;
         }
         for site in code.calls_before(frame, thread.pthread) {
-            let (Some(step), [first, second, ..]) = (Step::of(&site, calls), site.arguments) else { continue };
+            let Some(step) = Step::of(&site, calls) else { continue };
+            let [guard, second, ..] = site.arguments;
+            let first = match step {
+                Step::Locks | Step::Unlocks => site.arguments.get(calls.lock).copied().flatten(),
+                Step::BeginsGuard | Step::EndsGuard => guard,
+            };
             // What another branch did says nothing of this thread.
             if code.is_elsewhere(site.at, frame.lookup) {
                 continue;
@@ -199,9 +204,9 @@ fn taken(
 /// What a call does to a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// It takes its first argument.
+    /// It takes the lock that is its argument.
     Locks,
-    /// It gives back its first argument.
+    /// It gives back the lock that is its argument.
     Unlocks,
     /// It makes of its first argument a guard that has its second.
     BeginsGuard,

@@ -12,6 +12,7 @@ pub(super) const MUTEX: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// `pthread_rwlock_t`, for reading.
 pub(super) const READERS: LockCalls = LockCalls {
@@ -21,6 +22,7 @@ pub(super) const READERS: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// `pthread_rwlock_t`, for writing.
 pub(super) const WRITERS: LockCalls = LockCalls {
@@ -30,6 +32,7 @@ pub(super) const WRITERS: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// `pthread_spinlock_t`.
 pub(super) const SPINLOCK: LockCalls = LockCalls {
@@ -39,6 +42,7 @@ pub(super) const SPINLOCK: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// Guards of static variables.
 pub(super) const GUARD: LockCalls = LockCalls {
@@ -48,6 +52,7 @@ pub(super) const GUARD: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// `sem_t`, used as a lock: what one thread takes another may give.
 pub(super) const SEMAPHORE: LockCalls = LockCalls {
@@ -57,6 +62,7 @@ pub(super) const SEMAPHORE: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: true,
     is_only: false,
+    lock: 0,
 };
 /// OpenMP's locks, and its critical sections with a name: GCC makes a word of each, the address of which it gives.
 pub(super) const OPENMP: LockCalls = LockCalls {
@@ -66,6 +72,7 @@ pub(super) const OPENMP: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: false,
+    lock: 0,
 };
 /// OpenMP's critical sections without a name, which are one (`default_lock` in libgomp/critical.c).
 pub(super) const OPENMP_NAMELESS: LockCalls = LockCalls {
@@ -75,4 +82,15 @@ pub(super) const OPENMP_NAMELESS: LockCalls = LockCalls {
     guards: Guards::NONE,
     is_ambiguous: false,
     is_only: true,
+    lock: 0,
+};
+/// Critical sections as clang makes them: the lock is the third argument, behind a place in the source and the number of the thread.
+pub(super) const LLVM_CRITICAL: LockCalls = LockCalls {
+    mode: None,
+    locks: &["kmpc_critical", "kmpc_critical_with_hint"],
+    unlocks: &["kmpc_end_critical"],
+    guards: Guards::NONE,
+    is_ambiguous: false,
+    is_only: false,
+    lock: 2,
 };

@@ -9,6 +9,7 @@ mod by_function;
 mod condition;
 mod join;
 mod layout;
+mod llvm_openmp;
 mod lock_calls;
 mod musl;
 mod mutex;
@@ -130,9 +131,10 @@ impl Case<'_, '_> {
 type Decoder = fn(&Case<'_, '_>) -> Option<BlockedOn>;
 
 /// In the order of libc.md section 8: what is certain comes first.
-const GLIBC: [Decoder; 10] = [
+const GLIBC: [Decoder; 11] = [
     mutex::inheriting,
     join::decode,
+    llvm_openmp::barrier,
     condition::decode,
     mutex::robust,
     mutex::not_captured,
@@ -145,7 +147,9 @@ const GLIBC: [Decoder; 10] = [
 
 impl Family for Libc {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
-        let Some(below) = below else { return spinlock::decode(process, thread) };
+        let Some(below) = below else {
+            return spinlock::decode(process, thread).or_else(|| llvm_openmp::lock(process, thread));
+        };
         let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
             return mutex::refused_and_paused(process, thread, below);
         };
