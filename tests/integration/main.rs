@@ -28,6 +28,7 @@ mod kernel_waits;
 mod launchers;
 mod layers;
 mod libcs;
+mod managers;
 mod mutations;
 mod native;
 mod orders;

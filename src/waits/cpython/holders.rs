@@ -7,7 +7,8 @@
 
 use super::with_blocks::{Held, gives_back};
 use super::{
-    Cpython, Facts, HolderRule, critical_sections, dask, executors, generators, multiprocessing, stop_the_world, wakers,
+    Cpython, Facts, HolderRule, critical_sections, dask, executors, generators, managers, multiprocessing,
+    stop_the_world, wakers,
 };
 use crate::image::{Addr, Gap, MemoryExt};
 use crate::limits;
@@ -180,6 +181,10 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
         .collect();
     if holds.is_empty() {
         holds = by_bare_acquire(blocked, facts, wait, lock);
+    }
+    if let (true, Some(by_clients)) = (holds.is_empty(), managers::holders(family, blocked, facts, wait, out)) {
+        out.holds.extend(by_clients);
+        return;
     }
     if holds.len() > 1 {
         holds.iter_mut().for_each(|hold| hold.certainty = Certainty::Candidate);

@@ -16,6 +16,7 @@ mod holders;
 mod hopes;
 mod lock_names;
 mod lock_object;
+mod managers;
 mod multiprocessing;
 mod process_pools;
 mod signals;
@@ -278,6 +279,7 @@ impl Family for Cpython<'_> {
             exceptions(process, self.facts(process), out);
             gil::holds(process, out);
         }
+        managers::find(self, blocked, out);
         for (wait, rule) in blocked.by_rule::<HolderRule>() {
             holders::find(self, blocked, wait, *rule, out);
         }

@@ -150,7 +150,21 @@ pub(super) fn is_semaphore(inspector: &Inspector<'_>, object: Addr) -> bool {
 
 /// The `SemLock` objects that the frames of a process have at hand.
 pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
-    let inspector = &facts.inspector;
+    let objects = facts.inspector.objects();
+    let mut found = Vec::new();
+    at_hand(&facts.inspector, |object| {
+        let lock = objects.attribute(object, "_semlock").unwrap_or(object);
+        let is_lock = objects.class_name(lock).as_deref() == Some("_multiprocessing.SemLock");
+        if is_lock && !found.contains(&lock) {
+            found.push(lock);
+        }
+    });
+    found
+}
+
+/// Give each object that the frames of a process have at hand, once: in variables, entered blocks and globals that the code names,
+/// and in attributes of these.
+pub(super) fn at_hand(inspector: &Inspector<'_>, mut take: impl FnMut(Addr)) {
     let objects = inspector.objects();
     let mut roots = Vec::new();
     for (_, thread) in inspector.living() {
@@ -161,17 +175,9 @@ pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
         }
     }
     let mut seen = HashSet::new();
-    let mut found = Vec::new();
-    let mut take = |object: Addr| {
-        let lock = objects.attribute(object, "_semlock").unwrap_or(object);
-        let is_lock = objects.class_name(lock).as_deref() == Some("_multiprocessing.SemLock");
-        if is_lock && !found.contains(&lock) {
-            found.push(lock);
-        }
-    };
     for root in roots {
         if seen.len() >= SHARED_OBJECTS {
-            limits::met(SHARED_OBJECTS, "locks of multiprocessing that a process has at hand", "objects");
+            limits::met(SHARED_OBJECTS, "objects of multiprocessing that a process has at hand", "objects");
             break;
         }
         if !seen.insert(root) || inspector.is_plain(root) {
@@ -184,5 +190,4 @@ pub(super) fn all(facts: &Facts<'_>) -> Vec<Addr> {
             }
         }
     }
-    found
 }
