@@ -3,6 +3,7 @@
 gone: a client took one and died; another waits, and their parent waits for that.
 gone_alone: a client took one and died; the only other one is the parent, which waits.
 order: two clients take two in both orders.
+twice: the parent, the only client, takes one twice.
 held: a client is in a block of one and sleeps, another waits: healthy.
 returned: a client took one in a function that has returned, and sleeps; another waits: healthy.
 It says who is ready when each client is about to wait, and ends by itself after two minutes.
@@ -64,6 +65,8 @@ def main(case):
     clients = []
     if case in ("gone", "gone_alone"):
         start(take_and_die, lock).join()
+    elif case == "twice":
+        take(lock)
     elif case == "order":
         both = CONTEXT.Barrier(2)
         clients = [start(take_both, lock, other, both), start(take_both, other, lock, both)]
@@ -76,7 +79,7 @@ def main(case):
         also.wait()
     pids = [os.getpid(), *(client.pid for client in clients), manager._process.pid]
     print("READY pids=" + ",".join(map(str, pids)), flush=True)
-    if case == "gone_alone":
+    if case in ("gone_alone", "twice"):
         lock.acquire()
     for client in clients:
         client.join()

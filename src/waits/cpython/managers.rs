@@ -144,9 +144,17 @@ pub(super) fn holders(
             (why, ", and each of them waits for it")
         }
     };
+    // A client that ends as it should gives back its proxies: one that has not was killed, or has them where nobody looked.
+    let counted = references(facts, waiter.image.tid, key.address);
+    let known = clients.iter().map(|client| client.proxies.len() as u64).sum::<u64>();
     let behind = behind(blocked, facts, wait, out);
-    if clients.iter().all(|client| behind.contains(&client.process.context.process)) {
-        let why = format!("{why}{each}: whoever took it has ended");
+    if counted.is_some_and(|counted| counted > known)
+        && clients.iter().all(|client| behind.contains(&client.process.context.process))
+    {
+        let counted = counted.unwrap_or_default();
+        let why = format!(
+            "{why}{each}; the server counts {counted} proxies of it, {known} are left: whoever took it has ended"
+        );
         let hold = exact_hold(key, Party::Absent(wait.process, 0), None, vec![locked, why]);
         return Some(vec![Hold { gone: Some(Gone::ProcessDead), certainty: Certainty::Inferred, ..hold }]);
     }
@@ -216,6 +224,16 @@ fn proxies(facts: &Facts<'_>, lock: Addr) -> Vec<Addr> {
         }
     });
     found
+}
+
+/// How many proxies of the lock the server counts.
+fn references(facts: &Facts<'_>, server: i32, lock: Addr) -> Option<u64> {
+    let objects = facts.inspector.objects();
+    let frame = facts.inspector.stack(server).next().and_then(|frame| facts.inspector.frame(frame))?;
+    let counts = objects.items(objects.attribute(frame.first()?, "id_to_refcount")?)?;
+    let id = format!("{:x}", lock.0);
+    let (_, count) = counts.into_iter().find(|(key, _)| objects.text(*key).as_deref() == Some(id.as_str()))?;
+    objects.unsigned(count)
 }
 
 /// Clients with one thread, which waits for the answer of a thread of the server that waits for the lock.
