@@ -108,7 +108,7 @@ impl Default for Options {
 }
 
 /// How often a look starts again when a process replaces its program meanwhile.
-const EXEC_ATTEMPTS: u32 = 3;
+const EXEC_ATTEMPTS: u32 = 10;
 /// How often a refusal that may be a passing one is tried again.
 const REFUSALS: u32 = 5;
 /// How often the end of another look at the same process is waited for.
@@ -265,7 +265,11 @@ impl LiveTarget {
         let mut waited = 0;
         loop {
             let facts = self.read_facts()?;
-            match self.stop_and_take(facts)? {
+            let seen = self.stop_and_take(facts)?.and_then(|(facts, seen)| match self.has_new_threads(&facts, &seen) {
+                Some(pid) => Err(StopError::Executed(pid)),
+                None => Ok((facts, seen)),
+            });
+            match seen {
                 Ok((facts, seen)) => return self.image(facts, seen),
                 Err(StopError::Executed(pid)) => {
                     executed += 1;
@@ -336,6 +340,21 @@ impl LiveTarget {
         self.silent.gaps()
     }
 
+    /// A process that lives on though each thread that was known of it has ended: it has replaced its program.
+    fn has_new_threads(&self, facts: &[ProcessFacts], seen: &Seen) -> Option<i32> {
+        let mut pairs = facts.iter().zip(&seen.processes);
+        let is_over = |outcomes: &BTreeMap<i32, Outcome>| outcomes.values().all(|one| matches!(one, Outcome::Ended));
+        let (facts, _) = pairs.find(|(facts, outcomes)| is_over(outcomes) && self.lives(facts.pid))?;
+        Some(facts.pid)
+    }
+
+    /// Whether a target is still the process that it was.
+    fn lives(&self, pid: i32) -> bool {
+        let start = self.targets.iter().find(|target| target.pid == pid).map(|target| target.start_ticks);
+        let now = proc_fs::stat(&self.proc_fs.process(pid)).map(|stat| stat.start_ticks);
+        start.is_some() && start == now && self.proc_fs.living_thread(pid).is_some()
+    }
+
     /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
     fn read_facts(&mut self) -> Result<Vec<ProcessFacts>, AttachError> {
         let wait = self.targets.iter().map(|target| target.sample.time_to_wait()).max().unwrap_or_default();
@@ -345,7 +364,13 @@ impl LiveTarget {
         for target in &mut self.targets {
             let same = proc_fs::stat(&self.proc_fs.process(target.pid))
                 .is_some_and(|stat| stat.start_ticks == target.start_ticks);
-            let facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
+            let mut facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
+            // An exec ends the thread whose files were being read.
+            for _ in 1..EXEC_ATTEMPTS {
+                if facts.is_none() && same && self.proc_fs.living_thread(target.pid).is_some() {
+                    facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
+                }
+            }
             match facts.filter(|_| same) {
                 Some(facts) => all.push(facts),
                 None => ended.push(target.pid),

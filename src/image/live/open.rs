@@ -15,6 +15,9 @@ use super::proc_fs::{self, ProcFs};
 use crate::arch::Architecture;
 use crate::sys::{Span, read_spans};
 
+/// How often a process is asked again that replaces its program meanwhile.
+const EXEC_ATTEMPTS: u32 = 10;
+
 /// Refuse what cannot be looked at; the start time of what can.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
     if u32::try_from(pid) == Ok(std::process::id()) {
@@ -36,11 +39,16 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
     if let Some(error) = traced_for_long(proc_fs, pid) {
         return Err(error);
     }
-    if let Err(error) = may_read(proc_fs, living) {
-        return Err(match error.raw_os_error() {
-            Some(nix::libc::ESRCH | nix::libc::ENOENT) => AttachError::Ended { pid },
-            _ => denied(proc_fs, pid),
-        });
+    let mut living = living;
+    for attempt in 1.. {
+        let Err(error) = may_read(proc_fs, living) else { break };
+        let is_gone = matches!(error.raw_os_error(), Some(nix::libc::ESRCH | nix::libc::ENOENT));
+        match proc_fs.living_thread(pid) {
+            // An exec ends all threads but one.
+            Some(other) if is_gone && attempt < EXEC_ATTEMPTS => living = other,
+            _ if is_gone => return Err(AttachError::Ended { pid }),
+            _ => return Err(denied(proc_fs, pid)),
+        }
     }
     check_program(proc_fs, pid, living)?;
     Ok(stat.start_ticks)
