@@ -61,6 +61,8 @@ pub(super) fn traced(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
     let tracer = tids.into_iter().find_map(|tid| {
         proc_fs::status(&proc_fs.task(pid, tid)).map(|status| status.tracer).filter(|&tracer| tracer != 0)
     })?;
+    // A thread is named there, of a process whose name is another one.
+    let tracer = proc_fs::status(&proc_fs.process(tracer)).and_then(|status| status.tgid).unwrap_or(tracer);
     let name = proc_fs::name(&proc_fs.process(tracer)).unwrap_or_else(|| "a process that is not visible here".into());
     Some(AttachError::AlreadyTraced { pid, tracer, name })
 }
