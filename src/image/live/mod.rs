@@ -4,10 +4,10 @@
 //! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
 //! before this returns; nothing here unwinds or decodes.
 //!
-//! Order of a look: what a stop would change is read first (`facts`, `sleeps`, and `locked_files` beside it), then threads that sleep (`asleep`), then comes the stop of
-//! the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof that the sleepers slept on
-//! (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by lockscope itself but by a process
-//! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
+//! Order of a look: what a stop would change is read first (`facts`, `sleeps`; `locked_files` beside them), then threads that sleep
+//! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
+//! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
+//! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
 //! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
 //! its own lets it go on (`resumer`).
 
