@@ -78,8 +78,11 @@ pub(super) fn traced_for_long(proc_fs: &ProcFs, pid: i32) -> Option<AttachError>
     loop {
         match traced(proc_fs, pid) {
             Some(AttachError::AlreadyTraced { tracer, name, .. })
-                if tracer != own && Some(&name) == own_name.as_ref() && begin.elapsed() < PATIENCE =>
+                if tracer != own
+                    && (Some(&name) == own_name.as_ref() || !proc_fs.process(tracer).exists())
+                    && begin.elapsed() < PATIENCE =>
             {
+                // Or it has ended meanwhile.
                 std::thread::sleep(NAP);
             }
             found => return found,
