@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aya_obj::generated::bpf_insn;
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -175,7 +175,7 @@ pub(crate) fn map_file(file: &File) -> std::io::Result<Mmap> {
     survive_lost_pages();
     // SAFETY: the mapping is private and read-only. Should someone truncate the file meanwhile, what is lost reads as zeros
     // (see `survive_lost_pages`); what changes is only ever copied out and parsed with every length checked.
-    unsafe { Mmap::map(file) }
+    unsafe { MmapOptions::new().map_copy_read_only(file) }
 }
 
 /// Run `work` in a thread of its own that has these ids for files, and no capability: what it may open is what a process with these

@@ -216,10 +216,12 @@ impl<'a> Inspector<'a> {
         let index = self.referrers.get_or_init(|| {
             let mut index: HashMap<Addr, Vec<Referrer>> = HashMap::new();
             let mut left = MOST_REFERRED;
+            // Many threads have the same at hand.
+            let mut attributes = HashMap::new();
             for (state, thread) in self.living() {
                 for (depth, frame) in frames_of(thread).enumerate().take(REFERRING_FRAMES) {
                     let Some(open) = self.frame(frame) else { continue };
-                    let objects = self.all_referred(&open);
+                    let objects = self.all_referred(&open, &mut attributes);
                     left = left.saturating_sub(objects.len());
                     if left == 0 {
                         limits::met(MOST_REFERRED, "objects that frames of Python have at hand", "objects");
@@ -254,18 +256,22 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// What a frame has at hand.
-    fn all_referred(&self, frame: &Frame<'_, '_>) -> Vec<Addr> {
+    /// What a frame has at hand. `known` are the attributes of objects that others had.
+    fn all_referred(&self, frame: &Frame<'_, '_>, known: &mut HashMap<Addr, Vec<Addr>>) -> Vec<Addr> {
         let named = self.named_globals(frame);
         let variables = frame.variables().into_iter().map(|(_, value)| value);
         let mut all: Vec<Addr> = variables.chain(named.iter().map(|(_, value)| *value)).collect();
         let mut attributes = Vec::new();
-        for object in all.iter().filter(|object| !self.is_plain(**object)) {
-            let of_object = self.objects().attributes(*object).unwrap_or_default();
-            attributes.extend(of_object.into_iter().map(|(_, value)| value));
+        for object in &all {
+            attributes.extend_from_slice(known.entry(*object).or_insert_with(|| self.attributes_of_interest(*object)));
         }
         all.append(&mut attributes);
         all
+    }
+
+    fn attributes_of_interest(&self, object: Addr) -> Vec<Addr> {
+        let attributes = if self.is_plain(object) { None } else { self.objects().attributes(object) };
+        attributes.unwrap_or_default().into_iter().map(|(_, value)| value).collect()
     }
 
     /// The globals of the module whose dictionary this is.

@@ -10,7 +10,7 @@ mod roles;
 use crate::unwind::{NativeStack, StackEnd};
 pub(crate) use merge::merge;
 pub(crate) use names::missing as missing_names;
-pub(crate) use roles::{RUST_TESTS, Role, role};
+pub(crate) use roles::{RUST_TESTS, Role, RoleFinder};
 
 /// A thread with its merged stack.
 #[derive(Debug, Clone)]

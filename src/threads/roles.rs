@@ -2,6 +2,8 @@
 //!
 //! In: a merged thread and the kernel's name of it. Out: a [`Role`] from a table, or none. No verdict is decided by it.
 
+use std::collections::HashMap;
+
 use super::{FrameKind, Thread};
 
 /// What a thread is there for, or in what.
@@ -27,7 +29,7 @@ const fn for_program(phrase: &'static str) -> Role {
 pub(crate) const RUST_TESTS: &str = "runner of Rust's tests";
 
 /// Where a row's text is looked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Where {
     /// The kernel's name of the thread begins with it.
     Name,
@@ -91,20 +93,39 @@ const ROLES: &[(Where, &str, Role)] = &[
     (Where::File, "/torch/", for_program("in PyTorch")),
 ];
 
-/// The role of a thread. `name` is the kernel's.
-pub(crate) fn role(thread: &Thread, name: &str) -> Option<&'static Role> {
-    let fits = |place: Where, text: &str| {
-        let has = |native: bool, what: fn(&super::Frame) -> Option<&str>, test: fn(&str, &str) -> bool| {
-            let frames = thread.frames.iter().filter(|frame| (frame.kind != FrameKind::Python) == native);
-            frames.into_iter().filter_map(what).any(|found| test(found, text))
-        };
-        let contains: fn(&str, &str) -> bool = |found, text| found.contains(text);
-        match place {
-            Where::Name => name.starts_with(text),
-            Where::Function => has(true, |frame| frame.function.as_deref(), contains),
-            Where::Module => has(true, |frame| frame.module.as_deref(), |found, text| found.starts_with(text)),
-            Where::File => has(false, |frame| frame.file.as_deref(), contains),
+// A row is a bit of a set.
+const _: () = assert!(ROLES.len() <= 64);
+
+/// Finds roles. Threads run mostly the same functions: each text is compared with the rows once.
+#[derive(Debug, Default)]
+pub(crate) struct RoleFinder<'t> {
+    /// Which rows a text fits in its place.
+    rows: HashMap<(Where, &'t str), u64>,
+}
+
+impl<'t> RoleFinder<'t> {
+    /// The role of a thread. `name` is the kernel's.
+    pub(crate) fn of(&mut self, thread: &'t Thread, name: &'t str) -> Option<&'static Role> {
+        let mut rows = self.rows(Where::Name, Some(name));
+        for frame in &thread.frames {
+            rows |= match frame.kind {
+                FrameKind::Python => self.rows(Where::File, frame.file.as_deref()),
+                _ => {
+                    self.rows(Where::Function, frame.function.as_deref())
+                        | self.rows(Where::Module, frame.module.as_deref())
+                }
+            };
         }
-    };
-    ROLES.iter().find(|(place, text, _)| fits(*place, text)).map(|(_, _, role)| role)
+        ROLES.get(rows.trailing_zeros() as usize).map(|(_, _, role)| role)
+    }
+
+    fn rows(&mut self, place: Where, found: Option<&'t str>) -> u64 {
+        let Some(found) = found else { return 0 };
+        let fits = |text: &str| match place {
+            Where::Name | Where::Module => found.starts_with(text),
+            Where::Function | Where::File => found.contains(text),
+        };
+        let of_place = || ROLES.iter().zip(0u32..).filter(|((of, text, _), _)| *of == place && fits(text));
+        *self.rows.entry((place, found)).or_insert_with(|| of_place().map(|(_, row)| 1 << row).sum())
+    }
 }

@@ -26,7 +26,7 @@ use crate::image::gpu::GpuUse;
 use crate::image::{Gap, Image, ProcessImage, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
-use crate::threads::{Thread, role};
+use crate::threads::{RoleFinder, Thread};
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Gone, Hope, Hoped, Needs, Observations, Party, ResourceKey};
 use context::{Context, Roles};
@@ -265,11 +265,12 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
 
 /// The role of each thread, looked up once: that goes through all of its frames.
 fn roles(input: &JudgeInput<'_>) -> Roles {
+    let mut finder = RoleFinder::default();
     let processes = input.threads.iter().enumerate().map(|(position, threads)| {
         let images = input.image.processes.get(position).map(|process| process.threads.as_slice()).unwrap_or_default();
         let names: HashMap<i32, &str> = images.iter().map(|thread| (thread.tid, thread.name.as_str())).collect();
         let name = |thread: &Thread| names.get(&thread.tid).copied().unwrap_or_default();
-        threads.iter().map(|thread| role(thread, name(thread))).collect()
+        threads.iter().map(|thread| finder.of(thread, name(thread))).collect()
     });
     processes.collect()
 }

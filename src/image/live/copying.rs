@@ -291,7 +291,11 @@ impl Copying<'_> {
     /// Copy what stands on the board, pages in memory first.
     fn copy(&mut self, pieces: usize) {
         self.faults = 0;
-        self.pagemap = None;
+        // The file is of the program that ran when it was opened. After the release, when a target is asked for one piece after
+        // the other, only the order in which pages come hangs on it.
+        if !(0..pieces).any(|index| self.board.piece(index).touch) {
+            self.pagemap = None;
+        }
         self.batch.count = 0;
         self.batch.bytes = 0;
         self.left = [false; 2];

@@ -1,8 +1,8 @@
 //! Descriptors, file locks, semaphores, and the other ends of pipes and sockets, from /proc.
 //!
 //! In: the captured processes and the system calls that their threads sleep in. Out: [`Descriptor`]s and
-//! [`KernelFacts`]. Nothing is opened: to open a pipe through /proc/PID/fd would give it one more end. Everything is
-//! read after the release; what is concluded from it holds only if a second look shows the same.
+//! [`KernelFacts`]. Nothing is opened: to open a pipe through /proc/PID/fd would give it one more end. All but
+//! the locks that a thread may try to take again and again (`locked_files`) is read after the release; what is concluded from it holds only if a second look shows the same.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,6 +11,7 @@ use std::path::Path;
 
 use super::frozen;
 use super::in_flight;
+use super::locked_files::{self, LockedFiles, parse_lock};
 use super::proc_fs::{ProcFs, descriptors, field};
 use super::sharers;
 use super::sockets::Sockets;
@@ -26,7 +27,7 @@ use crate::sys;
 const ACCESS_MODE: u32 = 3;
 
 /// Fill in what the waits of these processes need.
-pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
+pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage], mut locked: LockedFiles) -> KernelFacts {
     let handled = |process: &ProcessImage| (process.pid, caught(&proc_fs.process(process.pid)));
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
@@ -45,7 +46,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
         })
         .collect();
     for process in processes.iter_mut().filter(|process| sleeps_for_a_time(process)) {
-        of_locked_files(proc_fs, process, &mut facts.locks);
+        of_locked_files(proc_fs, process, &mut facts.locks, &mut locked);
     }
     if all_asked.iter().all(Vec::is_empty) {
         return facts;
@@ -104,7 +105,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFa
     let files: BTreeSet<String> =
         processes.iter().zip(&all_asked).flat_map(|(process, asked)| locked_files(process, asked)).collect();
     if all_asked.iter().flatten().any(|asked| matches!(asked, Asked::Lock(_))) {
-        facts.locks = std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse_locks(&bytes)).unwrap_or_default();
+        facts.locks = locked.now();
         if facts.locks.iter().any(FileLock::is_of_open_file) {
             of_open_files(proc_fs, &files, &mut facts.locks);
         }
@@ -149,17 +150,21 @@ fn sleeps_for_a_time(process: &ProcessImage) -> bool {
 
 /// Find which descriptors of a process are of files that somebody has locked, by inode numbers alone: to ask a file system for more
 /// might take for ever. The locks are read if they were not yet.
-fn of_locked_files(proc_fs: &ProcFs, process: &mut ProcessImage, locks: &mut Vec<FileLock>) {
+fn of_locked_files(proc_fs: &ProcFs, process: &mut ProcessImage, locks: &mut Vec<FileLock>, locked: &mut LockedFiles) {
+    let directory = proc_fs.process(process.pid);
+    let mut list = descriptors(&directory).unwrap_or_default();
+    let is_file = |descriptor: &Descriptor| locked_files::may_be_locked(&descriptor.target);
+    if !list.iter().any(is_file) {
+        return;
+    }
     if locks.is_empty() {
-        *locks = std::fs::read(proc_fs.root().join("locks")).map(|bytes| parse_locks(&bytes)).unwrap_or_default();
+        *locks = locked.take();
     }
     let locked: BTreeSet<u64> = locks.iter().filter(|lock| !lock.blocked).map(|lock| lock.inode).collect();
     if locked.is_empty() {
         return;
     }
-    let directory = proc_fs.process(process.pid);
-    let mut list = descriptors(&directory).unwrap_or_default();
-    for descriptor in list.iter_mut().filter(|descriptor| descriptor.target.starts_with('/')) {
+    for descriptor in list.iter_mut().filter(|descriptor| is_file(descriptor)) {
         let path = directory.join("fdinfo").join(descriptor.number.to_string());
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let inode = field(&text, "ino:").and_then(|inode| inode.parse().ok());
@@ -364,46 +369,9 @@ fn others(
     }
 }
 
-/// /proc/locks: `1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`, with `->` before the kind of one that waits.
-fn parse_locks(bytes: &[u8]) -> Vec<FileLock> {
-    String::from_utf8_lossy(bytes).lines().filter_map(parse_lock).collect()
-}
-
-fn parse_lock(line: &str) -> Option<FileLock> {
-    let mut words = line.split_whitespace().skip(1).peekable();
-    let blocked = words.next_if_eq(&"->").is_some();
-    let kind = words.next()?.to_owned();
-    let _advisory = words.next()?;
-    let write = words.next()? == "WRITE";
-    let pid = words.next()?.parse().ok()?;
-    let mut file = words.next()?.split(':');
-    let mut hexadecimal = || u32::from_str_radix(file.next()?, 16).ok();
-    let device = (hexadecimal()?, hexadecimal()?);
-    let inode = file.next()?.parse().ok()?;
-    let start = words.next()?.parse().ok()?;
-    let end = match words.next()? {
-        "EOF" => u64::MAX,
-        number => number.parse().ok()?,
-    };
-    Some(FileLock { kind, write, blocked, pid, device, inode, start, end })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn locks_of_every_kind() {
-        let text =
-            b"1: FLOCK  ADVISORY  WRITE 4711 fe:01:12345 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 4712 fe:01:12345 0 EOF\n\
-            2: POSIX  ADVISORY  READ  9 00:1b:7 100 199\n3: OFDLCK ADVISORY  WRITE -1 fe:01:8 0 EOF\ndamaged\n4: X\n";
-        let locks = parse_locks(text);
-        assert_eq!(locks.len(), 4);
-        assert_eq!((locks[0].pid, locks[0].blocked, locks[0].device, locks[0].inode), (4711, false, (0xfe, 1), 12345));
-        assert!(locks[1].blocked && locks[1].write && locks[1].end == u64::MAX);
-        assert_eq!((locks[2].kind.as_str(), locks[2].write, locks[2].start, locks[2].end), ("POSIX", false, 100, 199));
-        assert_eq!(locks[3].pid, -1);
-    }
 
     #[test]
     fn details_of_special_files() {

@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
-
 use super::proc_fs::{self, ProcFs, Stat, Status};
+use super::sleeps::Clocks;
 use super::spared::{self, Early};
+use crate::arch::Architecture;
 use crate::image::{Mapping, Syscall, environment};
 use crate::limits::image::LARGEST_ENVIRONMENT;
 use crate::limits::live::MOST_SCHED_FILES;
@@ -23,22 +22,50 @@ pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct CpuSample {
     at: Instant,
     used: BTreeMap<(i32, u64), (u64, u64)>,
+    /// Those that threads last ran on which sleep.
+    processors: BTreeSet<usize>,
+    /// Whether all of them sleep.
+    all_sleep: bool,
 }
 
 impl CpuSample {
+    fn begin() -> CpuSample {
+        CpuSample { at: Instant::now(), used: BTreeMap::new(), processors: BTreeSet::new(), all_sleep: true }
+    }
+
     /// Take one.
     pub(super) fn take(proc_fs: &ProcFs, pid: i32) -> Self {
-        let at = Instant::now();
-        let used = proc_fs.threads(pid).unwrap_or_default().into_iter().filter_map(|tid| {
+        let mut sample = CpuSample::begin();
+        for tid in proc_fs.threads(pid).unwrap_or_default() {
             let directory = proc_fs.task(pid, tid);
-            Some(((tid, proc_fs::stat(&directory)?.start_ticks), proc_fs::cpu_time(&directory)?))
-        });
-        CpuSample { at, used: used.collect() }
+            if let Some(stat) = proc_fs::stat(&directory)
+                && let Some(used) = proc_fs::cpu_time(&directory)
+            {
+                sample.add(tid, &stat, used);
+            }
+        }
+        sample
+    }
+
+    fn add(&mut self, tid: i32, stat: &Stat, used: (u64, u64)) {
+        self.used.insert((tid, stat.start_ticks), used);
+        self.processors.extend(sleeps_on(stat));
+        self.all_sleep &= sleeps_on(stat).is_some() || stat.is_dead();
     }
 
     /// What is missing to the shortest interval.
     pub(super) fn time_to_wait(&self) -> Duration {
         SAMPLE_INTERVAL.saturating_sub(self.at.elapsed())
+    }
+
+    /// The processors that threads last ran on which slept.
+    pub(super) fn processors(&self) -> &BTreeSet<usize> {
+        &self.processors
+    }
+
+    /// Whether all threads slept: they may have done so for longer than the shortest interval.
+    pub(super) fn all_sleep(&self) -> bool {
+        self.all_sleep
     }
 
     /// What the thread used between `earlier` and this one, and the time between them, in nanoseconds; and how often it got a
@@ -49,6 +76,12 @@ impl CpuSample {
         let elapsed = u64::try_from(self.at.duration_since(earlier.at).as_nanos()).ok()?;
         Some(((used.saturating_sub(used_before), elapsed), turns.saturating_sub(turns_before)))
     }
+}
+
+/// The processor that a thread last ran on which sleeps.
+fn sleeps_on(stat: &Stat) -> Option<usize> {
+    let sleeps = matches!(stat.state, 'S' | 'D');
+    stat.processor.filter(|_| sleeps).and_then(|processor| usize::try_from(processor).ok())
 }
 
 /// What the kernel says of one thread before the stop.
@@ -70,18 +103,20 @@ pub(super) struct ThreadFacts {
     pub(super) turns: Option<u64>,
     /// How long it has slept.
     pub(super) asleep_ms: Option<u64>,
+    /// It has used nothing for [`SAMPLE_INTERVAL`], since it has slept for so long.
+    pub(super) has_rested: bool,
 }
 
 impl ThreadFacts {
     /// Ask for those that a stop does not change.
     pub(super) fn read(proc_fs: &ProcFs, pid: i32, tid: i32) -> Self {
         let directory = proc_fs.task(pid, tid);
-        let stat = proc_fs::stat(&directory);
+        let (stat, name) = proc_fs::stat_and_name(&directory).unzip();
         let wait_channel = proc_fs::wait_channel(&directory);
         let sleeps = stat.is_some_and(|stat| stat.state == 'S');
         let call = Some(&directory).filter(|_| sleeps && spared::is_possible(wait_channel.as_deref()));
         ThreadFacts {
-            name: proc_fs::name(&directory).unwrap_or_default(),
+            name: name.unwrap_or_default(),
             stat,
             status: proc_fs::status(&directory).unwrap_or_default(),
             wait_channel,
@@ -89,6 +124,7 @@ impl ThreadFacts {
             cpu_used: None,
             turns: None,
             asleep_ms: None,
+            has_rested: false,
         }
     }
 
@@ -139,37 +175,43 @@ impl ThreadFacts {
 }
 
 impl ProcessFacts {
-    /// Ask for all of them; `None` if the process is gone. `earlier` gives the first sample of CPU time, and becomes this one;
-    /// `released` says when lockscope last woke all its threads.
-    pub(super) fn read(proc_fs: &ProcFs, pid: i32, earlier: &mut CpuSample, released: Option<Instant>) -> Option<Self> {
+    /// Ask for all of them; `None` if the process is gone. `earlier` is the first sample of CPU time, and the second is given back;
+    /// `released` says when lockscope last woke all its threads. Which threads have rested is told where that is `wanted`.
+    pub(super) fn read(
+        proc_fs: &ProcFs,
+        pid: i32,
+        earlier: &CpuSample,
+        (clocks, wanted): (&mut Clocks, bool),
+        released: Option<Instant>,
+    ) -> Option<(Self, CpuSample)> {
         let living_thread = proc_fs.living_thread(pid)?;
         let directory = proc_fs.process(living_thread);
         let begin = Instant::now();
         let mappings = proc_fs::mappings(&directory).ok()?;
         let map_time = begin.elapsed();
         let tids = proc_fs.threads(pid).ok()?;
-        let mut now = CpuSample { at: Instant::now(), used: BTreeMap::new() };
+        let mut now = CpuSample::begin();
         let used: Vec<Option<(u64, u64)>> =
             tids.iter().map(|&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid))).collect();
         let mut threads = BTreeMap::new();
         for (tid, used) in tids.into_iter().zip(used) {
             let mut facts = ThreadFacts::read(proc_fs, pid, tid);
             if let (Some(stat), Some(used)) = (facts.stat, used) {
-                now.used.insert((tid, stat.start_ticks), used);
+                now.add(tid, &stat, used);
                 let since = now.since(earlier, tid, stat.start_ticks);
                 (facts.cpu_used, facts.turns) = since.unzip();
             }
             threads.insert(tid, facts);
         }
-        *earlier = now;
-        if threads.len() <= MOST_SCHED_FILES {
-            tell_sleeps(proc_fs, pid, &mut threads, released);
+        if wanted || threads.len() <= MOST_SCHED_FILES {
+            clocks.add(now.processors.clone());
+            tell_sleeps(clocks, pid, &mut threads, released);
         }
         let main = threads.get(&pid);
         let (command_line, whole_arguments) = proc_fs::command_line(&directory);
         let (strings, whole_environment) = proc_fs::beginning(&directory.join("environ"), LARGEST_ENVIRONMENT);
         let cut = [("arguments", whole_arguments), ("environment", whole_environment)];
-        Some(ProcessFacts {
+        let facts = ProcessFacts {
             pid,
             living_thread,
             parent: main.and_then(|main| main.stat).map(|stat| stat.parent).filter(|&parent| parent > 0),
@@ -182,46 +224,39 @@ impl ProcessFacts {
             mappings,
             map_time,
             threads,
-        })
+        };
+        Some((facts, now))
+    }
+
+    /// Whether a thread of it seems to sleep for a time.
+    pub(super) fn sleeps_for_a_time(&self) -> bool {
+        let row = |call: &Syscall| Architecture::NATIVE.system_call(call.number);
+        let by_call = |call: &Syscall| row(call).is_some_and(|row| row.lets_time_pass(&call.arguments));
+        let by_place = |function: &String| function.contains("nanosleep");
+        let mut threads = self.threads.values();
+        threads
+            .any(|facts| facts.call.as_ref().is_some_and(by_call) || facts.wait_channel.as_ref().is_some_and(by_place))
+    }
+
+    /// Whether no thread of it used anything for [`SAMPLE_INTERVAL`], because all slept.
+    pub(super) fn have_all_rested(&self) -> bool {
+        let is_at_rest = |facts: &ThreadFacts| {
+            facts.has_rested || facts.is_dead() && facts.cpu_used.is_some_and(|(used, _)| used == 0)
+        };
+        self.threads.values().all(is_at_rest)
     }
 }
 
-/// Say of each sleeping thread how long it has slept.
-///
-/// The kernel notes when a thread last ran by the clock of the CPU it ran on, and these clocks differ from each other
-/// and from every clock of user space (by seconds, measured on a virtual machine). So a thread of lockscope's asks
-/// on each such CPU for the present reading: its own.
-fn tell_sleeps(proc_fs: &ProcFs, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
-    let sleeper = |facts: &ThreadFacts| {
-        facts.stat.filter(|stat| matches!(stat.state, 'S' | 'D')).and_then(|stat| usize::try_from(stat.processor?).ok())
-    };
-    let processors: BTreeSet<usize> = threads.values().filter_map(sleeper).collect();
-    let clocks = processor_clocks(proc_fs, &processors);
+/// Say of each sleeping thread how long it has slept, and whether that is long enough.
+fn tell_sleeps(clocks: &Clocks, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
+    let is_told = threads.len() <= MOST_SCHED_FILES;
     for (&tid, facts) in threads.iter_mut() {
-        let Some(&now) = sleeper(facts).and_then(|processor| clocks.get(&processor)) else { continue };
-        let Some(last) = proc_fs::last_ran(&proc_fs.task(pid, tid)) else { continue };
-        let asleep = (now - last).max(0.0) as u64;
+        let Some(processor) = facts.stat.as_ref().and_then(sleeps_on) else { continue };
+        let Some(asleep) = clocks.asleep(pid, tid, processor) else { continue };
+        facts.has_rested = asleep >= SAMPLE_INTERVAL.as_secs_f64() * 1e3;
+        let asleep = asleep as u64;
         // If its last run was for an earlier look of ours, its sleep began before that: unknown.
         let ours = released.is_some_and(|instant| asleep + 10 >= instant.elapsed().as_millis() as u64);
-        facts.asleep_ms = (!ours).then_some(asleep);
+        facts.asleep_ms = Some(asleep).filter(|_| is_told && !ours);
     }
-}
-
-/// The scheduler's clock on each of the processors, in milliseconds.
-fn processor_clocks(proc_fs: &ProcFs, processors: &BTreeSet<usize>) -> BTreeMap<usize, f64> {
-    let own = proc_fs.root().join("thread-self");
-    let ask = || {
-        let clock = |&processor: &usize| {
-            let mut set = CpuSet::new();
-            set.set(processor).ok()?;
-            // This thread alone, which ends thereafter.
-            sched_setaffinity(Pid::from_raw(0), &set).ok()?;
-            Some((processor, proc_fs::last_ran(&own)?))
-        };
-        processors.iter().filter_map(clock).collect()
-    };
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("clocks".to_owned());
-        builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok()).unwrap_or_default()
-    })
 }

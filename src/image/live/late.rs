@@ -1,6 +1,7 @@
 //! Reads after the release: from the running processes, through the copier, each with a limit in time.
 //!
-//! In: a span of a mapping. Out: the pages that can be read. A page that does not come in time makes its place (a file system,
+//! In: a span of a mapping, and a larger one around it of which only what is in memory is read, too. Out: the pages that can be
+//! read. A page that does not come in time makes its place (a file system,
 //! or a mapping served by userfaultfd) one that is not waited for again: of such a place only what is in memory is read, and
 //! a [`Gap`] names it.
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::copier::{Copier, Wanted};
-use super::memory::{Pages, Source, SourceError, locked, whole_pages};
+use super::memory::{Ranges, Source, SourceError, locked};
 use super::proc_fs::ProcFs;
 use crate::image::{Gap, Mapping};
 use crate::limits::live::MOST_PLACES;
@@ -88,8 +89,8 @@ impl Late {
         Copier::start(&self.proc_fs, PAGES, &self.tasks)
     }
 
-    /// Read pages of a process.
-    fn pages(&self, wanted: Wanted) -> Result<Read, SourceError> {
+    /// Read pages of the process at a position.
+    fn pages(&self, position: usize, wanted: &[Wanted]) -> Result<Read, SourceError> {
         let mut slot = locked(&self.copier);
         let mut copier = match slot.take() {
             Some(copier) => Ok(copier),
@@ -100,7 +101,7 @@ impl Late {
             copier = self.start();
         }
         let mut copier = copier.map_err(|_| SourceError::Refused)?;
-        let mut copies = copier.copy(&[wanted], Instant::now() + LIMIT);
+        let mut copies = copier.copy(wanted, Instant::now() + LIMIT);
         for _ in 0..TIMES_WHEN_BUSY {
             if copies.is_complete || copier.is_blocked() && !copier.is_dead() {
                 break;
@@ -109,14 +110,11 @@ impl Late {
                 copier = self.start().map_err(|_| SourceError::Refused)?;
             }
             if copier.wait(Instant::now() + LIMIT) {
-                copies = copier.copy(&[wanted], Instant::now() + LIMIT);
+                copies = copier.copy(wanted, Instant::now() + LIMIT);
             }
         }
-        let read = Read {
-            pages: whole_pages(copier.ranges(&copies, wanted.process)),
-            is_complete: copies.is_complete,
-            refusal: copies.refusal,
-        };
+        let read =
+            Read { ranges: copier.ranges(&copies, position), is_complete: copies.is_complete, refusal: copies.refusal };
         // One that waits is left behind.
         *slot = Some(copier).filter(|_| copies.is_complete);
         Ok(read)
@@ -148,7 +146,7 @@ impl Late {
 }
 
 struct Read {
-    pages: Pages,
+    ranges: Ranges,
     is_complete: bool,
     refusal: Option<Errno>,
 }
@@ -201,26 +199,38 @@ impl LateProcess {
 }
 
 impl Source for LateProcess {
-    fn read(&self, mapping: &Mapping, span: Span) -> Result<Pages, SourceError> {
+    fn read(&self, mapping: &Mapping, span: Span, around: Span) -> Result<Ranges, SourceError> {
         let place = Place::of(self.pid, mapping);
         let touch = self.late.silent.may_be_asked(&place);
+        let end = |span: Span| span.start + span.length as u64;
+        let parts =
+            [(around.start, span.start, false), (span.start, end(span), touch), (end(span), end(around), false)];
+        let read = |tid: i32| {
+            let wanted = parts.iter().filter(|(start, end, _)| start < end).map(|&(start, end, touch)| Wanted {
+                tid,
+                process: self.position,
+                span: Span { start, length: (end - start) as usize },
+                touch,
+            });
+            self.late.pages(self.position, &wanted.collect::<Vec<_>>())
+        };
         let mut task = *locked(&self.task);
-        let mut read = self.late.pages(Wanted { tid: task, process: self.position, span, touch })?;
-        if read.refusal == Some(Errno::ESRCH) {
+        let mut answer = read(task)?;
+        if answer.refusal == Some(Errno::ESRCH) {
             // That thread has exited: another one may live.
             task = self.late.proc_fs.living_thread(self.pid).ok_or(SourceError::Gone)?;
             *locked(&self.task) = task;
-            read = self.late.pages(Wanted { tid: task, process: self.position, span, touch })?;
+            answer = read(task)?;
         }
-        match read.refusal {
+        match answer.refusal {
             Some(Errno::ESRCH) => return Err(SourceError::Gone),
-            Some(_) if read.pages.is_empty() => return Err(SourceError::Refused),
+            Some(_) if answer.ranges.is_empty() => return Err(SourceError::Refused),
             _ => {}
         }
-        if !read.is_complete {
+        if !answer.is_complete {
             self.late.fell_silent(place, self.pid, task, mapping);
         }
-        Ok(read.pages)
+        Ok(answer.ranges)
     }
 }
 

@@ -4,7 +4,8 @@
 //! were read after the release, so that the next look copies them under its stop. It never reads device memory, and
 //! it promises one instant only for what was copied.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,8 +14,10 @@ use crate::sys::Span;
 
 /// Page size of x86-64.
 pub(super) const PAGE: u64 = super::copying::PAGE as u64;
-/// Reads after the release are done, and kept, in blocks of this size.
+/// Reads after the release ask for blocks of this size, wherever their pages have to come from.
 const BLOCK: u64 = 16 * 1024;
+/// The first of them about an address takes with it what of so much around it is in memory: to ask again takes longer.
+const NEIGHBOURS: u64 = 64 * 1024;
 
 /// Why a source gave no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub(super) enum SourceError {
 
 /// Where a running process's bytes come from; a seam for tests.
 pub(super) trait Source: Send + Sync + std::fmt::Debug {
-    /// The pages of a span of a mapping that can be read.
-    fn read(&self, mapping: &Mapping, span: Span) -> Result<Pages, SourceError>;
+    /// The pages of a span of a mapping that can be read, and with them what is in memory of a larger span `around` it.
+    fn read(&self, mapping: &Mapping, span: Span, around: Span) -> Result<Ranges, SourceError>;
 }
 
 /// Ranges of memory copied at one time, page-aligned and apart from each other.
@@ -45,31 +48,24 @@ impl Copied {
         Copied { ranges: ranges.into_iter().collect(), last: AtomicUsize::new(0) }
     }
 
+    /// The bytes held from `address` on, if they are of the range of the last answer.
+    fn at_last(&self, address: u64) -> Option<&[u8]> {
+        from(self.ranges.get(self.last.load(Ordering::Relaxed))?, address)
+    }
+
     /// The bytes held from `address` on.
     fn at(&self, address: u64) -> Option<&[u8]> {
-        let from = |(start, bytes): &'_ (u64, Vec<u8>)| {
-            let offset = usize::try_from(address.checked_sub(*start)?).ok()?;
-            (offset < bytes.len()).then_some(offset)
-        };
-        let last = self.ranges.get(self.last.load(Ordering::Relaxed));
-        if let Some((range, offset)) = last.and_then(|range| Some((range, from(range)?))) {
-            return range.1.get(offset..);
-        }
         let position = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
-        let range = self.ranges.get(position)?;
-        let offset = from(range)?;
+        let bytes = from(self.ranges.get(position)?, address)?;
         self.last.store(position, Ordering::Relaxed);
-        range.1.get(offset..)
+        Some(bytes)
     }
 }
 
-/// Ranges of bytes as single pages.
-pub(super) fn whole_pages(ranges: BTreeMap<u64, Vec<u8>>) -> Pages {
-    let pages = |(start, bytes): (u64, Vec<u8>)| {
-        let page = |(index, page): (u64, &[u8])| (start + index * PAGE, page.to_vec());
-        (0..).zip(bytes.chunks_exact(PAGE as usize)).map(page).collect::<Vec<_>>()
-    };
-    ranges.into_iter().flat_map(pages).collect()
+/// The bytes of a range from `address` on.
+fn from((start, bytes): &(u64, Vec<u8>), address: u64) -> Option<&[u8]> {
+    let offset = usize::try_from(address.checked_sub(*start)?).ok()?;
+    bytes.get(offset..).filter(|bytes| !bytes.is_empty())
 }
 
 /// Widen ranges `[start, end)` to pages, sort them, join those that touch.
@@ -105,19 +101,84 @@ pub(super) fn is_changeable(mapping: &Mapping) -> bool {
     mapping.write || mapping.shared || !fixed
 }
 
-/// Pages by their address.
-pub(super) type Pages = BTreeMap<u64, Vec<u8>>;
+/// Whole pages by the address of the first.
+pub(super) type Ranges = BTreeMap<u64, Vec<u8>>;
 
 /// A page that was read after the release.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct LatePage {
-    bytes: Vec<u8>,
+    /// Of the ranges that were read.
+    range: usize,
+    offset: usize,
     /// Whether it may have changed since the stop; `None` where it was only read with its neighbours, and never asked for.
     changeable: Option<bool>,
 }
 
-/// Pages that were read after the release, by their address; none where there is none to be had.
-type LatePages = HashMap<u64, Option<LatePage>>;
+/// What was read after the release.
+#[derive(Debug, Default)]
+struct LatePages {
+    ranges: Vec<Vec<u8>>,
+    /// By their address, without those that were copied; none where there is none to be had.
+    pages: HashMap<u64, Option<LatePage>, Scatter>,
+    /// Those of which the neighbours were read.
+    blocks: HashSet<u64>,
+}
+
+impl LatePages {
+    /// Keep ranges, but no page of those copied; of a page that was read before the first reading counts.
+    fn add(&mut self, ranges: Ranges, copied: &Copied) {
+        for (start, bytes) in ranges {
+            for offset in (0..bytes.len()).step_by(PAGE as usize) {
+                let page = LatePage { range: self.ranges.len(), offset, changeable: None };
+                let address = start + offset as u64;
+                if copied.at(address).is_none() {
+                    self.pages.entry(address).or_insert(Some(page));
+                }
+            }
+            self.ranges.push(bytes);
+        }
+    }
+}
+
+/// Hashes addresses of pages: a look asks some hundred thousand times, and the hash of the standard library took a quarter of the
+/// time of a read. The factor is another one each time, so that no target can choose addresses of one hash.
+#[derive(Debug, Clone, Copy)]
+struct Scatter(u64);
+
+impl Default for Scatter {
+    fn default() -> Scatter {
+        Scatter(RandomState::new().hash_one(PAGE) | 1)
+    }
+}
+
+impl BuildHasher for Scatter {
+    type Hasher = Scattered;
+    fn build_hasher(&self) -> Scattered {
+        Scattered { factor: self.0, hash: 0 }
+    }
+}
+
+/// The hash of one address.
+#[derive(Debug, Clone, Copy)]
+struct Scattered {
+    factor: u64,
+    hash: u64,
+}
+
+impl Hasher for Scattered {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = (self.hash ^ number).wrapping_mul(self.factor);
+        self.hash = product ^ product >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}
 
 /// [`Memory`] of a live process.
 #[derive(Debug)]
@@ -131,13 +192,14 @@ pub(super) struct LiveMemory {
 impl LiveMemory {
     /// Layers over `copied`: `source` for what it lacks.
     pub(super) fn new(source: Arc<dyn Source>, mappings: Vec<Mapping>, copied: Copied) -> Self {
-        LiveMemory { source, mappings, copied, late: Mutex::new(HashMap::new()) }
+        LiveMemory { source, mappings, copied, late: Mutex::default() }
     }
 
     /// Pages of changeable memory that were read after the release.
     pub(super) fn late_pages(&self) -> BTreeSet<u64> {
         let late = locked(&self.late);
-        let asked_for = late.iter().filter(|(_, page)| page.as_ref().is_some_and(|page| page.changeable == Some(true)));
+        let asked_for =
+            late.pages.iter().filter(|(_, page)| page.as_ref().is_some_and(|page| page.changeable == Some(true)));
         asked_for.map(|(&address, _)| address).collect()
     }
 
@@ -149,7 +211,7 @@ impl LiveMemory {
         let start = address.0 & !(PAGE - 1);
         let end = address.0.saturating_add(length as u64).next_multiple_of(PAGE).min(mapping.end.0);
         let span = Span { start, length: (end - start) as usize };
-        let Ok(pages) = self.source.read(mapping, span) else { return false };
+        let Ok(pages) = self.source.read(mapping, span, span) else { return false };
         pages.values().for_each(|page| now.extend_from_slice(page));
         let first = (address.0 - start) as usize;
         now.get(first..first + known.len()) == Some(&known) && !known.is_empty()
@@ -160,17 +222,21 @@ impl LiveMemory {
         if is_readable(mapping) { Ok(mapping) } else { Err(Fault::Denied(Addr(address))) }
     }
 
-    /// Copy from the running process; at most to the end of the page of `address`.
-    fn read_late(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+    /// What was copied, or else is read from the running process; that at most to the end of the page of `address`.
+    fn read_any(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let page = address & !(PAGE - 1);
         let mut late = locked(&self.late);
-        if !late.contains_key(&page) {
+        if !late.pages.contains_key(&page) {
+            if let Some(bytes) = self.copied.at(address) {
+                return Ok(fill(buffer, bytes));
+            }
             self.read_block(address, &mut late)?;
         }
+        let LatePages { ranges, pages, .. } = &mut *late;
         // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
-        let known = late.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
-        let bytes = known.bytes.get((address - page) as usize..).filter(|bytes| !bytes.is_empty());
-        let bytes = bytes.ok_or(Fault::Denied(Addr(address)))?;
+        let known = pages.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
+        let bytes = ranges.get(known.range).and_then(|range| range.get(known.offset + (address - page) as usize..));
+        let bytes = bytes.filter(|bytes| !bytes.is_empty()).ok_or(Fault::Denied(Addr(address)))?;
         let count = fill(buffer, bytes);
         if known.changeable.is_none() {
             known.changeable = Some(is_changeable(self.mapping(address)?));
@@ -181,17 +247,26 @@ impl LiveMemory {
     /// Read the block with `address` from the running process.
     fn read_block(&self, address: u64, late: &mut LatePages) -> Result<(), Fault> {
         let mapping = self.mapping(address)?;
-        let start = (address & !(BLOCK - 1)).max(mapping.start.0);
-        let end = ((address & !(BLOCK - 1)).saturating_add(BLOCK)).min(mapping.end.0);
-        let span = Span { start, length: (end - start) as usize };
-        let pages = self.source.read(mapping, span).map_err(|error| match error {
+        let part_of = |size: u64| {
+            let start = address & !(size - 1);
+            let end = start.saturating_add(size).min(mapping.end.0);
+            let start = start.max(mapping.start.0);
+            Span { start, length: (end - start) as usize }
+        };
+        let block = part_of(BLOCK);
+        let is_first = late.blocks.insert(address & !(NEIGHBOURS - 1));
+        let around = if is_first { part_of(NEIGHBOURS) } else { block };
+        let ranges = self.source.read(mapping, block, around).map_err(|error| match error {
             SourceError::Gone => Fault::Gone(Addr(address)),
             SourceError::Refused => Fault::Denied(Addr(address)),
         })?;
-        (start & !(PAGE - 1)..end).step_by(PAGE as usize).for_each(|page| {
-            late.entry(page).or_default();
+        late.add(ranges, &self.copied);
+        let end = block.start + block.length as u64;
+        (block.start & !(PAGE - 1)..end).step_by(PAGE as usize).for_each(|page| {
+            if self.copied.at(page).is_none() {
+                late.pages.entry(page).or_default();
+            }
         });
-        late.extend(pages.into_iter().map(|(page, bytes)| (page, Some(LatePage { bytes, changeable: None }))));
         Ok(())
     }
 }
@@ -202,9 +277,9 @@ impl Memory for LiveMemory {
         while done < buffer.len() {
             let Some(at) = address.0.checked_add(done as u64) else { break };
             let part = &mut buffer[done..];
-            let result = match self.copied.at(at) {
+            let result = match self.copied.at_last(at) {
                 Some(bytes) => Ok(fill(part, bytes)),
-                None => self.read_late(at, part),
+                None => self.read_any(at, part),
             };
             match result {
                 Ok(count) => done += count,
@@ -240,7 +315,7 @@ mod tests {
     }
 
     impl Source for Fake {
-        fn read(&self, _: &Mapping, span: Span) -> Result<Pages, SourceError> {
+        fn read(&self, _: &Mapping, _: Span, span: Span) -> Result<Ranges, SourceError> {
             if self.gone {
                 return Err(SourceError::Gone);
             }
@@ -287,6 +362,18 @@ mod tests {
         assert_eq!(*locked(&source.calls), calls, "kept");
         assert_eq!(memory.u8(Addr(0x12000)), Err(Fault::Unmapped(Addr(0x12000))));
         assert_eq!(memory.u8(Addr(u64::MAX)), Err(Fault::Unmapped(Addr(u64::MAX))));
+    }
+
+    #[test]
+    fn what_was_copied_stays_as_it_was() {
+        // The page behind the copied one is read later, with its neighbours.
+        let source = Arc::new(Fake::default());
+        let copied = Copied::new(BTreeMap::from([(0x10000, vec![0xaa; 0x1000])]));
+        let memory = LiveMemory::new(source.clone(), vec![mapping(0x10000, 0x14000, true, None)], copied);
+        assert_eq!((memory.u8(Addr(0x11000)), memory.u8(Addr(0x10000))), (Ok(0x11), Ok(0xaa)));
+        assert_eq!((memory.u8(Addr(0x13000)), *locked(&source.calls)), (Ok(0x13), 1), "a neighbour");
+        assert_eq!(memory.u8(Addr(0x12000)), Err(Fault::Denied(Addr(0x12000))));
+        assert_eq!(memory.late_pages().into_iter().collect::<Vec<_>>(), [0x11000, 0x13000]);
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
 //! before this returns; nothing here unwinds or decodes.
 //!
-//! Order of a look: what a stop would change is read first (`facts`), then threads that sleep (`asleep`), then comes the stop of
-//! the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof that the sleepers slept on
-//! (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by lockscope itself but by a process
-//! of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
+//! Order of a look: what a stop would change is read first (`facts`, `sleeps`; `locked_files` beside them), then threads that sleep
+//! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
+//! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
+//! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
 //! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
 //! its own lets it go on (`resumer`).
 
@@ -28,6 +28,7 @@ pub(crate) mod host;
 mod in_flight;
 mod late;
 mod launch;
+mod locked_files;
 mod memory;
 mod open;
 mod plan;
@@ -35,6 +36,7 @@ mod proc_fs;
 mod resumer;
 mod rounds;
 mod sharers;
+mod sleeps;
 mod sockets;
 mod sources;
 mod spared;
@@ -64,11 +66,13 @@ use files::LiveFiles;
 pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
 pub(crate) use launch::{Ranked, ranks};
+use locked_files::{LockedFiles, has_lockable};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
 use resumer::Resumer;
 use rounds::{Rounds, Seen};
+use sleeps::Clocks;
 pub use stop::Stopping;
 use stop::{Outcome, StopError};
 use taking::{Inputs, TakenOfAll, pages_needed};
@@ -265,12 +269,16 @@ impl LiveTarget {
         let mut waited = 0;
         loop {
             let facts = self.read_facts()?;
+            let may_lock = |facts: &ProcessFacts| {
+                facts.sleeps_for_a_time() && has_lockable(&self.proc_fs.process(facts.living_thread))
+            };
+            let locked_files = LockedFiles::new(&self.proc_fs, facts.iter().any(may_lock));
             let seen = self.stop_and_take(facts)?.and_then(|(facts, seen)| match self.has_new_threads(&facts, &seen) {
                 Some(pid) => Err(StopError::Executed(pid)),
                 None => Ok((facts, seen)),
             });
             match seen {
-                Ok((facts, seen)) => return self.image(facts, seen),
+                Ok((facts, seen)) => return self.image(facts, seen, locked_files),
                 Err(StopError::Executed(pid)) => {
                     executed += 1;
                     if executed == EXEC_ATTEMPTS {
@@ -357,21 +365,22 @@ impl LiveTarget {
 
     /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
     fn read_facts(&mut self) -> Result<Vec<ProcessFacts>, AttachError> {
-        let wait = self.targets.iter().map(|target| target.sample.time_to_wait()).max().unwrap_or_default();
-        std::thread::sleep(wait);
-        let mut all = Vec::new();
-        let mut ended = Vec::new();
-        for target in &mut self.targets {
-            let same = proc_fs::stat(&self.proc_fs.process(target.pid))
-                .is_some_and(|stat| stat.start_ticks == target.start_ticks);
-            let mut facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
-            // An exec ends the thread whose files were being read.
-            for _ in 1..EXEC_ATTEMPTS {
-                if facts.is_none() && same && self.proc_fs.living_thread(target.pid).is_some() {
-                    facts = ProcessFacts::read(&self.proc_fs, target.pid, &mut target.sample, self.released);
-                }
+        let time_to_wait = |targets: &[Target]| targets.iter().map(|target| target.sample.time_to_wait()).max();
+        let processors = self.targets.iter().flat_map(|target| target.sample.processors()).copied().collect();
+        let mut clocks = Clocks::start(&self.proc_fs, processors);
+        let wait = time_to_wait(&self.targets).unwrap_or_default();
+        // Threads that have slept for longer than that have used nothing meanwhile.
+        if !wait.is_zero() && self.targets.iter().all(|target| target.sample.all_sleep()) {
+            let read = |target: &Target| self.facts_of(target, (&mut clocks, true));
+            let rested: Option<Vec<_>> = self.targets.iter().map(read).collect();
+            if let Some(all) = rested.filter(|all| all.iter().all(|(facts, _)| facts.have_all_rested())) {
+                return Ok(self.with_samples(all));
             }
-            match facts.filter(|_| same) {
+        }
+        std::thread::sleep(time_to_wait(&self.targets).unwrap_or_default());
+        let (mut all, mut ended) = (Vec::new(), Vec::new());
+        for target in &self.targets {
+            match self.facts_of(target, (&mut clocks, false)) {
                 Some(facts) => all.push(facts),
                 None => ended.push(target.pid),
             }
@@ -379,7 +388,26 @@ impl LiveTarget {
         for pid in ended {
             self.drop_target(pid, AttachError::Ended { pid })?;
         }
-        Ok(all)
+        Ok(self.with_samples(all))
+    }
+
+    /// Those of one process; `None` if it is gone.
+    fn facts_of(&self, target: &Target, (clocks, rested): (&mut Clocks, bool)) -> Option<(ProcessFacts, CpuSample)> {
+        // An exec ends the thread whose files were being read.
+        (0..EXEC_ATTEMPTS).take_while(|_| self.lives(target.pid)).find_map(|_| {
+            ProcessFacts::read(&self.proc_fs, target.pid, &target.sample, (&mut *clocks, rested), self.released)
+        })
+    }
+
+    /// The facts without the samples, which the next look needs.
+    fn with_samples(&mut self, all: Vec<(ProcessFacts, CpuSample)>) -> Vec<ProcessFacts> {
+        let keep = |(facts, sample): (ProcessFacts, CpuSample)| {
+            if let Some(target) = self.targets.iter_mut().find(|target| target.pid == facts.pid) {
+                target.sample = sample;
+            }
+            facts
+        };
+        all.into_iter().map(keep).collect()
     }
 
     /// Go on without a process, or fail if that is not acceptable.
@@ -441,7 +469,7 @@ impl LiveTarget {
     }
 
     /// Put the image together; everything runs again.
-    fn image(&mut self, facts: Vec<ProcessFacts>, seen: Seen) -> Result<Image, AttachError> {
+    fn image(&mut self, facts: Vec<ProcessFacts>, seen: Seen, locked_files: LockedFiles) -> Result<Image, AttachError> {
         let pause_us = u64::try_from(seen.pause.as_micros()).unwrap_or(u64::MAX);
         let mut image = Image { pause_us, rounds: seen.rounds, ..Image::default() };
         let Seen { processes: outcomes, taken: TakenOfAll { processes: all_taken, copies }, copier, .. } = seen;
@@ -531,7 +559,7 @@ impl LiveTarget {
             });
         }
         remember_calls(&mut image, &mut self.calls);
-        image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
+        image.kernel = descriptors::read(&self.proc_fs, &mut image.processes, locked_files);
         let mut networks = launch::Networks::default();
         for process in &mut image.processes {
             let target = self.targets.iter_mut().find(|target| target.pid == process.pid);

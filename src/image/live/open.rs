@@ -69,6 +69,8 @@ pub(super) fn traced(proc_fs: &ProcFs, pid: i32) -> Option<AttachError> {
     let tracer = tids.into_iter().find_map(|tid| {
         proc_fs::status(&proc_fs.task(pid, tid)).map(|status| status.tracer).filter(|&tracer| tracer != 0)
     })?;
+    // A thread is named there, of a process whose name is another one.
+    let tracer = proc_fs::status(&proc_fs.process(tracer)).and_then(|status| status.tgid).unwrap_or(tracer);
     let name = proc_fs::name(&proc_fs.process(tracer)).unwrap_or_else(|| "a process that is not visible here".into());
     Some(AttachError::AlreadyTraced { pid, tracer, name })
 }
@@ -84,8 +86,11 @@ pub(super) fn traced_for_long(proc_fs: &ProcFs, pid: i32) -> Option<AttachError>
     loop {
         match traced(proc_fs, pid) {
             Some(AttachError::AlreadyTraced { tracer, name, .. })
-                if tracer != own && Some(&name) == own_name.as_ref() && begin.elapsed() < PATIENCE =>
+                if tracer != own
+                    && (Some(&name) == own_name.as_ref() || !proc_fs.process(tracer).exists())
+                    && begin.elapsed() < PATIENCE =>
             {
+                // Or it has ended meanwhile.
                 std::thread::sleep(NAP);
             }
             found => return found,

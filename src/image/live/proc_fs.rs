@@ -231,6 +231,14 @@ pub(super) fn stat(directory: &Path) -> Option<Stat> {
     parse_stat(&at_one_go(&directory.join("stat")).ok()?)
 }
 
+/// The same, and its name (comm), which stands there too.
+pub(super) fn stat_and_name(directory: &Path) -> Option<(Stat, String)> {
+    let bytes = at_one_go(&directory.join("stat")).ok()?;
+    let stat = parse_stat(&bytes)?;
+    let (from, to) = (bytes.iter().position(|&byte| byte == b'(')? + 1, bytes.iter().rposition(|&byte| byte == b')')?);
+    Some((stat, String::from_utf8_lossy(bytes.get(from..to)?).trim_end_matches('\n').to_owned()))
+}
+
 /// All descriptors by number and name.
 pub(super) fn descriptors(directory: &Path) -> io::Result<Vec<Descriptor>> {
     let entries = std::fs::read_dir(directory.join("fd"))?;

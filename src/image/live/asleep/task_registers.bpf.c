@@ -93,13 +93,18 @@ struct {
 
 char LICENSE[] SECTION("license") = "Dual MIT/GPL";
 
+/* A field of a structure of the kernel. Pointers are read in this way only: of one that is read like a variable the verifier wants to
+ * know whether it may be trusted, and goes through all types of the kernel for its name (a millisecond each, Linux 6.18). */
+#define READ(to, field) probe_read_kernel(&(to), sizeof(to), __builtin_preserve_access_index(&(field)))
+
 /* The id of a task in the PID namespace at `level`; 0 for one that has none there, or none any more. */
 static __attribute__((always_inline)) s32 id_at(struct task_struct *task, u32 level)
 {
-	struct pid *pid = task->thread_pid;
+	struct pid *pid = 0;
+	u32 deepest = 0;
 	s32 id = 0;
 
-	if (!pid || pid->level < level)
+	if (READ(pid, task->thread_pid) || !pid || READ(deepest, pid->level) || deepest < level)
 		return 0;
 	/* The verifier takes no variable index into a structure of the kernel. */
 	const char *numbers = __builtin_preserve_access_index((const char *)&pid->numbers[0].nr);
@@ -115,14 +120,14 @@ int task_registers(struct bpf_iter__task *context)
 	struct task_struct *task = context->task;
 	if (!task)
 		return 0;
-	struct task_struct *leader = task->group_leader;
+	struct task_struct *leader = 0;
 	struct task_struct *reader = get_current_task_btf();
-	if (!leader || !reader)
+	struct pid *own = 0;
+	u32 level = 0;
+	if (READ(leader, task->group_leader) || !leader || !reader)
 		return 0;
-	struct pid *own = reader->thread_pid;
-	if (!own)
+	if (READ(own, reader->thread_pid) || !own || READ(level, own->level))
 		return 0;
-	u32 level = own->level;
 	s32 process = id_at(leader, level);
 	if (!process || !map_lookup_elem(&wanted, &process))
 		return 0;
