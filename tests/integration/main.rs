@@ -49,6 +49,7 @@ mod run_hostile;
 mod run_reports;
 mod rust_tests;
 mod shared_memory;
+mod slurm;
 mod test_data;
 mod text_options;
 mod watch_hostile;
