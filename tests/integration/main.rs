@@ -41,6 +41,7 @@ mod pytest_versions;
 mod python;
 mod python_locks;
 mod random_ends;
+mod ray_jobs;
 mod readme;
 mod recipes;
 mod recorded;

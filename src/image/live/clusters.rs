@@ -64,9 +64,11 @@ fn anywhere(end: SocketAddr) -> SocketAddr {
 
 /// What the processes of an engine's clusters map, by which they talk: msgpack's module of C, which distributed needs, and Ray's core.
 const MARKS: [(&str, &str); 2] = [("dask", "/_cmsgpack."), ("ray", "/_raylet.so")];
-/// Programs of Ray's that look after a cluster and take no part in jobs, and workers without a task, as they call themselves (2.60,
-/// ray/_private/services.py, ray/dashboard/subprocesses/module.py; src/ray/core_worker).
-const SERVICES: [&str; 5] = ["/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/", "ray-dashboard-", "ray::IDLE"];
+/// Where programs of Ray's lie that look after a cluster and take no part in jobs (2.60, ray/_private/services.py), and how such of its
+/// dashboard call themselves (ray/dashboard/subprocesses/module.py).
+const SERVICES: [&str; 3] = ["/site-packages/ray/", "/dist-packages/ray/", "ray-dashboard-"];
+/// What a worker without a task calls itself (src/ray/core_worker).
+const IDLE: &str = "ray::IDLE";
 
 /// Processes that may belong to a cluster of this engine, or of any. Who maps what can be read of those processes only that may be
 /// looked at.
@@ -81,7 +83,8 @@ pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
         let is_service = || {
             let line = read(directory.join("cmdline")).unwrap_or_default();
             let words: Vec<_> = line.split(|byte| *byte == 0).take(3).map(String::from_utf8_lossy).collect();
-            SERVICES.iter().any(|service| words.iter().any(|word| word.contains(service)))
+            let is_idle = words.first().is_some_and(|word| word.trim() == IDLE);
+            is_idle || SERVICES.iter().any(|service| words.iter().any(|word| word.contains(service)))
         };
         marks.iter().any(|mark| maps.contains(mark)) && !is_service()
     };
