@@ -7,8 +7,7 @@ case each of ROUNDS double rounds is counted by its verdict. An alarm ends it, a
 
   mutual    deadlock, rank-cycle: two actors, each in a method that waits for a method of the other
   starved   deadlock, executor-self-wait: both threads of an actor wait for a third call of the same
-  inside    root in the producer: two threading.Locks in opposite orders; a consumer and the driver wait for it. Its main thread has a
-            handler for SIGTERM that may raise, so the verdict is suspected-deadlock
+  inside    deadlock of two threading.Locks in a producer; a consumer and the driver wait for it
   slow      healthy: an actor that computes for long, and others that wait for it
   load      healthy: actors that wait for short calls of one another all the time, in both directions, from threads that are free
 """
@@ -32,7 +31,7 @@ PATIENCE = 120
 EXPECTED = {
     "mutual": ("deadlock", "rank-cycle"),
     "starved": ("deadlock", "executor-self-wait"),
-    "inside": ("suspected-deadlock", "lock-order-cycle"),
+    "inside": ("deadlock", "lock-order-cycle"),
 }
 HEALTHY = ("running", "blocked")
 

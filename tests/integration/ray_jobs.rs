@@ -33,7 +33,7 @@ fn digests_of_ray_say_what_hangs() {
         ),
         (
             "inside",
-            "suspected-deadlock",
+            "deadlock",
             "lock-order-cycle",
             &[
                 "Actor Producer",
