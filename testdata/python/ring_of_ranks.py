@@ -1,7 +1,8 @@
-"""Ranks of a job without any library: a token goes round over TCP, and rank 1 deadlocks by itself: ring_of_ranks.py FOLDER, under srun.
+"""Ranks of a job without any library: a token goes round over TCP, and rank 1 deadlocks by itself: ring_of_ranks.py FOLDER [SIZE ADDRESS],
+under srun, or as an index of a job of Kubernetes.
 
-Each rank writes its port, and once it has both connections a file `ready`, into the folder. Rank 1 holds the Lock `gate` and joins a
-thread that wants it, rank 2 waits for its token, and rank 0 for that of rank 2. An alarm ends it.
+Each rank writes its address, and once it has both connections a file `ready`, into the folder. Rank 1 holds the Lock `gate` and joins a
+thread that wants it, the next rank waits for its token, and so on. An alarm ends it.
 """
 
 import os
@@ -11,7 +12,10 @@ import sys
 import threading
 from pathlib import Path
 
-rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+if len(sys.argv) > 2:
+    rank, size, address = int(os.environ["JOB_COMPLETION_INDEX"]), int(sys.argv[2]), sys.argv[3]
+else:
+    rank, size, address = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), "127.0.0.1"
 folder = Path(sys.argv[1])
 gate = threading.Lock()
 
@@ -21,11 +25,12 @@ def save():
         pass
 
 
-def port_of(other):
-    path = folder / f"port-{other}"
+def address_of(other):
+    path = folder / f"address-{other}"
     while not path.exists():
         threading.Event().wait(0.05)
-    return int(path.read_text())
+    host, port = path.read_text().split()
+    return host, int(port)
 
 
 def turn(left, right):
@@ -34,11 +39,11 @@ def turn(left, right):
 
 
 signal.alarm(300)
-server = socket.create_server(("127.0.0.1", 0))
+server = socket.create_server((address, 0))
 written = folder / f"{rank}.new"
-written.write_text(str(server.getsockname()[1]))
-written.rename(folder / f"port-{rank}")
-right = socket.create_connection(("127.0.0.1", port_of((rank + 1) % size)))
+written.write_text(f"{address} {server.getsockname()[1]}")
+written.rename(folder / f"address-{rank}")
+right = socket.create_connection(address_of((rank + 1) % size))
 left, _ = server.accept()
 (folder / f"ready-{rank}").touch()
 if rank == 0:

@@ -25,6 +25,7 @@ mod installed;
 mod job_prefix;
 mod jobs;
 mod kernel_waits;
+mod kubernetes;
 mod launchers;
 mod layers;
 mod libcs;
