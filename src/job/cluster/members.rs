@@ -23,6 +23,8 @@ pub(super) struct Members<'d> {
     pub(super) gaps: Vec<Gap>,
     /// What witnesses say of tasks, by their ids.
     pub(super) tasks: BTreeMap<&'d str, &'d TaskAccount>,
+    /// The places of actors, by their ids.
+    pub(super) actors: BTreeMap<&'d str, usize>,
 }
 
 /// One process.
@@ -78,6 +80,7 @@ impl<'d> Members<'d> {
         for seen in all {
             processes.entry(process(seen.0, seen.1)).or_default().push(*seen);
         }
+        let running = ray_tasks::by_worker(&members.tasks);
         for mut seen in processes.into_values() {
             seen.sort_by_key(|(look, ..)| (look.round, &look.ended, &look.id));
             let Some((look, now, cluster)) = seen.last().copied() else { continue };
@@ -91,10 +94,14 @@ impl<'d> Members<'d> {
                 cluster,
                 look,
                 before: before.map(|(look, _, cluster)| (*cluster, *look)),
-                ids: ray_tasks::ids(cluster, &members.tasks),
+                ids: ray_tasks::ids(cluster, &running),
             });
         }
         members.list.sort_by_key(|one| (order(one.cluster), one.short.clone(), one.now.pid));
+        for (place, one) in members.list.iter().enumerate() {
+            let ids = one.cluster.roles.iter().filter_map(|role| role.actor.as_deref());
+            members.actors.extend(ids.map(|actor| (actor, place)));
+        }
         for look in digest.looks() {
             members.gaps.extend(look.gaps.iter().cloned());
         }

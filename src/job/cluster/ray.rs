@@ -8,16 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
 use super::ray_tasks::{OVER, WITH_ITS_ACTOR, actor_of, short};
-use crate::report::{ClusterMember, ClusterRequest};
-
-/// The places of actors, by their ids.
-pub(super) fn actors<'d>(members: &Members<'d>) -> BTreeMap<&'d str, usize> {
-    let of = |(place, cluster): (usize, &'d ClusterMember)| {
-        let ids = cluster.roles.iter().filter_map(|role| role.actor.as_deref());
-        ids.map(move |actor| (actor, place)).collect::<Vec<_>>()
-    };
-    members.list.iter().map(|one| one.cluster).enumerate().flat_map(of).collect()
-}
+use crate::report::ClusterRequest;
 
 /// Whether the task of this id is done or not, where a witness says so.
 fn is_over(members: &Members<'_>, task: &str) -> Option<bool> {
@@ -41,7 +32,6 @@ fn threads(members: &Members<'_>, place: usize) -> Option<u32> {
 /// Who keeps the task of this id from being done, if only threads of `stuck` could do it.
 pub(super) fn links(
     members: &Members<'_>,
-    actors: &BTreeMap<&str, usize>,
     running: &BTreeMap<&str, Thread>,
     task: &str,
     stuck: &BTreeSet<Thread>,
@@ -49,7 +39,7 @@ pub(super) fn links(
     if is_over(members, task) == Some(true) {
         return None;
     }
-    let place = actor_of(task).and_then(|actor| actors.get(actor)).copied();
+    let place = place_of(members, task);
     let lasted = |place: usize| {
         members.list.get(place).filter(|one| one.before.is_some()).map_or(Lasted::Unknown, |_| Lasted::Yes)
     };
@@ -71,16 +61,11 @@ pub(super) fn links(
 }
 
 /// The thread that a wait for this task comes to, where it is one.
-pub(super) fn leads_to(
-    members: &Members<'_>,
-    actors: &BTreeMap<&str, usize>,
-    running: &BTreeMap<&str, Thread>,
-    task: &str,
-) -> Option<(Thread, By)> {
+pub(super) fn leads_to(members: &Members<'_>, running: &BTreeMap<&str, Thread>, task: &str) -> Option<(Thread, By)> {
     if let Some(thread) = running.get(task) {
         return Some((*thread, By::Runs(task.to_owned())));
     }
-    let place = actor_of(task).and_then(|actor| actors.get(actor)).copied()?;
+    let place = place_of(members, task)?;
     match members.list.get(place)?.cluster.running.as_slice() {
         [only] => Some(((place, only.tid), By::Occupies(task.to_owned()))),
         _ => None,
@@ -103,10 +88,14 @@ pub(super) fn called(members: &Members<'_>, task: &str) -> String {
     }
 }
 
+/// The place of the actor whose task this is.
+fn place_of(members: &Members<'_>, task: &str) -> Option<usize> {
+    members.actors.get(actor_of(task)?).copied()
+}
+
 /// The process that is this actor.
 fn whose(members: &Members<'_>, actor: &str) -> Option<String> {
-    let is_it = |cluster: &ClusterMember| cluster.roles.iter().any(|role| role.actor.as_deref() == Some(actor));
-    members.list.iter().find(|one| is_it(one.cluster)).map(|one| one.called.clone())
+    members.actors.get(actor).and_then(|place| members.list.get(*place)).map(|one| one.called.clone())
 }
 
 /// Tasks that threads of an actor wait for and that the actor itself would have to run.

@@ -59,15 +59,29 @@ pub(super) fn short(id: &str) -> &str {
     id.get(..SHORT).unwrap_or(id)
 }
 
+/// The tasks that run, by the workers that run them.
+pub(super) fn by_worker<'d>(tasks: &BTreeMap<&'d str, &'d TaskAccount>) -> BTreeMap<&'d str, Vec<&'d TaskAccount>> {
+    let mut found: BTreeMap<&str, Vec<&TaskAccount>> = BTreeMap::new();
+    for task in tasks.values().filter(|task| task.state == RUNS) {
+        if let Some(worker) = &task.worker {
+            found.entry(worker).or_default().push(task);
+        }
+    }
+    found
+}
+
 /// The ids of the tasks that threads run: Ray tells the worker, and the function tells the thread where one alone runs it.
-pub(super) fn ids<'d>(cluster: &ClusterMember, tasks: &BTreeMap<&'d str, &'d TaskAccount>) -> BTreeMap<i32, &'d str> {
-    let Some(worker) = cluster.roles.iter().find_map(|role| role.id.as_deref()) else { return BTreeMap::new() };
-    let own = || tasks.values().filter(|task| task.state == RUNS && task.worker.as_deref() == Some(worker));
+pub(super) fn ids<'d>(
+    cluster: &ClusterMember,
+    running: &BTreeMap<&'d str, Vec<&'d TaskAccount>>,
+) -> BTreeMap<i32, &'d str> {
+    let worker = cluster.roles.iter().find_map(|role| role.id.as_deref());
+    let Some(own) = worker.and_then(|worker| running.get(worker)) else { return BTreeMap::new() };
     let mut found = BTreeMap::new();
     for running in &cluster.running {
         let function = last_part(&running.task);
         let alike = cluster.running.iter().filter(|other| last_part(&other.task) == function).count();
-        let mut told = own().filter(|task| last_part(&task.name) == function);
+        let mut told = own.iter().filter(|task| last_part(&task.name) == function);
         if let (1, Some(task), None) = (alike, told.next(), told.next()) {
             found.insert(running.tid, task.task.as_str());
         }

@@ -73,19 +73,12 @@ pub(super) struct Cluster<'d> {
     running: BTreeMap<&'d str, Thread>,
     ready: BTreeMap<&'d str, usize>,
     waiting: BTreeMap<&'d str, &'d [String]>,
-    /// Places of Ray's actors.
-    actors: BTreeMap<&'d str, usize>,
 }
 
 impl<'d> Cluster<'d> {
     pub(super) fn of(members: &'d Members<'d>) -> Cluster<'d> {
-        let mut cluster = Cluster {
-            members,
-            running: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            actors: ray::actors(members),
-        };
+        let mut cluster =
+            Cluster { members, running: BTreeMap::new(), ready: BTreeMap::new(), waiting: BTreeMap::new() };
         for (place, one) in members.list.iter().enumerate() {
             if ray_tasks::is_of_it(one.cluster) {
                 // These are told by their functions, which many have.
@@ -108,7 +101,7 @@ impl<'d> Cluster<'d> {
                     .then_some(holders)
             }
             "result" if self.is_of_ray() => {
-                let links = |task: &String| ray::links(self.members, &self.actors, &self.running, task, stuck);
+                let links = |task: &String| ray::links(self.members, &self.running, task, stuck);
                 request.names.iter().find_map(links)
             }
             "result" => request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS)),
@@ -241,7 +234,7 @@ impl<'d> Cluster<'d> {
             return self.holders(request).0.into_iter().next().map(|link| (link.to, link.by));
         }
         if request.what == "result" && self.is_of_ray() {
-            let to = |task: &String| ray::leads_to(self.members, &self.actors, &self.running, task);
+            let to = |task: &String| ray::leads_to(self.members, &self.running, task);
             return request.names.iter().find_map(to);
         }
         if request.what == "result" { self.of_tasks(&request.names) } else { None }
