@@ -147,6 +147,7 @@
 //! waits/c10d/          the family of PyTorch's distributed part
 //! waits/cpython/       the family of CPython
 //! waits/cpython/dask/  what Dask's processes wait for and hold
+//! waits/cpython/ray/   what Ray's processes run and wait for
 //! waits/cuda/          the family of CUDA
 //! waits/ways_out/      who could still end a wait
 //! waits/holders/       who has it, by rules that more than one family needs

@@ -237,6 +237,8 @@ pub(crate) enum Engine {
     Kubernetes,
     /// A cluster of Dask: its workers, its scheduler and its clients
     Dask,
+    /// A cluster of Ray: its drivers, its actors and its workers
+    Ray,
 }
 
 impl Engine {
@@ -249,6 +251,7 @@ impl Engine {
             Engine::Mpi => Some("mpi"),
             Engine::Kubernetes => Some("kubernetes"),
             Engine::Dask => Some("dask"),
+            Engine::Ray => Some("ray"),
         }
     }
 }

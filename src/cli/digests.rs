@@ -71,7 +71,9 @@ fn one(path: &Path) -> Result<Digest, String> {
     let name = path.display().to_string();
     let bytes = bytes(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
     if Digest::is_one(&bytes) {
-        return Digest::read(&bytes, &name).map_err(|error| error.to_string());
+        return Digest::read(&bytes, &name)
+            .or_else(|error| several(&bytes, &name, error))
+            .map_err(|error| error.to_string());
     }
     if let Some(witness) = Witness::read(&bytes, &name) {
         let mut digest = Digest::default();
@@ -95,6 +97,29 @@ fn one(path: &Path) -> Result<Digest, String> {
     let mut digest = Digest::default();
     digest.add(look);
     Ok(digest)
+}
+
+/// Digests one behind the other, as `cat *.1` gives them; where it is one alone, why that cannot be read.
+fn several(bytes: &[u8], name: &str, error: DigestError) -> Result<Digest, DigestError> {
+    let mut all = Digest::default();
+    let mut begin = 0;
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde::de::IgnoredAny>();
+    while let Some(Ok(_)) = values.next() {
+        let end = values.byte_offset();
+        if begin == 0 && bytes.get(end..).is_none_or(|rest| rest.trim_ascii().is_empty()) {
+            return Err(error);
+        }
+        all.merge(Digest::read(bytes.get(begin..end).unwrap_or_default(), name)?);
+        begin = end;
+    }
+    let rest = bytes.get(begin..).unwrap_or_default();
+    if begin == 0 {
+        return Err(error);
+    }
+    if !rest.trim_ascii().is_empty() {
+        all.merge(Digest::read(rest, name)?);
+    }
+    Ok(all)
 }
 
 fn of_report(bytes: &[u8], name: &str) -> Result<Report, String> {

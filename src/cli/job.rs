@@ -214,10 +214,10 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
 /// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster.
 fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
     let is_any = arguments.engine == Engine::Auto;
-    if !is_any && arguments.engine != Engine::Dask {
+    if !is_any && !clusters::is_one(arguments.engine) {
         return ranks(arguments).map(Chosen::Ranks);
     }
-    let ranks = if is_any { ranks(arguments) } else { Err(clusters::nobody()) };
+    let ranks = if is_any { ranks(arguments) } else { Err(clusters::nobody(arguments.engine)) };
     ranks.map(Chosen::Ranks).or_else(|error| match clusters::candidates(arguments) {
         pids if pids.is_empty() => Err(error),
         pids => Ok(Chosen::Cluster(pids)),

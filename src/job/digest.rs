@@ -290,7 +290,7 @@ impl Digest {
 
     /// The same looks, as somebody has changed them.
     pub(super) fn with_looks(&self, looks: Vec<Look>) -> Digest {
-        let mut with = Digest { sets: self.sets.clone(), ..Digest::default() };
+        let mut with = Digest { sets: self.sets.clone(), witnesses: self.witnesses.clone(), looks: BTreeMap::new() };
         looks.into_iter().for_each(|look| with.add(look));
         with
     }

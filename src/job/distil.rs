@@ -49,7 +49,7 @@ fn kept_gaps(report: &Report) -> Vec<Gap> {
     // Processes of a cluster say by names what lasts, so it matters little at which moment of a look they were read.
     let is_of_cluster = report.processes.iter().any(|process| process.cluster.is_some());
     let is_said = |gap: &&Gap| {
-        let is_of_memory = is_of_cluster && gap.what.contains("of the memory of process");
+        let is_of_memory = is_of_cluster && gap.what.contains("the memory of process");
         !is_of_memory && !SAID.iter().any(|word| gap.what.contains(word))
     };
     report.gaps.iter().filter(is_said).cloned().collect()

@@ -4,7 +4,7 @@
 //! one [`Report`](crate::report::Report) over all of them. Nothing here looks at a process or opens a file.
 //!
 //! ```text
-//! cluster   the same of clusters of workers, which have no ranks: Dask's
+//! cluster   the same of clusters of workers, which have no ranks: Dask's and Ray's
 //! digest    what is kept of a look at the ranks of a node, and the file of it
 //! distil    a report, as the look that is kept of it
 //! witness   what others say of ranks: files of PyTorch and NCCL

@@ -224,6 +224,8 @@ limits! {
         MOST_WAITS: usize = 16, Told "a thread beyond these is counted among the other threads, which keep a cycle from being proven";
         /// Ranks that one wait names: those of an operation are a few, and any one that is left makes the verdict.
         MOST_PEERS: usize = 64, Beyond "each of them is enough for a cycle, and who is in none is found by the others";
+        /// Tasks that are taken from one list of Ray's.
+        MOST_TASKS: usize = 100_000, Gap "that further tasks in the list were not looked at";
         /// Tasks without a thread that are kept of a worker.
         MOST_READY: usize = 64, Told "how many more there are is said";
         /// Tasks that wait for others, of a scheduler, and threads that one wait leads to.

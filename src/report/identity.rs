@@ -21,7 +21,7 @@ pub struct Identity {
     /// When it started, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ticks: Option<u64>,
-    /// The job that it belongs to, by the variables of the innermost launcher.
+    /// The job that it belongs to, by the variables of the innermost launcher, or by the word of its cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Job>,
     /// Its rank there.

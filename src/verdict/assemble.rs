@@ -202,6 +202,7 @@ fn process(
     let roles: HashMap<i32, &Role> =
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let mut clusters = input.observations.clusters.iter();
+    let cluster = clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone());
     let threads = image.threads.iter().map(|thread| {
         let merged = names.thread(position, thread.tid);
         report::Thread {
@@ -227,13 +228,21 @@ fn process(
             free_threaded: python.free_threaded,
         }),
         cuda: cuda(input, position),
-        identity: identity(image),
-        cluster: clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone()),
+        identity: identity(image).map(|identity| of_job(identity, cluster.as_ref())),
+        cluster,
         sockets: image.launch.connections.iter().map(connection).collect(),
         enqueued: input.observations.enqueued.iter().filter(|(of, _)| *of == position).map(enqueued).collect(),
         gpus: input.gpu_cores.of(position).iter().flat_map(gpus).collect(),
         threads: threads.collect(),
     }
+}
+
+/// Of a cluster that runs several jobs its process knows its own, and no launcher says so.
+fn of_job(mut identity: report::Identity, cluster: Option<&report::ClusterMember>) -> report::Identity {
+    if let Some(cluster) = cluster.filter(|cluster| cluster.job.is_some() && identity.job.is_none()) {
+        identity.job = Some(report::Job { engine: cluster.engine.clone(), id: cluster.job.clone(), step: None });
+    }
+    identity
 }
 
 fn enqueued((_, one): &(usize, crate::waits::collective::Enqueued)) -> report::Enqueued {

@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ClusterMember {
-    /// `dask`.
+    /// `dask`, `ray`.
     pub engine: String,
-    /// The address of the scheduler, which all processes of a cluster share.
+    /// The address of the scheduler, or of Ray's control service, which all processes of a cluster share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
+    /// The job that its tasks are of, where the cluster has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// What the process is to the cluster: several things at once where one process starts all.
     pub roles: Vec<ClusterRole>,
     /// Tasks that its threads run.
@@ -57,6 +60,12 @@ pub struct ClusterRole {
     /// How many tasks a worker runs at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// The id of its machine in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The id of the actor that it is; `name` is the actor's class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
 }
 
 /// A task in a thread.
@@ -65,8 +74,11 @@ pub struct ClusterRole {
 pub struct RunningTask {
     /// The thread.
     pub tid: i32,
-    /// Its key.
+    /// Its key; in Ray its function.
     pub task: String,
+    /// Its id, where that is not its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// It has left its place to another one (`secede`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_seceded: bool,
@@ -87,7 +99,7 @@ pub struct ClusterRequest {
     /// The task that it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`.
+    /// `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`; `wait` where one of the results is enough.
     pub what: String,
     /// The name of it, or the keys of the tasks whose results are wanted.
     pub names: Vec<String>,
@@ -99,6 +111,9 @@ pub struct ClusterRequest {
     /// The line of the program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
+    /// The one task of it is not done: the thread waits for that word, and not for the bytes of the result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_undone: bool,
 }
 
 /// A lock or a unit of a semaphore that a process has.

@@ -279,6 +279,7 @@ kinds! {
     DASK_QUEUE        = "dask_queue", "distributed.Queue", Kernel, Data, Outside, Holds;
     DASK_VARIABLE     = "dask_variable", "distributed.Variable", Kernel, Event, Outside, Sets;
     DASK_ANSWER       = "dask_answer", "answer of Dask to", Kernel, Event, Outside, Does;
+    RAY_TASK          = "ray_task", "result of task", Kernel, Event, Outside, Does;
     COLLECTIVE        = "collective", "collective", Kernel, Event, Outside, TakesPart;
     OTHER             = "other", "something", Kernel, Event, Outside, Holds;
 }

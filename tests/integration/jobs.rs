@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Target, lockscope, skipped, testdata, wait_until};
+use crate::harness::{Target, lockscope, signal_process, skipped, testdata, wait_until};
 
 /// The program, compiled; `None` without Open MPI.
 fn program() -> Option<PathBuf> {
@@ -129,6 +129,45 @@ fn files_of_nodes_merge_in_any_order() {
     let (_, report) = merge(&files);
     let text = String::from_utf8_lossy(&report);
     assert!(text.contains("is damaged: it is cut"), "{text}");
+}
+
+/// The two lines of the manual's table for ranks that were prepared before.
+fn lines_of_the_manual() -> [String; 2] {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/jobs.md")).expect("the page");
+    let row = page.lines().find(|line| line.starts_with("| MPI and others, prepared before |")).expect("a row for MPI");
+    let lines: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+    [lines[0].to_owned(), lines[1].to_owned()]
+}
+
+#[test]
+fn the_lines_of_the_manual_tell_of_a_job_of_mpi() {
+    let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
+    let [line, later] = lines_of_the_manual();
+    assert_eq!(line, "mpirun -n 64 lockscope run --report-dir hang -- ./prog");
+    assert_eq!(later, "lockscope job --ask hang");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::copy(&program, folder.path().join("prog")).expect("copied");
+    let own = PathBuf::from(env!("CARGO_BIN_EXE_lockscope"));
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(own.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&before)));
+    let path = path.expect("a path");
+    let words: Vec<String> = line.replace("-n 64", "-n 3").split(' ').map(str::to_owned).collect();
+    let mut mpirun = Command::new(&words[0]);
+    mpirun.args(&words[1..]).arg("receive").current_dir(folder.path()).env("PATH", &path).env_remove("LOCKSCOPE");
+    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    mpirun.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    let mut target = Target::start(&mut mpirun);
+    let words: Vec<&str> = later.split(' ').skip(1).collect();
+    let mut last = Value::Null;
+    wait_until("deadlock", || {
+        let output = lockscope().args(&words).args(["--format", "json"]).current_dir(folder.path()).output();
+        last = serde_json::from_slice(&output.expect("lockscope runs").stdout).unwrap_or_default();
+        last["verdict"] == "deadlock" && last["job"]["reported"] == "0-2" && last["job"]["two_rounds"] == true
+    });
+    assert_eq!((cycle(&last).len(), &last["findings"][0]["code"]), (2, &"rank-cycle".into()), "{}", last["summary"]);
+    // mpirun ends the ranks, and what stands before them.
+    signal_process(target.child_id().cast_signed(), "TERM");
+    target.status();
 }
 
 /// What PyTorch wrote of two jobs, merged as a user would.

@@ -1,12 +1,10 @@
 //! The recipes of scripts/ship/recipes that start ranks or containers: one that deadlocks ends by itself, with its report in
-//! the folder of all. torchrun, Slurm and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
+//! the folder of all. torchrun and Docker are tried where they are, and nothing here needs a privilege of lockscope's own.
 
-use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
 
-use crate::harness::{compile, signal_process, wait_until};
+use crate::harness::compile;
 use crate::recipes::{DEADLOCK, PYTHON_TESTS, Project, fails, outcome, passes, recipe, tools};
 
 /// One rank deadlocks, and the others wait for it at a barrier.
@@ -56,88 +54,6 @@ fn torchrun() {
     passes(&mut run(&["Locks.test_healthy"]));
     fails(&mut run(&["Locks.test_hangs", "hang"]), 1, &[DEADLOCK, "exitcode", "124"]);
     assert!(project.reports("hangs") >= 1);
-}
-
-/// A daemon of these tests, ended by its id.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        signal_process(self.0.id() as i32, "TERM");
-        let _ = self.0.wait();
-    }
-}
-
-/// A controller and a node of Slurm in a folder; they trust each other.
-fn slurm(project: &Project) -> Option<[Daemon; 2]> {
-    let port = || Some(std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port());
-    let host = nix::unistd::gethostname().ok()?.into_string().ok()?;
-    let folder = project.0.path().display();
-    let mut text = format!("ClusterName=one\nSlurmctldHost={host}(127.0.0.1)\n");
-    for (name, value) in [("SlurmctldPort", port()?), ("SlurmdPort", port()?)] {
-        writeln!(text, "{name}={value}").ok()?;
-    }
-    for (name, file) in [
-        ("StateSaveLocation", "state"),
-        ("SlurmdSpoolDir", "spool"),
-        ("SlurmctldPidFile", "slurmctld.pid"),
-        ("SlurmdPidFile", "slurmd.pid"),
-    ] {
-        writeln!(text, "{name}={folder}/{file}").ok()?;
-    }
-    text += "SlurmUser=root\nSlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\nMailProg=/bin/true\nMpiDefault=none\n\
-             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\nReturnToService=2\n";
-    let processors = std::thread::available_parallelism().ok()?;
-    writeln!(text, "NodeName={host} NodeAddr=127.0.0.1 CPUs={processors}").ok()?;
-    writeln!(text, "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:8").ok()?;
-    std::fs::write(project.path("slurm.conf"), text).ok()?;
-    std::fs::create_dir(project.path("state")).ok()?;
-    let daemon = |name: &str| {
-        let log = std::fs::File::create(project.path(name)).ok()?;
-        let mut daemon = Command::new(name);
-        daemon.arg("-D").env("SLURM_CONF", project.path("slurm.conf")).env_remove("LOCKSCOPE");
-        Some(Daemon(daemon.stdout(log.try_clone().ok()?).stderr(log).spawn().ok()?))
-    };
-    Some([daemon("slurmctld")?, daemon("slurmd")?])
-}
-
-/// A rank that deadlocks and others that wait.
-const RANK: &str = "#!/bin/sh
-[ \"$SLURM_PROCID\" = 0 ] && exec \"$1\" abba
-exec sleep 100
-";
-
-#[test]
-fn slurm_jobs() {
-    let project = Project::new(&[("rank.sh", RANK)]);
-    std::fs::set_permissions(project.path("rank.sh"), PermissionsExt::from_mode(0o755)).expect("allowed");
-    let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
-    if !nix::unistd::geteuid().is_root() {
-        return crate::harness::skipped!("Slurm, whose daemons need root");
-    }
-    let Some(daemons) = slurm(&project) else { return crate::harness::skipped!("Slurm, which is not on this machine") };
-    let ask = |words: &[&str]| {
-        let mut ask = project.command(words[0]);
-        ask.args(&words[1..]).env("SLURM_CONF", project.path("slurm.conf"));
-        outcome(&mut ask)
-    };
-    wait_until("the node is there", || ask(&["sinfo", "-h", "-o", "%T"]).1.trim() == "idle");
-    // Submits a job and gives its output once it is over.
-    let job = |command: &[&str]| {
-        let script = recipe("slurm.sh").display().to_string();
-        let (code, id) = ask(&[&["sbatch", "--parsable", "--ntasks=2", "--output=%j.out", &script], command].concat());
-        assert_eq!(code, Some(0), "{id}");
-        let id = id.trim().to_owned();
-        wait_until("the job ends", || ask(&["squeue", "-h", "-t", "all", "-o", "%T", "-j", &id]).1.contains("ED"));
-        let state = ask(&["squeue", "-h", "-t", "all", "-o", "%T", "-j", &id]).1.trim().to_owned();
-        (state, std::fs::read_to_string(project.path(&format!("{id}.out"))).unwrap_or_default(), id)
-    };
-    let (state, text, _) = job(&["true"]);
-    assert!(state == "COMPLETED" && text.is_empty(), "{state}: {text}");
-    let (state, text, id) = job(&["./rank.sh", &deadlocks]);
-    assert!(state == "FAILED" && text.contains(DEADLOCK) && text.contains("exit code 124"), "{state}: {text}");
-    assert!(project.reports(&format!("hangs-{id}")) >= 1);
-    drop(daemons);
 }
 
 #[test]

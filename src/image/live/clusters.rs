@@ -1,4 +1,4 @@
-//! Which processes may be of a cluster of Dask, and which of them talk to each other by TCP.
+//! Which processes may be of a cluster of Dask or Ray, and which of them talk to each other by TCP.
 //!
 //! In: nothing, or one member or address of the cluster that is meant. Out: ids. Nothing but files of /proc is read: a process of another
 //! cluster is not touched. Whether one is a member, and of which cluster, is said by a look at its memory.
@@ -15,7 +15,7 @@
 )]
 
 use std::collections::BTreeSet;
-use std::fs::read_to_string;
+use std::fs::{read, read_to_string};
 use std::net::SocketAddr;
 
 use super::launch;
@@ -62,16 +62,31 @@ fn anywhere(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(all, end.port())
 }
 
-/// Processes that may belong to a cluster of Dask: they map the library by which its processes talk. Who maps what can be read of
-/// those processes only that may be looked at.
-pub(crate) fn of_clusters() -> Vec<i32> {
-    /// msgpack's module of C, which distributed needs.
-    const MARK: &str = "/_cmsgpack.";
+/// What the processes of an engine's clusters map, by which they talk: msgpack's module of C, which distributed needs, and Ray's core.
+const MARKS: [(&str, &str); 2] = [("dask", "/_cmsgpack."), ("ray", "/_raylet.so")];
+/// Where programs of Ray's lie that look after a cluster and take no part in jobs (2.60, ray/_private/services.py), and how such of its
+/// dashboard call themselves (ray/dashboard/subprocesses/module.py).
+const SERVICES: [&str; 3] = ["/site-packages/ray/", "/dist-packages/ray/", "ray-dashboard-"];
+/// What a worker without a task calls itself (src/ray/core_worker).
+const IDLE: &str = "ray::IDLE";
+
+/// Processes that may belong to a cluster of this engine, or of any. Who maps what can be read of those processes only that may be
+/// looked at.
+pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
     let proc_fs = ProcFs::new("/proc");
+    let is_meant = |(name, mark): &(&str, &'static str)| engine.is_none_or(|engine| engine == *name).then_some(*mark);
+    let marks: Vec<&str> = MARKS.iter().filter_map(is_meant).collect();
     let talks = |pid: &i32| {
         let directory = proc_fs.process(*pid);
         let lives = proc_fs::stat(&directory).is_some_and(|stat| !stat.is_dead());
-        lives && read_to_string(directory.join("maps")).is_ok_and(|maps| maps.contains(MARK))
+        let maps = if lives { read_to_string(directory.join("maps")).unwrap_or_default() } else { String::new() };
+        let is_service = || {
+            let line = read(directory.join("cmdline")).unwrap_or_default();
+            let words: Vec<_> = line.split(|byte| *byte == 0).take(3).map(String::from_utf8_lossy).collect();
+            let is_idle = words.first().is_some_and(|word| word.trim() == IDLE);
+            is_idle || SERVICES.iter().any(|service| words.iter().any(|word| word.contains(service)))
+        };
+        marks.iter().any(|mark| maps.contains(mark)) && !is_service()
     };
     let mut found: Vec<i32> = launch::others(&proc_fs).filter(talks).collect();
     found.sort_unstable();

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
-use super::stuck::{By, Cluster, Link, Stuck, Thread};
+use super::ray;
+use super::stuck::{Cluster, Stuck};
 use crate::report::Verdict;
 
 /// What is wrong with a cluster.
@@ -46,6 +48,12 @@ pub(super) enum Doubt {
     NotSeen,
     NotEntered,
     MayBeMoved,
+    /// A result may be on its way already.
+    MayBeDone,
+    /// How many threads an actor has is not known.
+    MayHaveMore,
+    /// Ray alone says which thread runs a task.
+    OnlySaid,
     Unknown,
 }
 
@@ -63,7 +71,17 @@ pub(super) fn judge<'d>(members: &'d Members<'d>) -> Judgement<'d> {
         doubts = doubts_of(members, &stuck, &ring);
         let verdict = if doubts.is_empty() { Verdict::Deadlock } else { Verdict::SuspectedDeadlock };
         let is_full = ring.iter().any(|(_, link)| matches!(link.by, By::Nobody | By::Occupies(_)));
-        (verdict, if is_full { Cause::Full(cluster.full()) } else { Cause::Ring(ring) })
+        // An actor keeps its tasks: it is full alone, or in a ring with others.
+        let alone = ring
+            .iter()
+            .all(|((place, _), link)| *place == link.to.0)
+            .then(|| ring.first().map(|((place, _), _)| *place));
+        let cause = match (members.engine(), is_full, alone.flatten()) {
+            ("ray", _, Some(place)) => Cause::Full(vec![place]),
+            ("ray", ..) | (_, false, _) => Cause::Ring(ring),
+            _ => Cause::Full(cluster.full()),
+        };
+        (verdict, cause)
     } else {
         let full = cluster.full();
         let is_busy = members.list.iter().flat_map(|one| &one.cluster.running).any(|task| task.is_busy);
@@ -123,6 +141,17 @@ fn doubts_of(members: &Members<'_>, stuck: &Stuck<'_>, ring: &[(Thread, Link)]) 
             doubts.insert(Doubt::OneRound);
         }
         match link.by {
+            By::Occupies(ref task) | By::Runs(ref task) if members.engine() == "ray" => {
+                let request = stuck.waits.get(thread).map(|waits| waits.request);
+                if !request.is_some_and(|request| ray::is_undone(members, request, task)) {
+                    doubts.insert(Doubt::MayBeDone);
+                }
+                let doubt = match link.by {
+                    By::Runs(_) => Some(Doubt::OnlySaid),
+                    _ => (!ray::knows_threads(members, link.to.0)).then_some(Doubt::MayHaveMore),
+                };
+                doubts.extend(doubt);
+            }
             By::Holds { is_entered: true } | By::Runs(_) => {}
             By::Holds { is_entered: false } => drop(doubts.insert(Doubt::NotEntered)),
             By::Occupies(_) => drop(doubts.insert(Doubt::MayBeMoved)),

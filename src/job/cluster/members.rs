@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use super::super::digest::{Digest, Look, Member};
 use super::super::gather::{has_seen, process};
+use super::super::witness::TaskAccount;
+use super::ray_tasks;
 use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, RunningTask};
 
 /// The processes of a cluster.
@@ -19,6 +21,10 @@ pub(super) struct Members<'d> {
     /// Workers first, in order of their names.
     pub(super) list: Vec<OfCluster<'d>>,
     pub(super) gaps: Vec<Gap>,
+    /// What witnesses say of tasks, by their ids.
+    pub(super) tasks: BTreeMap<&'d str, &'d TaskAccount>,
+    /// The places of actors, by their ids.
+    pub(super) actors: BTreeMap<&'d str, usize>,
 }
 
 /// One process.
@@ -32,6 +38,8 @@ pub(super) struct OfCluster<'d> {
     pub(super) cluster: &'d ClusterMember,
     pub(super) look: &'d Look,
     pub(super) before: Option<(&'d ClusterMember, &'d Look)>,
+    /// Ids of the tasks that its threads run, by the word of witnesses.
+    pub(super) ids: BTreeMap<i32, &'d str>,
 }
 
 /// Whether what a look shows was there in the round before.
@@ -59,7 +67,7 @@ impl<'d> Members<'d> {
                     .push((look, member, cluster));
             }
         }
-        let mut members = Members { digest: Some(digest), ..Members::default() };
+        let mut members = Members { digest: Some(digest), tasks: ray_tasks::tasks(digest), ..Members::default() };
         // The first of those with the most, so that equal input gives the same.
         let Some(most) = clusters.values().map(Vec::len).max() else { return members };
         let Some((scheduler, all)) = clusters.iter().find(|(_, all)| all.len() == most) else { return members };
@@ -72,12 +80,13 @@ impl<'d> Members<'d> {
         for seen in all {
             processes.entry(process(seen.0, seen.1)).or_default().push(*seen);
         }
+        let running = ray_tasks::by_worker(&members.tasks);
         for mut seen in processes.into_values() {
             seen.sort_by_key(|(look, ..)| (look.round, &look.ended, &look.id));
             let Some((look, now, cluster)) = seen.last().copied() else { continue };
             let before =
                 seen.iter().rev().find(|(earlier, ..)| earlier.round < look.round && has_seen(digest, look, earlier));
-            let (called, short) = names(cluster);
+            let (called, short) = if ray_tasks::is_of_it(cluster) { ray_tasks::names(cluster) } else { names(cluster) };
             members.list.push(OfCluster {
                 called,
                 short,
@@ -85,12 +94,18 @@ impl<'d> Members<'d> {
                 cluster,
                 look,
                 before: before.map(|(look, _, cluster)| (*cluster, *look)),
+                ids: ray_tasks::ids(cluster, &running),
             });
         }
         members.list.sort_by_key(|one| (order(one.cluster), one.short.clone(), one.now.pid));
+        for (place, one) in members.list.iter().enumerate() {
+            let ids = one.cluster.roles.iter().filter_map(|role| role.actor.as_deref());
+            members.actors.extend(ids.map(|actor| (actor, place)));
+        }
         for look in digest.looks() {
             members.gaps.extend(look.gaps.iter().cloned());
         }
+        members.gaps.extend(digest.witnesses().filter(|one| !one.tasks.is_empty()).flat_map(|one| one.gaps.clone()));
         let mut seen = std::collections::BTreeSet::new();
         members.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
         members
@@ -99,6 +114,11 @@ impl<'d> Members<'d> {
     /// Whether the look `later` began when `earlier` had ended.
     pub(super) fn has_seen(&self, later: &Look, earlier: &Look) -> bool {
         self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
+    }
+
+    /// `dask`, `ray`.
+    pub(super) fn engine(&self) -> &str {
+        self.list.first().map_or("dask", |one| one.cluster.engine.as_str())
     }
 
     /// Whether each process was seen in two rounds.

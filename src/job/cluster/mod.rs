@@ -1,20 +1,28 @@
-//! A cluster of workers, as Dask's: one verdict over its processes, where tasks wait for locks and results of each other.
+//! A cluster of workers, as Dask's or Ray's: one verdict over its processes, where tasks wait for locks and results of each other.
 //!
 //! In: a [`Digest`] with looks at workers, schedulers and clients. Out: a [`Report`]. They have no ranks, and many
 //! threads of one process wait for different things: so it is threads that are joined here, by names of locks and keys of tasks.
 //!
 //! ```text
-//! members  the processes of one cluster, each with the round before
-//! stuck    which threads can never go on, and for whom each of them waits
-//! judge    what that means, root cause first
-//! tell     the report; its sentences in `sentences`
+//! members    the processes of one cluster, each with the round before
+//! ray_tasks  what Ray's processes and witnesses say of tasks
+//! link       the types of what leads from one thread to another
+//! ray        actors, by which tasks of Ray's lead to processes
+//! stuck      which threads can never go on, and for whom each of them waits
+//! judge      what that means, root cause first
+//! tell       the report; its sentences in `sentences`
 //! ```
 //!
 //! A request bears what no other one has (a lease, a task of the event loop) and a lock the name of its lease, so what is the same in
 //! two rounds stood still between them. `deadlock` needs that of each member, and that the looks saw each other.
 
 mod judge;
+mod link;
 mod members;
+mod ray;
+mod ray_tasks;
+#[cfg(test)]
+mod ray_tests;
 mod sentences;
 mod stuck;
 mod tell;

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use super::judge::{Cause, Judgement};
+use super::link::{By, Link, Thread};
 use super::members::{Members, OfCluster};
-use super::stuck::{By, Link, Thread};
+use super::ray;
+use super::ray_tasks;
 use crate::limits::job::MOST_SAID;
 use crate::report::ClusterRequest;
 
@@ -40,6 +42,7 @@ impl Sentences<'_> {
                 let tasks = if tasks.is_empty() { String::new() } else { format!(" There {}.", tasks.join(", ")) };
                 format!("{}: {message}{tasks}{more}", capital(&in_full(one)))
             }
+            Cause::Ring(ring) if self.members.engine() == "ray" => self.ring_of_actors(ring),
             Cause::Ring(ring) => self.ring(ring),
             Cause::Full(places) => self.full(places),
             Cause::Last(chain) => self.last(chain),
@@ -60,7 +63,7 @@ impl Sentences<'_> {
         for (position, (at, link)) in ring.iter().enumerate().take(MOST_SAID) {
             let what = match position {
                 0 => request(at)
-                    .map(|request| match called(request) {
+                    .map(|request| match called(self.members, request) {
                         what if what.starts_with("the ") => what,
                         what => format!("the {what}"),
                     })
@@ -69,8 +72,30 @@ impl Sentences<'_> {
             };
             let verb = if matches!(link.by, By::Holds { .. }) { "is held by" } else { "is to come from" };
             let next = request(&link.to);
-            let waits = next.map(|next| format!("{}{}", called(next), at_place(&next.place))).unwrap_or_default();
+            let waits =
+                next.map(|next| format!("{}{}", called(self.members, next), at_place(&next.place))).unwrap_or_default();
             text += &format!("{what} {verb} {}, which waits for {waits}", self.who(link.to));
+        }
+        match ring.len().saturating_sub(MOST_SAID) {
+            0 => format!("{}.", capital(&text)),
+            more => format!("{}; and so on for {more} more.", capital(&text)),
+        }
+    }
+
+    /// "Actor A runs `A.ask`, which waits for a task of actor B; that one runs `B.ask`, which waits for a task of actor A."
+    fn ring_of_actors(&self, ring: &[(Thread, Link)]) -> String {
+        let mut text = String::new();
+        for (position, (at, link)) in ring.iter().enumerate().take(MOST_SAID) {
+            let who = if position == 0 { in_full(self.one(at.0)) } else { format!("; {}", in_full(self.one(at.0))) };
+            let runs = self
+                .members
+                .task_of(at.0, at.1)
+                .map(|task| format!(" runs `{}`, which", task.task))
+                .unwrap_or_default();
+            let place =
+                self.judgement.stuck.waits.get(at).map(|waits| at_place(&waits.request.place)).unwrap_or_default();
+            let (By::Runs(task) | By::Occupies(task)) = &link.by else { continue };
+            text += &format!("{who}{runs} waits{place} for {}", ray::called(self.members, task));
         }
         match ring.len().saturating_sub(MOST_SAID) {
             0 => format!("{}.", capital(&text)),
@@ -80,6 +105,8 @@ impl Sentences<'_> {
 
     fn by(&self, to: Thread, by: &By) -> String {
         match by {
+            By::Occupies(_) if self.members.engine() == "ray" => format!("while {} runs there", self.who(to)),
+            By::Runs(_) if self.members.engine() == "ray" => format!("which runs in {}", in_full(self.one(to.0))),
             By::Holds { .. } => format!("which is held by {}", self.who(to)),
             By::Runs(key) => match self.members.task_of(to.0, to.1) {
                 Some(task) if task.task == *key => format!("which thread {} of {} runs", to.1, in_full(self.one(to.0))),
@@ -104,12 +131,15 @@ impl Sentences<'_> {
         let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
         let (mut threads, mut ready) = (0, Vec::new());
         let mut at = "";
-        for one in places.iter().map(|place| self.one(*place)) {
+        for (place, one) in places.iter().map(|place| (*place, self.one(*place))) {
+            if ray_tasks::is_of_it(one.cluster) {
+                ready.extend(ray::ready(self.members, place));
+            }
             ready.extend(one.cluster.ready.iter().map(|key| format!("`{key}`")));
             for task in one.cluster.running.iter().filter(|task| !task.has_seceded) {
                 threads += 1;
                 if let Some(request) = one.cluster.requests.iter().find(|request| request.tid == task.tid) {
-                    *wanted.entry(called(request)).or_default() += 1;
+                    *wanted.entry(called(self.members, request)).or_default() += 1;
                     at = &request.place;
                 }
             }
@@ -157,13 +187,13 @@ impl Sentences<'_> {
                         By::Runs(key) if !request.names.contains(key) => format!(", which needs task `{key}`"),
                         _ => String::new(),
                     };
-                    let (what, place) = (called(request), at_place(&request.place));
+                    let (what, place) = (called(self.members, request), at_place(&request.place));
                     text += &format!("{begin} for {what}{place}{through}, {}", self.by(to, by));
                 }
                 (Some(request), None) => {
                     let begin =
                         if position == 0 { format!("{} waits", self.who(*at)) } else { ", and waits".to_owned() };
-                    text += &format!("{begin} for {}{}", called(request), at_place(&request.place));
+                    text += &format!("{begin} for {}{}", called(self.members, request), at_place(&request.place));
                 }
                 (None, _) => {
                     text += &format!("; that thread {}", self.doing(*at));
@@ -203,7 +233,8 @@ impl Sentences<'_> {
         }
         let part = |thread: &Thread| {
             let request = self.judgement.stuck.waits.get(thread).map(|waits| waits.request);
-            let what = request.map(|request| format!(" for {}{}", called(request), at_place(&request.place)));
+            let what =
+                request.map(|request| format!(" for {}{}", called(self.members, request), at_place(&request.place)));
             format!("{}{}", self.who(*thread), what.unwrap_or_default())
         };
         let mut parts: Vec<String> = victims.iter().take(MOST_SAID).map(part).collect();
@@ -226,7 +257,17 @@ pub(super) fn in_full(one: &OfCluster<'_>) -> String {
 }
 
 /// "lock `table_b`", "the result of task `sum` and 3 more".
-pub(super) fn called(request: &ClusterRequest) -> String {
+pub(super) fn called(members: &Members<'_>, request: &ClusterRequest) -> String {
+    if members.engine() == "ray" {
+        let more = request.names.len().saturating_sub(1);
+        let first = request.names.first().map(|task| ray::called(members, task));
+        return match (request.what.as_str(), first, more) {
+            (_, None, _) => "results of tasks".to_owned(),
+            ("wait", Some(first), 1..) => format!("any result of {first} and {more} more"),
+            (_, Some(first), 0) => format!("the result of {first}"),
+            (_, Some(first), more) => format!("the results of {first} and {more} more"),
+        };
+    }
     let noun = match request.what.as_str() {
         "lock" => "distributed.Lock",
         "semaphore" => "distributed.Semaphore",

@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::link::{By, Link, Thread};
 use super::members::{Lasted, Members};
+use super::ray;
+use super::ray_tasks;
 use crate::limits::job::{MOST_STEPS, MOST_WAITING};
 use crate::report::ClusterRequest;
-
-/// A thread: place of its process, and its id.
-pub(super) type Thread = (usize, i32);
 
 /// The threads that cannot go on.
 #[derive(Debug, Default)]
@@ -29,27 +29,6 @@ pub(super) struct Waits<'d> {
     pub(super) request: &'d ClusterRequest,
     pub(super) lasted: Lasted,
     pub(super) links: Vec<Link>,
-}
-
-/// One thread that is waited for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) to: Thread,
-    pub(super) by: By,
-    pub(super) lasted: Lasted,
-}
-
-/// How it comes to that.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum By {
-    /// It has the lock: inside its `with` block, or not.
-    Holds { is_entered: bool },
-    /// It runs the task of this key.
-    Runs(String),
-    /// The task of this key waits for a thread of the worker, of which it is one.
-    Occupies(String),
-    /// Nobody is known who could set it, but tasks that wait for a thread.
-    Nobody,
 }
 
 impl<'d> Stuck<'d> {
@@ -101,6 +80,11 @@ impl<'d> Cluster<'d> {
         let mut cluster =
             Cluster { members, running: BTreeMap::new(), ready: BTreeMap::new(), waiting: BTreeMap::new() };
         for (place, one) in members.list.iter().enumerate() {
+            if ray_tasks::is_of_it(one.cluster) {
+                // These are told by their functions, which many have.
+                cluster.running.extend(one.ids.iter().map(|(tid, id)| (*id, (place, *tid))));
+                continue;
+            }
             cluster.running.extend(one.cluster.running.iter().map(|task| (task.task.as_str(), (place, task.tid))));
             cluster.ready.extend(one.cluster.ready.iter().map(|task| (task.as_str(), place)));
             cluster.waiting.extend(one.cluster.waiting.iter().map(|task| (task.task.as_str(), task.on.as_slice())));
@@ -116,10 +100,18 @@ impl<'d> Cluster<'d> {
                 (is_all && holders.iter().all(|link| stuck.contains(&link.to)) && !holders.is_empty())
                     .then_some(holders)
             }
+            "result" if self.is_of_ray() => {
+                let links = |task: &String| ray::links(self.members, &self.running, task, stuck);
+                request.names.iter().find_map(links)
+            }
             "result" => request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS)),
             "event" | "queue" | "variable" => self.nobody(stuck),
             _ => None,
         }
+    }
+
+    fn is_of_ray(&self) -> bool {
+        self.members.engine() == "ray"
     }
 
     /// Who has a lock, and whether these are all who may.
@@ -240,6 +232,10 @@ impl<'d> Cluster<'d> {
     pub(super) fn leads_to(&self, request: &ClusterRequest) -> Option<(Thread, By)> {
         if ["lock", "semaphore"].contains(&request.what.as_str()) {
             return self.holders(request).0.into_iter().next().map(|link| (link.to, link.by));
+        }
+        if request.what == "result" && self.is_of_ray() {
+            let to = |task: &String| ray::leads_to(self.members, &self.running, task);
+            return request.names.iter().find_map(to);
         }
         if request.what == "result" { self.of_tasks(&request.names) } else { None }
     }

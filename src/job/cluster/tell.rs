@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::super::digest::Digest;
 use super::super::told_thread::thread;
 use super::judge::{Cause, Doubt, Judgement};
+use super::link::{By, Link, Thread};
 use super::members::{Members, OfCluster};
 use super::sentences::{Sentences, are_there, at_place, called, listed};
-use super::stuck::{By, Link, Thread};
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{
     self, CallSite, Capture, Certainty, ClusterRequest, Edge, Finding, Gap, Hold, JobRanks, Needs, Process, RankGroup,
@@ -67,6 +67,10 @@ fn reference(thread: Thread) -> ThreadReference {
 }
 
 impl Teller<'_> {
+    fn is_of_ray(&self) -> bool {
+        self.members.engine() == "ray"
+    }
+
     fn one(&self, place: usize) -> &OfCluster<'_> {
         &self.members.list[place]
     }
@@ -93,11 +97,11 @@ impl Teller<'_> {
             let resource = format!("r{}", report.resources.len() + 1);
             report.resources.push(Resource {
                 id: resource.clone(),
-                kind: kind(request).name.into(),
+                kind: kind(self.members.engine(), request).name.into(),
                 process: id(place),
                 address: None,
-                label: called(request),
-                parts: report::Label::from(called(request)),
+                label: called(self.members, request),
+                parts: report::Label::from(called(self.members, request)),
                 state: serde_json::Map::new(),
             });
             let waits = self.judgement.stuck.waits.get(&(place, request.tid));
@@ -172,6 +176,12 @@ impl Teller<'_> {
                 let threads = ring.iter().map(|(thread, _)| *thread).collect();
                 let is_of_locks = ring.iter().all(|(_, link)| matches!(link.by, By::Holds { .. }));
                 let told = match is_of_locks {
+                    _ if self.is_of_ray() => text(
+                        "rank-cycle",
+                        "actors wait for each other's tasks",
+                        "let a method hand on the reference of what it needs, and not wait for it by `ray.get`; or give actors threads for \
+                         calls back: `max_concurrency`",
+                    ),
                     true => text(
                         "lock-order-cycle",
                         "locks of the cluster are taken in different orders",
@@ -189,11 +199,18 @@ impl Teller<'_> {
                 let of = |place: &usize| {
                     self.one(*place).cluster.running.iter().map(|task| (*place, task.tid)).collect::<Vec<_>>()
                 };
-                let told = text(
-                    "executor-self-wait",
-                    "workers have no thread left for the tasks that theirs wait for",
-                    "let a task that waits for others give its thread away: `with worker_client()`, or `secede()` before it waits",
-                );
+                let told = match self.is_of_ray() {
+                    true => text(
+                        "executor-self-wait",
+                        "an actor has no thread left for the tasks that its own wait for",
+                        "call a method of the actor's own directly, without `.remote()`; or raise its `max_concurrency` above what can wait",
+                    ),
+                    false => text(
+                        "executor-self-wait",
+                        "workers have no thread left for the tasks that theirs wait for",
+                        "let a task that waits for others give its thread away: `with worker_client()`, or `secede()` before it waits",
+                    ),
+                };
                 (told, places.iter().flat_map(of).collect())
             }
             Cause::Last(_) | Cause::HeldBack(..) | Cause::Nothing => return None,
@@ -224,6 +241,14 @@ impl Teller<'_> {
                 }
                 Doubt::NotEntered => "a lock in it was not taken by `with`: another thread may give it back",
                 Doubt::MayBeMoved => "the scheduler may give a task that waits for a thread to another worker",
+                Doubt::MayBeDone => {
+                    "a result that is waited for may be there already, its bytes on their way: give `merge` what \
+                     `ray list tasks --detail --format json` prints as well"
+                }
+                Doubt::MayHaveMore => {
+                    "how many tasks an actor runs at a time is not known: names of functions of Ray's core are missing"
+                }
+                Doubt::OnlySaid => "which thread runs a task is said by Ray's list of tasks alone",
                 Doubt::Unknown => {
                     "which task would set what is waited for is not known, nor what comes from outside of the cluster"
                 }
@@ -231,7 +256,7 @@ impl Teller<'_> {
             gaps.push(Gap::new("a proof that these tasks wait for ever", why));
         }
         let has = |role: &str| self.members.list.iter().any(|one| one.cluster.roles.iter().any(|own| own.role == role));
-        if !has("scheduler") {
+        if !self.is_of_ray() && !has("scheduler") {
             let why = "there is no look at it: what tasks wait for whose results are not there yet is not known";
             gaps.push(Gap::new(format!("the scheduler {}", self.members.scheduler), why));
         }
@@ -248,7 +273,7 @@ impl Teller<'_> {
     fn everybody(&self) -> JobRanks {
         let mut groups: BTreeMap<(report::Verdict, String), Vec<String>> = BTreeMap::new();
         for one in &self.members.list {
-            groups.entry((one.now.verdict, doing(one))).or_default().push(one.short.clone());
+            groups.entry((one.now.verdict, doing(self.members, one))).or_default().push(one.short.clone());
         }
         let mut groups: Vec<RankGroup> = groups
             .into_iter()
@@ -257,8 +282,8 @@ impl Teller<'_> {
         groups.sort_by_key(|group| (std::cmp::Reverse(group.verdict.exit_code()), group.count, group.doing.clone()));
         let names: Vec<String> = self.members.list.iter().map(|one| one.short.clone()).collect();
         JobRanks {
-            job: Some(format!("dask {}", self.members.scheduler).trim_end().to_owned()),
-            engine: "dask".to_owned(),
+            job: Some(format!("{} {}", self.members.engine(), self.members.scheduler).trim_end().to_owned()),
+            engine: self.members.engine().to_owned(),
             member: Some("process".to_owned()),
             size: None,
             reported: listed(&names),
@@ -301,7 +326,10 @@ impl Teller<'_> {
     }
 }
 
-fn kind(request: &ClusterRequest) -> &'static Kind {
+fn kind(engine: &str, request: &ClusterRequest) -> &'static Kind {
+    if engine == "ray" {
+        return kinds::RAY_TASK;
+    }
     match request.what.as_str() {
         "lock" => kinds::DASK_LOCK,
         "semaphore" => kinds::DASK_SEMAPHORE,
@@ -332,10 +360,10 @@ fn evidence(link: &Link) -> String {
 }
 
 /// What a process does, without its own numbers: those of one group do the same.
-fn doing(one: &OfCluster<'_>) -> String {
+fn doing(members: &Members<'_>, one: &OfCluster<'_>) -> String {
     let mut waits: BTreeMap<String, usize> = BTreeMap::new();
     for request in &one.cluster.requests {
-        *waits.entry(format!("{}{}", called(request), at_place(&request.place))).or_default() += 1;
+        *waits.entry(format!("{}{}", called(members, request), at_place(&request.place))).or_default() += 1;
     }
     let mut parts: Vec<String> = waits
         .iter()

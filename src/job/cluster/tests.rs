@@ -10,7 +10,7 @@ use crate::report::{
 const SCHEDULER: &str = "tcp://10.0.0.1:8786";
 
 /// A process of the cluster, with its threads 1000 + number * 10 and on.
-fn member(number: i32, role: &str) -> Member {
+pub(super) fn member(number: i32, role: &str) -> Member {
     let pid = 100 + number;
     let role = ClusterRole {
         role: role.into(),
@@ -18,6 +18,7 @@ fn member(number: i32, role: &str) -> Member {
         name: Some(number.to_string()),
         id: None,
         threads: (role == "worker").then_some(2),
+        ..ClusterRole::default()
     };
     let cluster = ClusterMember {
         engine: "dask".into(),
@@ -42,7 +43,7 @@ fn member(number: i32, role: &str) -> Member {
     }
 }
 
-fn cluster(member: &mut Member) -> &mut ClusterMember {
+pub(super) fn cluster(member: &mut Member) -> &mut ClusterMember {
     member.cluster.as_mut().expect("of a cluster")
 }
 

@@ -1,6 +1,7 @@
-//! What others say of the ranks of a job: PyTorch's Flight Recorder, and NCCL's RAS.
+//! What others say of the ranks of a job: PyTorch's Flight Recorder, NCCL's RAS, and Ray's list of tasks.
 //!
-//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left. Such
+//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left; or
+//! of each task in which state it is, and where. Such
 //! a file knows what no stack shows: a kernel of NCCL that was enqueued long ago, and who has not enqueued it. It is of one moment of
 //! each rank, so nothing that it says stands still by itself; and it is foreign: nothing in it is executed.
 //!
@@ -8,6 +9,7 @@
 //! pickle           plain data in a pickle, as JSON
 //! flight_recorder  a dump of PyTorch's Flight Recorder
 //! ras              an answer of NCCL's RAS
+//! ray_tasks        Ray's list of tasks
 //! ```
 
 // What it reads is foreign.
@@ -24,6 +26,7 @@
 mod flight_recorder;
 mod pickle;
 mod ras;
+mod ray_tasks;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +48,9 @@ pub(crate) struct Witness {
     /// The name of its file.
     pub file: String,
     pub accounts: Vec<Account>,
+    /// Of tasks. Since 1.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskAccount>,
     /// What it could not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
@@ -80,6 +86,23 @@ pub(crate) struct Account {
     pub since: Option<u64>,
 }
 
+/// What a witness says of one task.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskAccount {
+    /// Its id.
+    pub task: String,
+    /// What people call it: `Partner.answer`.
+    pub name: String,
+    /// The engine's word for its state.
+    pub state: String,
+    /// The worker that runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// How many times it was tried before.
+    #[serde(default)]
+    pub attempt: u64,
+}
+
 /// Why a file that looks like a witness's was not taken.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum WitnessError {
@@ -97,6 +120,7 @@ pub(crate) enum WitnessError {
 
 const RECORDER: &str = "PyTorch's Flight Recorder";
 const RAS: &str = "NCCL's RAS";
+const RAY: &str = "Ray's list of tasks";
 
 impl Witness {
     /// The file of this name, if it is one of a witness.
@@ -116,7 +140,8 @@ impl Witness {
             }
             false => bytes,
         };
-        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        if !first.is_some_and(|byte| b"{[".contains(byte)) {
             return None;
         }
         let value: Value = serde_json::from_slice(bytes).ok()?;
@@ -128,13 +153,20 @@ impl Witness {
             let accounts = ras::accounts(&value).map_err(|why| damaged(RAS, why));
             return Some(accounts.map(|(accounts, gaps)| Witness::named(RAS, file, accounts, gaps)));
         }
+        if let Some((tasks, gaps)) = ray_tasks::read(&value) {
+            return Some(Ok(Witness::of(RAY, file, Vec::new(), tasks, gaps)));
+        }
         None
     }
 
     fn named(source: &str, file: &str, accounts: Vec<Account>, gaps: Vec<Gap>) -> Witness {
+        Witness::of(source, file, accounts, Vec::new(), gaps)
+    }
+
+    fn of(source: &str, file: &str, accounts: Vec<Account>, tasks: Vec<TaskAccount>, gaps: Vec<Gap>) -> Witness {
         // Without its folder: the same file merges to the same bytes everywhere.
         let file = file.rsplit('/').next().unwrap_or(file).to_owned();
-        let mut witness = Witness { id: String::new(), source: source.to_owned(), file, accounts, gaps };
+        let mut witness = Witness { id: String::new(), source: source.to_owned(), file, accounts, tasks, gaps };
         witness.id = witness.content();
         witness
     }

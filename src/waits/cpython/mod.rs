@@ -19,6 +19,7 @@ mod lock_object;
 mod managers;
 mod multiprocessing;
 mod process_pools;
+mod ray;
 mod signals;
 mod stop_the_world;
 mod tasks;
@@ -248,6 +249,7 @@ pub(crate) const FAMILY: Registered = Registered {
         kinds::DASK_QUEUE,
         kinds::DASK_VARIABLE,
         kinds::DASK_ANSWER,
+        kinds::RAY_TASK,
     ],
     open,
 };
@@ -271,6 +273,7 @@ impl Family for Cpython<'_> {
             .or_else(|| stop_the_world::decode(process, thread, below))
             .or_else(|| greenlets::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| dask::decode(process, self.facts(process)?, thread, below?))
+            .or_else(|| ray::decode(process, self.facts(process)?, thread, below?))
             .or_else(|| object(process, self.facts(process)?, thread, below?))
     }
 
@@ -287,7 +290,7 @@ impl Family for Cpython<'_> {
         event_loops::find(self, blocked, out);
         trio::find(self, blocked, out);
         lock_names::find(self, blocked, out);
-        dask::members(self, blocked, out);
+        clusters(self, blocked, out);
     }
 
     fn giver(&self, process: &Process<'_>, thread: usize, wait: &ThreadWait) -> Option<Way> {
@@ -304,6 +307,16 @@ impl Family for Cpython<'_> {
 
     fn hopes(&self, blocked: &Blocked<'_>, out: &mut Observations) {
         hopes::find(self, blocked, out);
+    }
+}
+
+/// What each process says of itself to the cluster of workers that it is of.
+fn clusters(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
+    for process in blocked.processes() {
+        let Some(facts) = family.facts(process) else { continue };
+        if let Some(member) = dask::member(facts, process).or_else(|| ray::member(facts, process)) {
+            out.clusters.push((process.context.process, member));
+        }
     }
 }
 

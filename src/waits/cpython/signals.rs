@@ -20,11 +20,14 @@ const PAIRS: usize = 65;
 const PIECE: u64 = 1 << 16;
 /// Where lockscope's own handler for pytest is (scripts/ship/pypi): it raises only once lockscope has found a hang.
 const OWN_HANDLER: &str = "/lockscope/_interruption.py";
-/// SIGHUP, SIGINT, SIGKILL, SIGSTOP, SIGSTKFLT, SIGWINCH.
+/// Ray's own handler for SIGTERM, in workers and drivers: it ends the process by `sys.exit` (2.60).
+const RAYS_HANDLER: (&str, &str) = ("sigterm_handler", "/ray/_private/worker.py");
+/// SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGSTOP, SIGSTKFLT, SIGWINCH.
 const HANG_UP: u32 = 1;
 const OWN: u32 = 16;
 const INTERRUPT: u32 = 2;
 const KILL: usize = 9;
+const TERMINATE: u32 = 15;
 const STOP: usize = 19;
 const WINDOW: u32 = 28;
 
@@ -39,6 +42,8 @@ pub(super) struct Handler {
     of_library: bool,
     /// It is lockscope's.
     is_own: bool,
+    /// It is Ray's, which only ends the process.
+    is_rays: bool,
 }
 
 /// The callables in the interpreter's table, by number.
@@ -115,14 +120,21 @@ pub(super) fn handler(facts: &Facts<'_>, process: &Process<'_>, signal: u32) -> 
     let Some((function, code)) = function.and_then(|one| Some((one, objects.function(one)?.code))) else {
         let name = objects.bound(callable).map_or(class, |bound| bound.name);
         let of_library = name == "default_int_handler";
-        return Some(Handler { callable, of_library, is_own: false, label: format!("`{name}`") });
+        return Some(Handler { callable, of_library, is_own: false, is_rays: false, label: format!("`{name}`") });
     };
     let name = objects.function_name(function).unwrap_or_default();
     let path = inspector.frames().code_file(code).unwrap_or_default();
     let file = path.rsplit('/').next().unwrap_or(&path);
     let line = inspector.frames().code_line(code).map(|line| format!(":{line}")).unwrap_or_default();
     let is_own = path.ends_with(OWN_HANDLER);
-    Some(Handler { callable, of_library: is_library(&path), is_own, label: format!("`{name}` at {file}{line}") })
+    let is_rays = name == RAYS_HANDLER.0 && path.ends_with(RAYS_HANDLER.1);
+    Some(Handler {
+        callable,
+        of_library: is_library(&path),
+        is_own,
+        is_rays,
+        label: format!("`{name}` at {file}{line}"),
+    })
 }
 
 /// Whether the process's handler for a signal could end a wait.
@@ -136,6 +148,9 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &
     }
     if signal == INTERRUPT && handler.of_library {
         return Some(Way::Shut(format!("Python's own handler for {named} only asks for an end")));
+    }
+    if signal == TERMINATE && handler.is_rays {
+        return Some(Way::Shut(format!("Ray's own handler for {named} only ends the process")));
     }
     let open = Way::Open(format!("the handler {} ({named}) could still end it", handler.label));
     // Python itself may write to a descriptor whenever a signal comes (set_wakeup_fd).
@@ -153,7 +168,9 @@ pub(super) fn way(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &
 
 /// The handler for a signal, if it may end a wait of the main thread for a lock: by raising, or by releasing it.
 pub(super) fn interrupts(facts: &Facts<'_>, process: &Process<'_>, signal: u32, wait: &ThreadWait) -> Option<Handler> {
-    let is_harmless = |handler: &Handler| handler.is_own || signal == INTERRUPT && handler.of_library;
+    let is_harmless = |handler: &Handler| {
+        handler.is_own || signal == INTERRUPT && handler.of_library || signal == TERMINATE && handler.is_rays
+    };
     let handler = handler(facts, process, signal).filter(|handler| !is_harmless(handler))?;
     let reached = facts.reached_by_handler(handler.callable);
     let releases = || facts.targets(wait).any(|target| reached.has(target)) && reached.uses("release");

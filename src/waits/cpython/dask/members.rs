@@ -89,6 +89,7 @@ fn described(objects: &Objects<'_>, object: Addr, role: &str) -> ClusterRole {
         name,
         id: text(objects, object, "id"),
         threads: if role == "worker" { threads().and_then(|count| u32::try_from(count).ok()) } else { None },
+        ..ClusterRole::default()
     }
 }
 
@@ -97,7 +98,7 @@ fn text(objects: &Objects<'_>, object: Addr, attribute: &str) -> Option<String> 
 }
 
 /// What a process says of itself to its cluster.
-pub(super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Option<ClusterMember> {
+pub(in super::super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Option<ClusterMember> {
     let cluster = facts.cluster()?;
     let inspector = &facts.inspector;
     let objects = inspector.objects();
@@ -128,6 +129,7 @@ pub(super) fn member(facts: &Facts<'_>, process: &Process<'_>) -> Option<Cluster
             request: request.mark,
             timed: request.timed,
             place: request.place,
+            is_undone: false,
         });
     }
     for lease in facts.leases() {

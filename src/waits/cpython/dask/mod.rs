@@ -25,7 +25,7 @@ use super::{Cpython, Facts, HolderRule};
 use requests::Request;
 
 pub(super) use leases::{Lease, held};
-pub(super) use members::{Cluster, find};
+pub(super) use members::{Cluster, find, member};
 
 /// A thread that waits for the cluster, in `distributed.utils.sync`.
 pub(super) fn decode(
@@ -53,16 +53,6 @@ pub(super) fn decode(
     decoded.ownership = ownership;
     decoded.gaps.extend(request.gap);
     Some(decoded)
-}
-
-/// Add what each process says of itself to the cluster.
-pub(super) fn members(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
-    for process in blocked.processes() {
-        let Some(facts) = family.facts(process) else { continue };
-        if let Some(member) = members::member(facts, process) {
-            out.clusters.push((process.context.process, member));
-        }
-    }
 }
 
 /// Add who has the lock or semaphore of the cluster that somebody waits for: threads of any captured process of it.
@@ -135,14 +125,14 @@ fn is_own(inspector: &Inspector<'_>, frame: &PythonFrame) -> bool {
 }
 
 /// The module that a frame's code is of.
-fn module_of(inspector: &Inspector<'_>, frame: &PythonFrame) -> Option<String> {
+pub(super) fn module_of(inspector: &Inspector<'_>, frame: &PythonFrame) -> Option<String> {
     let objects = inspector.objects();
     let globals = inspector.frame(frame)?.globals()?;
     objects.item(globals, "__name__").and_then(|name| objects.text(name))
 }
 
 /// "app.py:31 load".
-fn place(frame: &PythonFrame) -> String {
+pub(super) fn place(frame: &PythonFrame) -> String {
     let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
     let function = frame.function.rsplit('.').next().unwrap_or(&frame.function);
     match frame.line {
@@ -166,7 +156,7 @@ fn key_text(objects: &Objects<'_>, key: Addr) -> Option<String> {
 }
 
 /// The name of an object's class without its module.
-fn class_of(objects: &Objects<'_>, object: Addr) -> String {
+pub(super) fn class_of(objects: &Objects<'_>, object: Addr) -> String {
     let class = objects.class_name(object).unwrap_or_default();
     class.rsplit('.').next().unwrap_or(&class).to_owned()
 }

@@ -17,54 +17,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import _program, binary
-from ._look import LOOKED, LockscopeError
-
-if TYPE_CHECKING:
-    from .report import Report
+from . import _program, _rounds
+from ._look import LockscopeError
 
 __all__ = ["Diagnosis", "LetLook", "LockscopeError", "Watch", "diagnose"]
 
-#: Between the rounds: what moves has moved by then.
-BETWEEN_ROUNDS = 0.5
 #: A worker that can run Python answers at once; the others are looked at all the same.
 ANSWER_SECONDS = 2.0
-#: The most of a program's words that are told where it failed.
-LONGEST_ERROR = 400
 
 
-class Diagnosis:
+class Diagnosis(_rounds.Diagnosis):
     """What was found: `print` shows it as the command line does."""
-
-    def __init__(self, files: list[bytes], not_seen: dict[str, str]) -> None:
-        self._files = files
-        #: Processes that could not be looked at, each with the reason.
-        self.not_seen = not_seen
-
-    @property
-    def report(self) -> Report:
-        """The same as an object."""
-        import json
-
-        from ._decode import decode
-        from .report import Report
-
-        return decode(Report, json.loads(_merged(self._files, "json")))
-
-    def __str__(self) -> str:
-        text = _merged(self._files, "text").decode("utf-8", "replace").rstrip()
-        lines = [f"gap: {who}: {why}" for who, why in sorted(self.not_seen.items())]
-        return "\n".join([text, *lines])
-
-    def __repr__(self) -> str:
-        return f"<lockscope.dask.Diagnosis of {len(self._files)} looks>"
 
 
 def diagnose(client: Any, timeout: float = 60.0) -> Diagnosis:
@@ -79,7 +47,7 @@ def diagnose(client: Any, timeout: float = 60.0) -> Diagnosis:
     first, not_seen = _round(client, 1, [], timeout)
     if not first:
         raise LockscopeError("no process could be looked at: " + "; ".join(f"{who}: {why}" for who, why in not_seen.items()))
-    time.sleep(BETWEEN_ROUNDS)
+    time.sleep(_rounds.BETWEEN_ROUNDS)
     second, still_not_seen = _round(client, 2, first, timeout)
     not_seen.update(still_not_seen)
     return Diagnosis(first + second, not_seen)
@@ -175,7 +143,7 @@ def _round(client: Any, number: int, before: list[bytes], timeout: float) -> tup
         try:
             answer = question.wait(max(0.0, deadline - time.monotonic()))
         except Exception as error:
-            not_seen[who] = _short(f"{type(error).__name__}: {error}")
+            not_seen[who] = _rounds.short(f"{type(error).__name__}: {error}")
             continue
         if who == "workers":
             for address in workers:
@@ -183,7 +151,7 @@ def _round(client: Any, number: int, before: list[bytes], timeout: float) -> tup
                 if isinstance(of_worker, dict):
                     answers.append(of_worker)
                 else:
-                    not_seen[f"worker {address}"] = _short(str(of_worker))
+                    not_seen[f"worker {address}"] = _rounds.short(str(of_worker))
         else:
             answers.append(answer)
     # In a LocalCluster the scheduler is a part of this process.
@@ -220,47 +188,12 @@ async def by_itself(number: int, before: list[bytes]) -> dict[str, Any]:
 
 def _look(pid: int, number: int, before: list[bytes]) -> dict[str, Any]:
     """A digest of one process, in which others see which looks were there before."""
-    answer: dict[str, Any] = {"who": f"process {pid} of {socket.gethostname()}", "process": (socket.gethostname(), pid)}
     if pid == os.getpid():
         # The program is a child, and may look at its parent by this.
         _program.allow_look_by(pid)
-    try:
-        with tempfile.TemporaryDirectory(prefix="lockscope-") as folder:
-            arguments = ["job", "--engine", "dask", "--pid", str(pid), "--alone", "--round", str(number), "-o", "-", "--quiet"]
-            for path in _written(folder, before):
-                arguments += ["--after", path]
-            done = subprocess.run(
-                [binary(), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-    except OSError as error:
-        answer["why"] = _short(str(error))
-        return answer
-    if done.returncode == 0 and done.stdout:
-        answer["digest"] = done.stdout
-    else:
-        answer["why"] = _short(done.stderr.decode("utf-8", "replace").strip() or f"status {done.returncode}")
-    return answer
-
-
-def _merged(files: list[bytes], form: str) -> bytes:
-    """The verdict over digests."""
-    with tempfile.TemporaryDirectory(prefix="lockscope-") as folder:
-        paths = _written(folder, files)
-        command = [binary(), "--color", "never", "merge", "--format", form, *paths]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode not in LOOKED:
-        raise LockscopeError(done.stderr.decode("utf-8", "replace").strip())
-    return done.stdout
-
-
-def _written(folder: str, files: list[bytes]) -> list[str]:
-    paths = []
-    for position, content in enumerate(files):
-        path = os.path.join(folder, f"{position}.digest.json")
-        with open(path, "wb") as file:
-            file.write(content)
-        paths.append(path)
-    return paths
+    own = (socket.gethostname(), pid)
+    answer = _rounds.look(["--engine", "dask", "--pid", str(pid), "--alone"], number, before)
+    return {"who": f"process {pid} of {own[0]}", "process": own, **answer}
 
 
 class _Question:
@@ -293,8 +226,3 @@ def _asked(call: Callable[[], Any], seconds: float) -> None:
         _Question(call).wait(seconds)
     except Exception:
         return
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_ERROR else line[:LONGEST_ERROR] + "..."

@@ -215,7 +215,7 @@ class Namespaces:
 class Job:
     """A job, as its engine names it."""
 
-    #: `torchrun`, `mpi`, `slurm`, `kubernetes`.
+    #: `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`.
     engine: str
 
     #: The engine's name for it; null where the engine sets none.
@@ -238,7 +238,7 @@ class Identity:
     #: When it started, in clock ticks since boot.
     start_ticks: Optional[int] = None
 
-    #: The job that it belongs to, by the variables of the innermost launcher.
+    #: The job that it belongs to, by the variables of the innermost launcher, or by the word of its cluster.
     job: Optional[Job] = None
 
     #: Its rank there.
@@ -288,6 +288,12 @@ class ClusterRole:
     #: How many tasks a worker runs at a time.
     threads: Optional[int] = None
 
+    #: The id of its machine in the cluster.
+    node: Optional[str] = None
+
+    #: The id of the actor that it is; `name` is the actor's class.
+    actor: Optional[str] = None
+
 
 @dataclass(frozen=True)
 class RunningTask:
@@ -296,8 +302,11 @@ class RunningTask:
     #: The thread.
     tid: int
 
-    #: Its key.
+    #: Its key; in Ray its function.
     task: str
+
+    #: Its id, where that is not its key.
+    id: Optional[str] = None
 
     #: It has left its place to another one (`secede`).
     has_seceded: Optional[bool] = None
@@ -316,7 +325,7 @@ class ClusterRequest:
     #: The thread.
     tid: int
 
-    #: `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`.
+    #: `lock`, `semaphore`, `event`, `result`, `queue`, `variable`, `answer`; `wait` where one of the results is enough.
     what: str
 
     #: The name of it, or the keys of the tasks whose results are wanted.
@@ -333,6 +342,9 @@ class ClusterRequest:
 
     #: The line of the program.
     place: Optional[str] = None
+
+    #: The one task of it is not done: the thread waits for that word, and not for the bytes of the result.
+    is_undone: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -393,14 +405,17 @@ class Granted:
 class ClusterMember:
     """A process of a cluster, as its own memory tells it."""
 
-    #: `dask`.
+    #: `dask`, `ray`.
     engine: str
 
     #: What the process is to the cluster: several things at once where one process starts all.
     roles: List[ClusterRole]
 
-    #: The address of the scheduler, which all processes of a cluster share.
+    #: The address of the scheduler, or of Ray's control service, which all processes of a cluster share.
     scheduler: Optional[str] = None
+
+    #: The job that its tasks are of, where the cluster has several.
+    job: Optional[str] = None
 
     #: Tasks that its threads run.
     running: List[RunningTask] = field(default_factory=list)
