@@ -198,7 +198,7 @@ fn who_could_not_be_read_is_told_on_the_first_line_where_others_wait_for_it() {
     let target = Target::start(Command::new(&program).args(["holding", "0"])).settle(1);
     let look = attach(&target.pids, &["--no-stop"]);
     let first = look.text.lines().next().unwrap_or_default();
-    assert!(first.contains("look was incomplete") && look.text.contains("without --no-stop"), "{}", look.text);
+    assert!(first.contains("look was incomplete") && look.says("without --no-stop"), "{}", look.text);
     let look = attach(&target.pids, &[]);
-    assert!(!look.text.contains("incomplete"), "{}", look.text);
+    assert!(!look.says("incomplete"), "{}", look.text);
 }

@@ -54,7 +54,7 @@ fn an_error_that_a_thread_handles_is_read_on_every_python() {
         let look = attach(&target.pids, &[]);
         let place = format!("Python {version}:\n{}", look.text);
         assert!(look.findings().contains(&"failed-launch"), "{place}");
-        assert!(look.text.contains("CudaError: cuStreamSynchronize: error 700"), "{place}");
+        assert!(look.says("CudaError: cuStreamSynchronize: error 700"), "{place}");
     }
 }
 

@@ -16,7 +16,7 @@ fn a_parent_is_followed_to_the_workers_that_it_waits_for() {
             let look = (0..20).map(|_| attach(&target.pids[..1], &[])).find(|look| look.verdict() == "orphaned-lock");
             let look = look.unwrap_or_else(|| panic!("{place}: {}", attach(&target.pids[..1], &[]).text));
             assert_eq!(look.findings().first(), Some(&"fork-orphaned-lock"), "{place}: {}", look.text);
-            assert!(look.text.contains("held it at the fork"), "{place}: {}", look.text);
+            assert!(look.says("held it at the fork"), "{place}: {}", look.text);
             let alone = attach(&target.pids[..1], &["--no-tree"]);
             assert_eq!((alone.verdict(), alone.code), ("blocked", 0), "{place}: {}", alone.text);
         }

@@ -47,7 +47,7 @@ fn cpp_is_told_by_the_lines_of_its_guards() {
                 assert_eq!(look.findings().first(), Some(&"lock-order-cycle"), "{name}: {}", look.text);
                 tells_both_lines(name, &look, "native/guards.cpp", takes, waits);
                 // Variables of main, which is not inlined.
-                let is_named = case == "calls" || look.text.contains("alice.door") && look.text.contains("bob.door");
+                let is_named = case == "calls" || look.says("alice.door") && look.says("bob.door");
                 assert!(is_named, "{name}: {}", look.text);
             }
         }
@@ -69,7 +69,7 @@ fn rust_is_told_by_the_lines_of_its_guards() {
         assert_eq!(look.verdict(), "suspected-deadlock", "{}", look.text);
         assert_eq!(look.findings().first(), Some(&"lock-order-cycle"), "{}", look.text);
         tells_both_lines("rust", &look, "native/guards.rs", "fn transfer", "fn transfer");
-        assert!(look.text.contains("its guard `first`"), "{}", look.text);
+        assert!(look.says("its guard `first`"), "{}", look.text);
         let certainties: Vec<&str> = look.json["holds"]
             .as_array()
             .expect("holds")

@@ -289,6 +289,11 @@ fn look(command: &str, words: impl Iterator<Item = String>) -> Look {
 }
 
 impl Look {
+    /// Whether the text says this, however its lines are wrapped: that depends on how long the numbers of processes are.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.text.contains(words) || self.text.split_whitespace().collect::<Vec<_>>().join(" ").contains(words)
+    }
+
     pub(crate) fn verdict(&self) -> &str {
         self.json["verdict"].as_str().expect("a verdict")
     }

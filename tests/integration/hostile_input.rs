@@ -276,11 +276,11 @@ fn nothing_outside_of_a_jail_is_opened() {
         (look, said.matches("opened").count())
     };
     let (look, times) = opened();
-    assert_eq!((times, look.text.contains("wait_in_jail")), (0, false), "{}", look.text);
+    assert_eq!((times, look.says("wait_in_jail")), (0, false), "{}", look.text);
     // Its twin: the debug file itself lies in the jail, and is found there.
     std::fs::remove_file(&in_jail).and_then(|()| std::fs::hard_link(&marker, &in_jail)).expect("laid");
     let (look, times) = opened();
-    assert!(times > 0 && look.text.contains("wait_in_jail"), "{times} {}", look.text);
+    assert!(times > 0 && look.says("wait_in_jail"), "{times} {}", look.text);
 }
 
 #[test]

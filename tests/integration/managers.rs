@@ -52,7 +52,7 @@ fn clients_that_go_on_with_a_lock_of_a_manager_are_left_in_peace() {
             for _ in 0..3 {
                 let look = attach(&target.pids, &[]);
                 assert_eq!((look.verdict(), look.code), ("blocked", 0), "{case} on {version}: {}", look.text);
-                assert_eq!(look.text.contains("held by"), is_told, "{case} on {version}: {}", look.text);
+                assert_eq!(look.says("held by"), is_told, "{case} on {version}: {}", look.text);
             }
         }
     }

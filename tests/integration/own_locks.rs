@@ -17,7 +17,7 @@ fn a_ring_of_own_locks_is_a_suspicion_and_what_looks_like_it_is_none() {
                 if is_hang {
                     assert_eq!(look.verdict(), "suspected-deadlock", "{place}");
                     assert_eq!(look.findings(), ["lock-order-cycle"], "{place}");
-                    assert!(look.text.contains("ledger") && look.text.contains("journal"), "{place}");
+                    assert!(look.says("ledger") && look.says("journal"), "{place}");
                 } else {
                     assert!(look.cycles().is_empty() && look.code == 0, "{place}");
                 }
@@ -35,9 +35,7 @@ fn whoever_is_parked_for_a_lock_of_parking_lot_waits_for_that_lock() {
             let is_hang = target.said.iter().any(|line| line.trim() == "TRUTH hang");
             for look in looks(&target) {
                 let place = format!("{case} at {level}: {}", look.text);
-                assert!(
-                    look.text.contains("parking_lot RwLock") || look.json.to_string().contains("parking_lot RwLock")
-                );
+                assert!(look.says("parking_lot RwLock") || look.json.to_string().contains("parking_lot RwLock"));
                 if is_hang {
                     assert_eq!(look.verdict(), "suspected-deadlock", "{place}");
                     assert_eq!(look.findings(), ["lock-order-cycle"], "{place}");

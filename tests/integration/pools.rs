@@ -11,7 +11,7 @@ fn is_suspected(name: &str, look: &Look, words: &[&str]) {
     assert_eq!(look.findings(), ["pool-work-cycle"], "{name}: {}", look.text);
     assert_eq!(look.cycles()[0].len(), 2, "{name}: {}", look.text);
     for word in words {
-        assert!(look.text.contains(word), "{name}: no {word} in\n{}", look.text);
+        assert!(look.says(word), "{name}: no {word} in\n{}", look.text);
     }
 }
 
@@ -20,7 +20,7 @@ fn is_healthy(name: &str, target: &Target) {
         let look = attach(&target.pids, &[]);
         assert_eq!(look.code, 0, "{name}: {}", look.text);
         assert!(look.cycles().is_empty(), "{name}: {}", look.text);
-        assert!(look.text.contains("the work of "), "{name}: {}", look.text);
+        assert!(look.says("the work of "), "{name}: {}", look.text);
     }
 }
 

@@ -150,7 +150,7 @@ fn the_deadlock_of_2019_is_named_on_every_python() {
                 "occupancy.py:30",
                 "native callback",
             ] {
-                assert!(look.text.contains(word), "{word} is not in the report of {place}");
+                assert!(look.says(word), "{word} is not in the report of {place}");
             }
             let exact = |list: &str| {
                 look.json[list].as_array().is_some_and(|l| {

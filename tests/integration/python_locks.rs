@@ -131,7 +131,7 @@ fn critical_sections_are_named_without_a_gil() {
         for _ in 0..5 {
             let look = attach(&target.pids, &[]);
             assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version}: {}", look.text);
-            assert!(look.text.contains("list `shared`"), "{version}: {}", look.text);
+            assert!(look.says("list `shared`"), "{version}: {}", look.text);
         }
     }
 }
@@ -157,7 +157,7 @@ fn mutexes_of_an_extension_are_inferred() {
             assert_eq!(look.verdict(), "suspected-deadlock", "{version} {level}: {}", look.text);
             assert_eq!(look.cycles(), [["accounts_first", "audit_first"]], "{version} {level}: {}", look.text);
             for word in ["PyMutex `accounts`", "PyMutex `audit`", "mutexes_of_python.c"] {
-                assert!(look.text.contains(word), "{version} {level}: no {word} in {}", look.text);
+                assert!(look.says(word), "{version} {level}: no {word} in {}", look.text);
             }
             let look = run(["long_work", "behind_it"], 2);
             assert_eq!((look.verdict(), look.code), ("blocked", 0), "{version} {level}: {}", look.text);

@@ -52,8 +52,8 @@ fn a_reader_is_named_whose_function_has_returned() {
     let target = start("returned", 1, Some(&library));
     for look in looks(&target) {
         assert_eq!(holds(&look), [row(["reader", "exact", "recorder", "begin_reading"])], "{}", look.text);
-        assert!(look.text.contains("held by reader"), "{}", look.text);
-        assert!(!look.text.contains("liblockscope_recorder"), "{}", look.text);
+        assert!(look.says("held by reader"), "{}", look.text);
+        assert!(!look.says("liblockscope_recorder"), "{}", look.text);
         assert_eq!(look.json["gaps"], serde_json::json!([]), "{}", look.text);
     }
     // Without it nobody is known for certain.

@@ -50,7 +50,7 @@ fn check(look: &Look, truth: &Value, place: &str) {
 fn missing_words<'t>(look: &Look, truth: &'t Value) -> Vec<&'t str> {
     let said = look.json.to_string();
     let words = truth["words"].as_array().expect("a list").iter().filter_map(Value::as_str);
-    words.filter(|word| !look.text.contains(*word) && !said.contains(*word)).collect()
+    words.filter(|word| !look.says(word) && !said.contains(*word)).collect()
 }
 
 /// A look; of who asks again and again one that has met it between two tries, since it waits for nothing while it tries.
