@@ -119,9 +119,14 @@ impl ProcFs {
     /// A thread of the process that has not exited: the main one, if it lives. The process's maps, memory and links
     /// are empty in the directory of a main thread that has exited.
     pub(super) fn living_thread(&self, pid: i32) -> Option<i32> {
-        let mut tids = self.threads(pid).ok()?;
-        tids.sort_by_key(|&tid| tid != pid);
-        tids.into_iter().find(|&tid| stat(&self.task(pid, tid)).is_some_and(|stat| !stat.is_dead()))
+        /// An exec lets the thread that called it have the id of the main one, which had exited in the list.
+        const ATTEMPTS: usize = 3;
+        let living = |_| {
+            let mut tids = self.threads(pid).ok()?;
+            tids.sort_by_key(|&tid| tid != pid);
+            tids.into_iter().find(|&tid| stat(&self.task(pid, tid)).is_some_and(|stat| !stat.is_dead()))
+        };
+        (0..ATTEMPTS).find_map(living)
     }
 
     /// Direct children of a process.
