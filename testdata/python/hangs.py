@@ -536,11 +536,13 @@ def critical_section():
     """list.sort() is in the critical section of the list, and its key function wants a native mutex without detaching."""
     truth("deadlock", "lock-order-cycle", ["appender", "sorter"], 3, "list `shared`", "is in the critical section", "mutex")
     _, take = native_calls()
-    shared, in_sort, taken = [3, 1, 2], threading.Event(), threading.Event()
+    shared, in_sort, taken, attached = [3, 1, 2], threading.Event(), threading.Event(), []
 
     def key(number):
         in_sort.set()
+        # Detached: the section is given back until this thread has come back.
         taken.wait()
+        attached.append(True)
         take()
         return number
 
@@ -551,6 +553,8 @@ def critical_section():
         take()
         in_sort.wait()
         taken.set()
+        while not attached:
+            time.sleep(0.001)
         shared.append(4)
 
     start_and_join(sorter, appender)
