@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::gpu::GpuCores;
 use crate::graph::{Cycle, WaitGraph};
 use crate::image::gpu::GpuUse;
-use crate::image::{Gap, Image, ProcessImage, TaskState, ThreadImage};
+use crate::image::{Gap, Image, ProcessImage, RegisterSource, TaskState, ThreadImage};
 use crate::python::Python;
 use crate::report::{Finding, Severity, Verdict};
 use crate::threads::{RoleFinder, Thread};
@@ -37,6 +37,8 @@ use suspicion::{Confirmed, Suspicion};
 /// A thread that used this share of the time between two samples makes progress. A GIL waiter wakes every 5 ms and
 /// a driver's event thread every 100 ms to look at a word: that costs well under 1 %, and is no progress.
 const BUSY_PERMILLE: u64 = 50;
+/// Milliseconds within which a thread that was woken gets a processor, on a machine that is busy.
+const JUST_NOW: u64 = 1000;
 
 /// A thread that used less than this share does not count towards what all of them used together: idle timers.
 const AWAKE_PERMILLE: u64 = 10;
@@ -339,7 +341,7 @@ fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
     orphans
 }
 
-/// Threads of a process that made progress: on CPU in their own code, or with CPU time used between two samples, or taking turns
+/// Threads of a process that made progress: on CPU in their own code, or about to be, or with CPU time used between two samples, or taking turns
 /// at locks, however short these are. One that is known to spin on something waits, however busy it is.
 fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
     let Some(image) = input.image.processes.get(process) else { return Vec::new() };
@@ -364,7 +366,15 @@ fn busy_threads(input: &JudgeInput<'_>, process: usize) -> Vec<i32> {
             let is_in_user_code = thread.registers.is_some_and(|registers| registers.is_in_user_code());
             let on_cpu = thread.was_at_work() && (thread.state == TaskState::Running && is_in_user_code || !waits());
             let share = share(thread);
-            takes_turns || on_cpu || share >= BUSY_PERMILLE || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
+            // It waits for a processor alone. One that has long slept in such a call was left there by a mistake of the program's.
+            let is_woken = thread.source == RegisterSource::Stop
+                && thread.asleep_ms.is_some_and(|asleep| asleep < JUST_NOW)
+                && input.observations.woken.contains(&Party::Thread(process, thread.tid));
+            takes_turns
+                || on_cpu
+                || is_woken
+                || share >= BUSY_PERMILLE
+                || (share >= AWAKE_PERMILLE && together >= BUSY_PERMILLE)
         })
         .map(|thread| thread.tid)
         .collect()

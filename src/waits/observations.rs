@@ -17,6 +17,8 @@ pub(crate) struct Observations {
     pub waits: Vec<Wait>,
     /// Holds.
     pub holds: Vec<Hold>,
+    /// Threads in the call of a wait that is over: they were woken, or given what they waited for, and have not run since.
+    pub woken: Vec<Party>,
     /// What could end waits beside those who hold what is waited for.
     pub hopes: Vec<Hope>,
     /// What nobody but the hopes and the holders can give.

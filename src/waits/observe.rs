@@ -42,8 +42,9 @@ pub(crate) fn kind_names() -> Vec<&'static str> {
 pub(crate) fn observe(contexts: &[CapturedProcess<'_>]) -> Observations {
     let processes: Vec<Process<'_>> = contexts.iter().map(|&context| Process::new(context)).collect();
     let families: Vec<Box<dyn Family + '_>> = FAMILIES.iter().map(|family| (family.open)(&processes)).collect();
-    let blocked = Blocked::new(&processes, decode(&processes, &families));
-    let mut out = Observations::default();
+    let (waits, woken) = decode(&processes, &families);
+    let blocked = Blocked::new(&processes, waits);
+    let mut out = Observations { woken, ..Observations::default() };
     let mut named = HashSet::new();
     for one in blocked.waits() {
         let process = blocked.process(one);
@@ -90,14 +91,17 @@ fn check_listed(kind: &Kind) {
     debug_assert!(kind_named(kind.name).is_some(), "no family lists the kind {kind}");
 }
 
-/// What each thread is blocked on, in the order of processes and threads.
-fn decode(processes: &[Process<'_>], families: &[Box<dyn Family + '_>]) -> Vec<ThreadWait> {
-    let mut waits = Vec::new();
+/// What each thread is blocked on, in the order of processes and threads; and the threads whose wait is over.
+fn decode(processes: &[Process<'_>], families: &[Box<dyn Family + '_>]) -> (Vec<ThreadWait>, Vec<Party>) {
+    let (mut waits, mut woken) = (Vec::new(), Vec::new());
     for (position, process) in processes.iter().enumerate() {
         for (index, thread) in process.threads.iter().enumerate() {
             let mut best: Option<BlockedOn> = None;
             for family in families {
                 best = family.decode(process, thread, best.as_ref()).or(best);
+            }
+            if best.as_ref().is_some_and(|best| best.transient) {
+                woken.push(Party::Thread(process.context.process, thread.image.tid));
             }
             if let Some(mut first) = best.filter(|best| !best.transient) {
                 let others = std::mem::take(&mut first.also);
@@ -107,7 +111,7 @@ fn decode(processes: &[Process<'_>], families: &[Box<dyn Family + '_>]) -> Vec<T
             }
         }
     }
-    waits
+    (waits, woken)
 }
 
 /// Build the public wait.
