@@ -38,8 +38,7 @@ fn clients_are_told_of_that_have_a_lock_of_a_manager_or_had_it() {
             };
             assert_eq!(look.verdict(), verdict, "{place}: {}", look.text);
             assert_eq!(look.findings(), [finding], "{place}: {}", look.text);
-            let said = look.text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(said.contains(words), "{place}: {}", look.text);
+            assert!(look.says(words), "{place}: {}", look.text);
         }
     }
 }

@@ -358,9 +358,13 @@ impl LiveTarget {
 
     /// Whether a target is still the process that it was.
     fn lives(&self, pid: i32) -> bool {
-        let start = self.targets.iter().find(|target| target.pid == pid).map(|target| target.start_ticks);
-        let now = proc_fs::stat(&self.proc_fs.process(pid)).map(|stat| stat.start_ticks);
-        start.is_some() && start == now && self.proc_fs.living_thread(pid).is_some()
+        let target = self.targets.iter().find(|target| target.pid == pid);
+        target.is_some_and(|target| self.has_its_id(target)) && self.proc_fs.living_thread(pid).is_some()
+    }
+
+    /// Whether no other process has got its id.
+    fn has_its_id(&self, target: &Target) -> bool {
+        proc_fs::stat(&self.proc_fs.process(target.pid)).is_some_and(|stat| stat.start_ticks == target.start_ticks)
     }
 
     /// Read what has to be read before the stop, after enough time for a second sample of CPU time.
@@ -394,7 +398,7 @@ impl LiveTarget {
     /// Those of one process; `None` if it is gone.
     fn facts_of(&self, target: &Target, (clocks, rested): (&mut Clocks, bool)) -> Option<(ProcessFacts, CpuSample)> {
         // An exec ends the thread whose files were being read.
-        (0..EXEC_ATTEMPTS).take_while(|_| self.lives(target.pid)).find_map(|_| {
+        (0..EXEC_ATTEMPTS).take_while(|_| self.has_its_id(target)).find_map(|_| {
             ProcessFacts::read(&self.proc_fs, target.pid, &target.sample, (&mut *clocks, rested), self.released)
         })
     }

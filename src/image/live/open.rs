@@ -9,14 +9,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use super::EXEC_ATTEMPTS;
 use super::denial::{DenialFacts, explain_denied};
 use super::error::AttachError;
 use super::proc_fs::{self, ProcFs};
 use crate::arch::Architecture;
 use crate::sys::{Span, read_spans};
-
-/// How often a process is asked again that replaces its program meanwhile.
-const EXEC_ATTEMPTS: u32 = 10;
 
 /// Refuse what cannot be looked at; the start time of what can.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {

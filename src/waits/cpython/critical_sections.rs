@@ -67,10 +67,14 @@ pub(super) fn all(inspector: &Inspector<'_>, memory: &dyn Memory) -> Vec<Section
                 break;
             }
             let address = Addr(next & !(IS_SUSPENDED | HAS_TWO));
-            let mutexes = [(true, MUTEX), (next & HAS_TWO != 0, SECOND_MUTEX)];
-            for (_, offset) in mutexes.into_iter().filter(|(is_there, _)| *is_there && next & IS_SUSPENDED == 0) {
+            let mutexes: &[u64] = match (next & IS_SUSPENDED, next & HAS_TWO) {
+                (0, 0) => &[MUTEX],
+                (0, _) => &[MUTEX, SECOND_MUTEX],
+                _ => &[],
+            };
+            for offset in mutexes {
                 // None in a section of what a section further out has already, and while it is being entered.
-                let mutex = memory.pointer(address + offset).ok().filter(|mutex| !mutex.is_null());
+                let mutex = memory.pointer(address + *offset).ok().filter(|mutex| !mutex.is_null());
                 sections.extend(mutex.map(|mutex| Section { state, address, mutex }));
             }
             next = memory.u64(address + PREVIOUS).unwrap_or(0);

@@ -182,7 +182,9 @@ fn plain(family: &Cpython<'_>, blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &
     if holds.is_empty() {
         holds = by_bare_acquire(blocked, facts, wait, lock);
     }
-    if let (true, Some(by_clients)) = (holds.is_empty(), managers::holders(family, blocked, facts, wait, out)) {
+    if holds.is_empty()
+        && let Some(by_clients) = managers::holders(family, blocked, facts, wait, out)
+    {
         out.holds.extend(by_clients);
         return;
     }

@@ -34,8 +34,9 @@ struct Serving {
 /// Say of the answers that clients wait for what they really wait for: what the thread of the server waits for that gives them.
 pub(super) fn find(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for process in blocked.processes() {
-        let Some(facts) = family.facts(process) else { continue };
         let position = process.context.process;
+        let is_asked = out.ends.iter().any(|of| of.process == position);
+        let Some(facts) = family.facts(process).filter(|_| is_asked) else { continue };
         for Serving { tid, descriptor } in serving(facts) {
             let is_answer = |of: &&EndsOf| of.process == position && of.numbers.contains(&descriptor);
             let answers: Vec<ResourceKey> = out.ends.iter().filter(is_answer).map(|of| of.resource.clone()).collect();
