@@ -284,3 +284,42 @@ impl Subject for Recorded {
         Source { kind: SourceKind::Snapshot, path: Some(self.path.display().to_string()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::gpu_errors::DriverError;
+    use crate::report::Verdict;
+
+    /// A real process that waits for its GPU, on a machine whose kernel's driver has written these errors.
+    fn looked_at(errors: &[DriverError]) -> super::super::Outcome {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/gpu/endless-kernel.snapshot.zst");
+        let core = core::elf::Bytes::open(&path)
+            .and_then(|bytes| core::CoreFile::parse(bytes, "endless-kernel"))
+            .expect("a snapshot");
+        let mut recorded = Recorded::open(&path, &core, &Places::default()).expect("a snapshot");
+        for look in &mut recorded.looks {
+            look.image.kernel.gpu.get_or_insert_default().errors = errors.to_vec();
+        }
+        super::super::examine(&mut recorded, &[], super::super::Keep::Nothing, false).expect("a report")
+    }
+
+    #[test]
+    fn who_waits_for_a_gpu_that_is_gone_is_stuck() {
+        let error = |number, at_ms| DriverError { at_ms, bus: "0000:00:06".into(), device: Some(0), number, pid: None };
+        let codes = |outcome: &super::super::Outcome| {
+            outcome.report.findings.iter().map(|one| one.code.clone()).collect::<Vec<_>>()
+        };
+        let healthy = looked_at(&[]);
+        assert_eq!((healthy.report.verdict, codes(&healthy)), (Verdict::Blocked, vec!["waiting-for-gpu".into()]));
+        let gone = looked_at(&[error(79, u64::MAX / 2)]);
+        assert_eq!(gone.report.verdict, Verdict::Stuck, "{:?}", gone.report.findings);
+        assert!(gone.report.summary.contains("it has fallen off the bus"), "{}", gone.report.summary);
+        assert_eq!(codes(&gone)[0], "gpu-error-behind-hang", "{:?}", codes(&gone));
+        // Before the process began; and of a kernel, which leaves the device well.
+        assert_eq!(looked_at(&[error(79, 0)]).report.verdict, Verdict::Blocked);
+        let kernel = looked_at(&[error(31, u64::MAX / 2)]);
+        assert_eq!(kernel.report.verdict, Verdict::Blocked);
+        assert!(codes(&kernel).contains(&"gpu-error-behind-hang".into()), "{:?}", codes(&kernel));
+    }
+}

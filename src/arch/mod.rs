@@ -484,6 +484,15 @@ impl Architecture {
         }
     }
 
+    /// Where glibc keeps the address of a thread's table of thread-local storage, in bytes from the thread pointer: `tcbhead_t.dtv`
+    /// (sysdeps/x86_64/nptl/tls.h, sysdeps/aarch64/nptl/tls.h).
+    pub(crate) fn glibc_storage_table(self) -> u64 {
+        match self {
+            Architecture::X86_64 => 8,
+            Architecture::Aarch64 => 0,
+        }
+    }
+
     /// The layout of that description.
     pub fn descriptor_layout(self) -> &'static ThreadDescriptor {
         match self {

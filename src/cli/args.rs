@@ -120,6 +120,10 @@ pub(crate) struct AttachArguments {
     /// A core of the GPUs that the processes use, as NVIDIA's driver writes it; can be repeated
     #[arg(long = "gpu-core", value_name = "FILE")]
     pub gpu_cores: Vec<PathBuf>,
+    /// After the look have NVIDIA's driver write cores of the GPUs, which ends the processes or makes their calls of CUDA fail; they must
+    /// have been started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1
+    #[arg(long)]
+    pub trigger_gpu_core: bool,
     /// Where and how to write.
     #[command(flatten)]
     pub output: OutputArguments,

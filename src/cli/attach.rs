@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use super::{AttachArguments, CliError, Color, output, processes, progress};
-use crate::analysis::{self, AttachOptions};
+use crate::analysis::{self, AttachOptions, Keep};
+use crate::run::gpu_attached;
 
 /// Look at the processes that `arguments` name and write the report.
 pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode, CliError> {
@@ -19,6 +20,17 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
         working: arguments.output.wants_working(),
         gpu_cores: arguments.gpu_cores.clone(),
     };
-    let outcome = progress::unless(arguments.output.quiet, || analysis::attach(&options, output::keep(&destinations)))?;
+    // What ran on the GPUs is joined with what was captured.
+    let keep = match output::keep(&destinations) {
+        Keep::Nothing if arguments.trigger_gpu_core => Keep::Snapshot { redact: false },
+        keep => keep,
+    };
+    let outcome = progress::unless(arguments.output.quiet, || {
+        let mut outcome = analysis::attach(&options, keep)?;
+        if arguments.trigger_gpu_core {
+            gpu_attached::add(&mut outcome);
+        }
+        Ok::<_, CliError>(outcome)
+    })?;
     output::write(&outcome, &destinations, &arguments.output, color)
 }

@@ -9,6 +9,7 @@
 
 mod onwards;
 mod parameters;
+mod thread_storage;
 
 use std::collections::{HashMap, HashSet};
 

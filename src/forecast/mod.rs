@@ -229,6 +229,7 @@ impl Made<'_> {
                 at: crate::report::CallSite::default(),
                 frames: step.wanted.lines.iter().map(frame).collect(),
                 working: None,
+                cuda_error: None,
             });
         }
         named.tid

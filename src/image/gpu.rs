@@ -15,6 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gpu_errors::DriverError;
 use super::{Addr, Mapping, ProcessImage};
 
 /// How busy the devices were at the look.
@@ -24,6 +25,9 @@ pub(crate) struct GpuUse {
     pub devices: Vec<Device>,
     /// Why nothing or not all is known.
     pub missing: Option<String>,
+    /// Errors of devices in the kernel's log, where that may be read.
+    #[serde(default)]
+    pub errors: Vec<DriverError>,
 }
 
 /// One device.
@@ -54,7 +58,7 @@ impl GpuUse {
             let processes = own.filter_map(|user| user.get(1)?.parse().ok()).collect();
             Some(Device { index: index.parse().ok()?, busy_percent: busy.parse().ok(), processes })
         };
-        GpuUse { devices: devices.lines().filter_map(device).collect(), missing: None }
+        GpuUse { devices: devices.lines().filter_map(device).collect(), ..GpuUse::default() }
     }
 
     /// The devices that a process has: by nvidia-smi's list of processes, else by the device files that it mapped.
@@ -72,6 +76,11 @@ impl GpuUse {
         let shared = |device: &Device| device.processes.iter().any(|pid| *pid != image.pid);
         self.of(image).into_iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device))
     }
+}
+
+/// Whether a process has this device's file mapped.
+pub(crate) fn has_device(image: &ProcessImage, number: u32) -> bool {
+    image.mappings.iter().any(|mapping| device_number(mapping) == Some(number))
 }
 
 /// The number of the device whose file is mapped: `/dev/nvidia0`.

@@ -10,6 +10,7 @@ mod disk;
 
 pub(crate) mod environment;
 pub(crate) mod gpu;
+pub(crate) mod gpu_errors;
 pub(crate) mod launch;
 pub(crate) mod live;
 pub(crate) mod source;

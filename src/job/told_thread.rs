@@ -32,5 +32,6 @@ pub(super) fn thread(tid: i32, name: &str, state: crate::report::ThreadState, pl
         at: CallSite { call: Some(0), caller: None },
         frames: vec![frame],
         working: None,
+        cuda_error: None,
     }
 }

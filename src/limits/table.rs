@@ -324,6 +324,12 @@ limits! {
         MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
+        /// Messages of the kernel's log: its buffer has some thousand.
+        MOST_MESSAGES: usize = 1 << 18, Beyond "the log has no more, unless it is written while it is read";
+        /// Bytes of one: the kernel writes no longer ones (kernel/printk/printk.c, CONSOLE_EXT_LOG_MAX).
+        LONGEST_MESSAGE: usize = 8192, Beyond "the kernel writes no longer ones";
+        /// GPUs of a machine.
+        MOST_GPUS: usize = 1024, Beyond "no machine has as many";
         /// The kernel's `sched` file is long and slow; with more threads than this it is not read.
         MOST_SCHED_FILES: usize = 64, Told "the report has no `since_ms` for these waits";
         /// Threads of a process's parent whose names are read: any of them may be the owner of a lock that fork copied.
@@ -395,6 +401,8 @@ limits! {
         COPIED_OF_A_MAPPING: u64 = 256 << 10, Told "a word behind it is not told";
         /// The same of all of a process.
         COPIED_IN_ALL: u64 = 32 << 20, Told "a word behind it is not told";
+        /// Descriptors of a process, or files of a folder, among which the FIFO and the core of a GPU's driver are looked for.
+        MOST_ENTRIES: usize = 65_536, Told "a gap says that there is no FIFO, or that the core was not written";
         /// Cores of GPUs that are read for errors once a command has ended.
         MOST_CORES: usize = 16, Beyond "errors of further processes are those of the first";
         /// Longest line of a runner; what is longer is passed over.
@@ -620,6 +628,10 @@ limits! {
         ARGUMENTS_READ: usize = 64, Told "the report lists all arguments";
         /// Frames of the C library below a thread's first function: `start_thread`, `clone`.
         STARTS_THREADS: usize = 3, Beyond "the C library starts a thread with no more";
+        /// Runtimes of CUDA in a process that are asked for the last errors of threads.
+        RUNTIMES_ASKED: usize = 8, Beyond "a process has one or two";
+        /// Calls of the function that returns a thread's last error: it has about ten.
+        CALLS_OF_A_QUESTION: usize = 64, Shape "the function is short";
     }
     /// What findings look at.
     verdict {

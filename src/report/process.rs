@@ -104,6 +104,9 @@ pub struct Thread {
     pub role: Option<String>,
     /// What the kernel says that it does.
     pub state: ThreadState,
+    /// The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda_error: Option<CudaError>,
     /// Where it is, for a thread of which no wait is known.
     #[serde(flatten)]
     pub at: CallSite,
@@ -124,6 +127,16 @@ impl Thread {
     pub(crate) fn runs_rust_tests(&self) -> bool {
         self.role.as_deref() == Some(RUST_TESTS)
     }
+}
+
+/// An error of CUDA's runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CudaError {
+    /// Its number: 719.
+    pub number: u32,
+    /// Its name: `cudaErrorLaunchFailure`.
+    pub name: String,
 }
 
 /// What a thread does, by the kernel's word.

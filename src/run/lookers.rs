@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::gpu_dump::LONGEST_DUMP;
+use super::gpu_trigger::LONGEST_DUMP;
 use super::looker::{self, Answer, Requests};
 use super::{Event, LookError, Next, Purpose, Wanted, Watch};
 use crate::limits::run::MOST_LOOKERS;

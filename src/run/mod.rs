@@ -9,7 +9,9 @@
 
 pub(crate) mod children;
 pub(crate) mod family;
+pub(crate) mod gpu_attached;
 pub(crate) mod gpu_dump;
+mod gpu_trigger;
 mod guard;
 pub(crate) mod judge;
 mod looker;

@@ -215,6 +215,7 @@ fn process(
             at: merged.map(|merged| call_sites::anywhere(&merged.frames)).unwrap_or_default(),
             frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
             working: None,
+            cuda_error: cuda_error(input, position, thread.tid),
         }
     });
     report::Process {
@@ -235,6 +236,13 @@ fn process(
         gpus: input.gpu_cores.of(position).iter().flat_map(gpus).collect(),
         threads: threads.collect(),
     }
+}
+
+/// What CUDA's runtime keeps for a thread.
+fn cuda_error(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<report::CudaError> {
+    let party = Party::Thread(position, tid);
+    let kept = input.observations.last_errors.iter().find(|kept| kept.thread == party)?;
+    Some(report::CudaError { number: kept.error.number, name: kept.error.name() })
 }
 
 /// Of a cluster that runs several jobs its process knows its own, and no launcher says so.

@@ -3,6 +3,7 @@
 //!
 //! In: nothing. Out: plain types that families fill and findings read.
 
+use super::cuda::errors::CudaError;
 use super::model::{Party, ResourceKey};
 use crate::image::Addr;
 
@@ -154,6 +155,15 @@ pub(crate) struct KernelWord {
     pub word: Option<u32>,
     /// Threads that have the address, in a register or on their stacks.
     pub known_to: Vec<Party>,
+}
+
+/// The error that CUDA's runtime keeps for a thread until somebody asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastError {
+    /// The thread.
+    pub thread: Party,
+    /// The error.
+    pub error: CudaError,
 }
 
 /// An exception of Python in whose handler a thread is.

@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
-use super::circumstances::{CudaLibrary, Handled, KernelWord, Queued};
+use super::circumstances::{CudaLibrary, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
 use super::collective::{Collective, Enqueued};
 use super::model::{Enclosed, Hold, Hope, Hoped, Party, Resource, ResourceKey, Wait};
@@ -37,6 +37,8 @@ pub(crate) struct Observations {
     pub queued: Vec<Queued>,
     /// Words of the host that kernels have.
     pub kernel_words: Vec<KernelWord>,
+    /// Errors of CUDA that the runtime keeps for threads.
+    pub last_errors: Vec<LastError>,
     /// Exceptions of Python that threads handle now.
     pub handled: Vec<Handled>,
     /// What could not be decided.

@@ -131,3 +131,49 @@ fn reports_of_a_real_gpu_name_handles_threads_and_the_gpu() {
     );
     says(&snapshot("nccl-launch-blocking"), &["it was called by ncclAllReduce with the communicator 0x"]);
 }
+
+/// The program whose thread has an error of CUDA, with the runtime's stand-in as a library or linked in.
+fn last_error(linked_in: bool) -> PathBuf {
+    let path = |path: PathBuf| path.to_str().expect("UTF-8").to_owned();
+    if linked_in {
+        let (source, driver) = (path(testdata("fakecuda/libcudart.c")), path(driver()));
+        return compile(
+            "native/last_cuda_error.c",
+            "last_cuda_error_linked_in",
+            &[&source, "-Wl,--no-as-needed", &driver],
+        );
+    }
+    let runtime = path(compile("fakecuda/libcudart.c", "libcudart.so.13", &["-shared", "-fPIC"]));
+    compile("native/last_cuda_error.c", "last_cuda_error", &[&runtime])
+}
+
+#[test]
+fn an_error_that_nobody_has_asked_for_is_told() {
+    let folder = driver();
+    let folder = folder.parent().expect("a folder");
+    for program in [last_error(false), last_error(true)] {
+        let look = |arguments: &[&str]| {
+            let mut command = Command::new(&program);
+            let target = Target::start(command.args(arguments).env("LD_LIBRARY_PATH", folder)).settle(2);
+            attach(&target.pids, &[])
+        };
+        let of_threads = |look: &Look| -> Vec<Value> {
+            let threads = look.json["processes"][0]["threads"].as_array().expect("threads");
+            threads.iter().map(|thread| thread["cuda_error"]["number"].clone()).collect()
+        };
+        let refused = look(&["9"]);
+        assert_eq!(of_threads(&refused), [Value::Null, 9.into()], "{}", refused.text);
+        assert!(refused.findings().contains(&"gpu-error-behind-hang"), "{}", refused.text);
+        assert!(refused.says("is 9 (cudaErrorInvalidConfiguration)"), "{}", refused.text);
+        assert!(refused.says("If it was to launch a kernel, that never ran"), "{}", refused.text);
+        assert!(look(&["719"]).says("from then on every call of CUDA in the process fails"));
+        // One that says only that there is no GPU, and none.
+        let without = look(&["100"]);
+        assert_eq!(of_threads(&without), [Value::Null, 100.into()], "{}", without.text);
+        let asked = look(&["719", "asked"]);
+        assert_eq!(of_threads(&asked), [Value::Null, Value::Null], "{}", asked.text);
+        for look in [without, asked] {
+            assert!(!look.findings().contains(&"gpu-error-behind-hang"), "{}", look.text);
+        }
+    }
+}

@@ -1,10 +1,11 @@
 //! Cores of real GPUs beside the snapshots of their processes: scripts/measure/gpu/cores.py made both, right after each other.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Look, core, lockscope, testdata};
+use crate::harness::{Look, Target, attach, core, lockscope, testdata, wait_until};
 
 /// A case: the core of each process, what is found, and words of the text.
 type Case = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -259,4 +260,63 @@ fn a_kernel_that_fails_is_told_with_its_line() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(134), "{errors}");
     assert!(errors.contains("lockscope: kernel writes_to failed at kernels.cu:388: illegal address"), "{errors}");
+}
+
+/// The program above with these variables, once it reads its FIFO; what a look that asks for a core says.
+fn triggered(variables: &[(&str, &str)]) -> (Look, bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("python3");
+    command.args(["-c", LIKE_A_DRIVER]).arg(&files("barrier")[1]).arg(folder.path().join("said"));
+    command.current_dir(folder.path()).env("CUDA_COREDUMP_PIPE", "pipe_%p").env("CUDA_COREDUMP_FILE", "gpu_%p.core");
+    command.envs(variables.iter().copied());
+    let mut child = command.spawn().expect("it starts");
+    let pid = child.id() as i32;
+    let reads = || {
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors.filter_map(|one| std::fs::read_link(one.path()).ok()).any(|to| to.ends_with(format!("pipe_{pid}")))
+    };
+    wait_until("it reads its FIFO", reads);
+    let look = attach(&[pid], &["--trigger-gpu-core"]);
+    let was_asked = folder.path().join("said").exists();
+    let _ = (child.kill(), child.wait());
+    (look, was_asked)
+}
+
+#[test]
+fn a_core_is_asked_for_where_the_user_says_so() {
+    let light = ("CUDA_COREDUMP_GENERATION_FLAGS", "skip_global_memory");
+    let is_on = ("CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "1");
+    let (look, was_asked) = triggered(&[is_on, light, ("GOES_ON", "1")]);
+    // Read, though its process may be gone, and found to be another process's.
+    assert!(
+        was_asked && everything(&look).contains("its contexts are in the memory of none of these processes"),
+        "{}",
+        look.text
+    );
+    let (look, was_asked) = triggered(&[is_on]);
+    assert!(!was_asked && everything(&look).contains("would have all memory of the GPU"), "{}", look.text);
+    let (look, was_asked) = triggered(&[is_on, light, ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")]);
+    assert!(!was_asked && everything(&look).contains("under MPS"), "{}", look.text);
+    let other = Target::start(Command::new("sh").args(["-c", "echo READY pids=$$; exec sleep 100"]));
+    let look = attach(&other.pids, &["--trigger-gpu-core"]);
+    assert!(
+        everything(&look).contains("it was not started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1"),
+        "{}",
+        look.text
+    );
+}
+
+/// A launch that was refused and that nobody looked at, on an H100, with the runtime linked in and as a library.
+#[test]
+fn errors_that_nobody_has_asked_for_are_seen_on_a_real_gpu() {
+    let cases = [
+        ("refused-launch", "is 1 (cudaErrorInvalidValue)", "that never ran"),
+        ("refused-launch-shared", "is 1 (cudaErrorInvalidValue)", "that never ran"),
+        ("trap-unasked", "is 719 (cudaErrorLaunchFailure)", "every call of CUDA in the process fails"),
+    ];
+    for (name, number, words) in cases {
+        let look = core(&[testdata(&format!("gpu/cores/{name}.snapshot.zst"))], &[]);
+        assert_eq!(look.findings(), ["gpu-error-behind-hang"], "{name}: {}", look.text);
+        assert!(look.says(number) && look.says(words), "{name}: {}", look.text);
+    }
 }

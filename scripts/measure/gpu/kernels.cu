@@ -457,6 +457,15 @@ static void trap() {
   handle_error();
 }
 
+// A launch that is refused, which nobody looks at: who waits for what the kernel would have written waits without end.
+static void refused_launch() {
+  float* out = on_device<float>(64);
+  writes_to<<<1, 4096>>>(out, 1);
+  std::unique_lock<std::mutex> results(results_lock);
+  ready();
+  handled.wait(results);
+}
+
 // A kernel that will end: the healthy twin of those above.
 __global__ void works_for(long long nanoseconds, long long* out) {
   long long start, now;
@@ -501,6 +510,7 @@ static const struct {
     {"misaligned", misaligned},
     {"assertion", assertion},
     {"trap", trap},
+    {"refused-launch", refused_launch},
     {"long-kernel", long_kernel},
 };
 

@@ -1,4 +1,4 @@
-//! Asks nvidia-smi how busy the devices are.
+//! Asks nvidia-smi how busy the devices are, and the kernel's log for their errors.
 //!
 //! In: nothing. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
 //! nvidia-smi is asked as a program, since its library may not be loaded here and the program is there wherever a driver
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::kernel_log;
 use crate::image::gpu::{DEVICES, GpuUse, PROCESSES};
 use crate::limits::live::LONGEST_ANSWER;
 
@@ -32,18 +33,20 @@ pub(crate) fn ask() -> GpuUse {
     let end = Instant::now() + LIMIT;
     // Both at once: each takes as long as the other.
     let (devices, processes) = (start(&DEVICES), start(&PROCESSES));
-    match (devices, processes) {
+    let errors = kernel_log::gpu_errors();
+    let known = match (devices, processes) {
         (Ok(devices), Ok(processes)) => match (answer(devices, end), answer(processes, end)) {
             (Some(devices), Some(processes)) => GpuUse::parse(&devices, &processes),
             (Some(devices), None) => GpuUse::parse(&devices, ""),
             _ => missing(format!("nvidia-smi gave no answer within {} ms", LIMIT.as_millis())),
         },
         (Err(error), _) | (_, Err(error)) => missing(format!("nvidia-smi could not be run ({error})")),
-    }
+    };
+    GpuUse { errors, ..known }
 }
 
 fn missing(why: String) -> GpuUse {
-    GpuUse { devices: Vec::new(), missing: Some(why) }
+    GpuUse { missing: Some(why), ..GpuUse::default() }
 }
 
 fn start(question: &[&str]) -> std::io::Result<Child> {

@@ -26,6 +26,7 @@ mod frozen;
 pub(crate) mod gpu;
 pub(crate) mod host;
 mod in_flight;
+mod kernel_log;
 mod late;
 mod launch;
 mod locked_files;

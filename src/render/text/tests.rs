@@ -50,6 +50,7 @@ fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
         at: CallSite::default(),
         frames,
         working: None,
+        cuda_error: None,
     }
 }
 

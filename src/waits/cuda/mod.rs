@@ -8,8 +8,11 @@
 pub(crate) mod calls;
 pub(crate) mod driver;
 mod driver_locks;
+pub(crate) mod errors;
 pub(crate) mod kernels;
+mod last_error;
 mod libraries;
+mod lost_device;
 mod queued;
 mod stacks;
 
@@ -107,6 +110,7 @@ impl Family for Cuda {
             let process = blocked.process(wait);
             host_functions(process, self.stacks(process), wait, out);
             kernels::running(process, wait, out);
+            lost_device::no_end(process, wait, out);
             if let Some(entry) = self.stacks(process).get(wait.thread).and_then(|stack| stack.entry.as_ref())
                 && let Some(thread) = process.threads.get(wait.thread)
             {
@@ -115,6 +119,7 @@ impl Family for Cuda {
         }
         for process in blocked.processes() {
             kernels::words(process, out);
+            out.last_errors.extend(last_error::of_threads(process));
         }
         driver_locks::refine(blocked, |process| self.stacks(process), out);
     }

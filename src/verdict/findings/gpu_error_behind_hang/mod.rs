@@ -1,10 +1,15 @@
-//! `gpu-error-behind-hang`: a core of the GPU has an error of a kernel, from which on every call of CUDA fails.
+//! `gpu-error-behind-hang`: a core of the GPU has an error of a kernel, from which on every call of CUDA fails; or the runtime keeps one
+//! for a thread, which nobody has asked for; or the kernel's driver has written one into the kernel's log (Xid).
 //!
-//! In: the judged look, with cores of GPUs. Out: drafts of the finding, one an error.
+//! In: the judged look, with cores of GPUs and what the runtime keeps. Out: drafts of the finding, one an error. Errors that programs leave
+//! behind when they look for a GPU are none.
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::limits::verdict::ERRORS_TOLD;
 use crate::report::Severity;
+use crate::waits::Party;
+use crate::waits::circumstances::LastError;
+use crate::waits::cuda::errors::Meaning;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -25,16 +30,82 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let cores = processes.flat_map(|position| context.input.gpu_cores.of(position));
     let errors =
         cores.flat_map(|core| &core.devices).flat_map(|device| device.errors.iter().map(move |error| (device, error)));
-    errors
-        .take(ERRORS_TOLD)
-        .map(|(device, error)| Draft {
+    let of_kernels = errors.take(ERRORS_TOLD).map(|(device, error)| Draft {
+        message: format!(
+            "On GPU {} {}. From then on every call of CUDA in the process returns that error: whoever got it may have \
+             stopped giving what others wait for.",
+            device.number,
+            error.told()
+        ),
+        ..Draft::default()
+    });
+    let kept = context.input.observations.last_errors.iter().filter_map(|kept| unasked(context, kept));
+    let logged = logged(context).take(ERRORS_TOLD);
+    of_kernels.chain(kept.take(ERRORS_TOLD)).chain(logged).collect()
+}
+
+/// Errors that the kernel's driver has written while a process lived that waits for its GPU.
+fn logged<'c>(context: &'c Context<'_>) -> impl Iterator<Item = Draft> + 'c {
+    let errors = context.input.gpu.into_iter().flat_map(|gpu| &gpu.errors);
+    let processes = || context.input.image.processes.iter().enumerate();
+    let concerned =
+        errors.flat_map(move |error| processes().map(move |(position, process)| (error, position, process)));
+    concerned.filter_map(|(error, position, process)| {
+        let waits = context.input.observations.waits.iter();
+        let mut waits = waits.filter(|wait| wait.resource.kind.is_gpu());
+        let wait = waits.find(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == position))?;
+        error.concerns(process).then(|| Draft {
+            title: Some("the kernel's driver has written an error of the GPU".into()),
             message: format!(
-                "On GPU {} {}. From then on every call of CUDA in the process returns that error: whoever got it may have \
-                 stopped giving what others wait for.",
-                device.number,
-                error.told()
+                "While process {} lived the kernel's driver has written {}. {} waits for {}{}.",
+                process.pid,
+                error.told(),
+                context.names.party_in_full(&wait.waiter),
+                context.names.waited_for(wait),
+                context.names.call(&wait.waiter, wait.frame).phrase(),
             ),
+            parties: vec![wait.waiter.clone()],
             ..Draft::default()
         })
-        .collect()
+    })
+}
+
+/// An error that nobody has asked for, in a process of which a thread waits.
+fn unasked(context: &Context<'_>, kept: &LastError) -> Option<Draft> {
+    let Party::Thread(process, _) = kept.thread else { return None };
+    let seen = context.input.observations;
+    let is_idle = |key| seen.resource(key).is_some_and(|resource| resource.role.is_some());
+    let mut waits = seen.waits.iter().filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == process));
+    if !waits.any(|wait| !is_idle(&wait.resource)) {
+        return None;
+    }
+    let (behind, help) = match kept.error.meaning {
+        Meaning::Lost => {
+            ("a kernel or the GPU failed, and from then on every call of CUDA in the process fails", Vec::new())
+        }
+        Meaning::Refused => (
+            "the call did nothing. If it was to launch a kernel, that never ran, and who waits for what it would have \
+             written waits without end",
+            [
+                "check what each call of CUDA returns, and cudaGetLastError() right behind each launch, which returns nothing",
+                "look whether a launch has more threads in a block, or more shared memory, than the GPU allows \
+                 (cudaFuncGetAttributes), or code that was not compiled for it (-arch)",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        ),
+        Meaning::Other => return None,
+    };
+    Some(Draft {
+        title: Some("a call of CUDA failed before, and nobody has asked for its error".into()),
+        message: format!(
+            "The last error that CUDA's runtime has for {} is {} ({}), and nobody has asked for it since (cudaGetLastError): {behind}.",
+            context.names.party_in_full(&kept.thread),
+            kept.error.number,
+            kept.error.name(),
+        ),
+        parties: vec![kept.thread.clone()],
+        help,
+        ..Draft::default()
+    })
 }

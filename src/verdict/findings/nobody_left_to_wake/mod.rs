@@ -4,6 +4,7 @@
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
+use crate::waits::kinds::Kind;
 use crate::waits::model::Role;
 use crate::waits::{Party, ResourceKey};
 
@@ -22,8 +23,9 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
-    // A native lock whose holder is not known is nothing that a thread is to be woken for.
-    let drafts = context.dead_end_drafts(|kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder());
+    // A native lock whose holder is not known is nothing that a thread is to be woken for, nor is a GPU that is gone.
+    let is_woken_for = |kind: &Kind| !kind.has_two_ends() && !kind.is_native_lock_with_holder() && !kind.is_gpu();
+    let drafts = context.dead_end_drafts(is_woken_for);
     let seen = context.input.observations;
     // Who is to say that an item is done waits for the next one: that follows.
     let unfinished =

@@ -15,6 +15,7 @@ __all__ = [
     "ClusterRequest",
     "ClusterRole",
     "Connection",
+    "CudaError",
     "CudaInfo",
     "Cycle",
     "Edge",
@@ -654,6 +655,17 @@ class Enqueued:
 ThreadState = Literal["running", "sleeping", "disk-sleep", "stopped", "traced", "zombie", "other"]
 
 
+@dataclass(frozen=True)
+class CudaError:
+    """An error of CUDA's runtime."""
+
+    #: Its number: 719.
+    number: int
+
+    #: Its name: `cudaErrorLaunchFailure`.
+    name: str
+
+
 #: What a merged frame is.
 FrameKind = Literal["native", "inline", "python", "boundary"]
 
@@ -805,6 +817,9 @@ class Thread:
 
     #: What it is there for, or in which framework, in one phrase.
     role: Optional[str] = None
+
+    #: The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
+    cuda_error: Optional[CudaError] = None
 
     #: The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
     #: library, or a line of the program itself.
