@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::content::hash;
+use super::content::{self, hash};
 use super::witness::Witness;
 use crate::limits::job::MOST_NAMED;
 use crate::report::{Certainty, ClusterMember, Enqueued, Gap, Host, Identity, ThreadState, Verdict};
@@ -65,8 +65,14 @@ impl Seen {
 
 /// The name that its content gives a set.
 fn name_of_set(names: &BTreeSet<String>) -> String {
-    let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    format!("{:032x}", hash(all.join(" ").as_bytes()))
+    let mut all = String::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+    for name in names {
+        if !all.is_empty() {
+            all.push(' ');
+        }
+        all += name;
+    }
+    format!("{:032x}", hash(all.as_bytes()))
 }
 
 /// The file.
@@ -84,12 +90,19 @@ struct Written {
     sets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What a file says of itself before it is read whole.
+/// What a file says of itself, which one of any version does.
 #[derive(Debug, Deserialize)]
 struct Header {
     schema: Option<String>,
     version: Option<String>,
     lockscope: Option<String>,
+}
+
+impl Header {
+    fn of(written: &Written) -> Header {
+        let text = |text: &String| Some(text.clone());
+        Header { schema: text(&written.schema), version: text(&written.version), lockscope: text(&written.lockscope) }
+    }
 }
 
 /// One look at the ranks of a node.
@@ -260,12 +273,12 @@ impl Look {
         self
     }
 
-    /// The name that its content gives it.
-    fn content(&self) -> String {
-        let nameless = Look { id: String::new(), ..self.clone() };
-        // A value of these types is always JSON.
-        let bytes = serde_json::to_vec(&nameless).unwrap_or_default();
-        format!("{:032x}", hash(&bytes))
+    /// The name that its content gives it; it has none while that is found.
+    fn content(&mut self) -> String {
+        let own = std::mem::take(&mut self.id);
+        let name = content::name(self);
+        self.id = own;
+        name
     }
 }
 
@@ -342,7 +355,12 @@ impl Digest {
             return Err(DigestError::NotOne { path: path(), why: "it does not begin as one".to_owned() });
         }
         let damaged = |why: String| DigestError::Damaged { path: path(), why };
-        let header: Header = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
+        let read = serde_json::from_slice::<Written>(bytes);
+        let header = match &read {
+            Ok(written) => Header::of(written),
+            // One of a later version need not have what this one wants.
+            Err(_) => serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?,
+        };
         let version = header.version.unwrap_or_default();
         if header.schema.as_deref() != Some(SCHEMA) {
             return Err(DigestError::NotOne { path: path(), why: "its schema has another name".to_owned() });
@@ -351,9 +369,9 @@ impl Digest {
             let writer = header.lockscope.unwrap_or_else(|| "of another version".to_owned());
             return Err(DigestError::Newer { path: path(), version, writer });
         }
-        let written: Written = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
+        let written = read.map_err(|error| damaged(what_is_wrong(&error)))?;
         let mut digest = Digest::default();
-        for look in written.looks {
+        for mut look in written.looks {
             // A later version may have added to it what this one does not know, and names it by that too.
             if KNOWN.contains(&version.as_str()) && look.content() != look.id {
                 return Err(damaged("a look in it was changed after it was written".to_owned()));

@@ -40,8 +40,14 @@ pub(super) struct Rank<'d> {
 /// What tells a process from all others.
 pub(super) type Process<'d> = (Option<&'d str>, Option<u64>, i32, Option<u64>);
 
-/// A machine and what started the ranks there.
-type Node<'d> = (Option<&'d str>, Option<(i32, u64)>);
+/// A machine and what started the ranks there; where that is not seen, as from inside of a pod, whose processes these are.
+type Node<'d> = (Option<&'d str>, Option<(i32, u64)>, Option<u64>);
+
+fn node<'d>(look: &'d Look, member: &Member) -> Node<'d> {
+    let identity = &member.identity;
+    let own = identity.namespaces.pid.filter(|_| identity.launcher.is_none());
+    (look.host.boot_id.as_deref(), identity.launcher, own)
+}
 
 /// What tells it from all other processes.
 pub(super) fn process<'d>(look: &'d Look, member: &Member) -> Process<'d> {
@@ -67,6 +73,28 @@ pub(super) fn has_seen(digest: &Digest, later: &Look, earlier: &Look) -> bool {
     }
     let same = later.host.boot_id.is_some() && later.host.boot_id == earlier.host.boot_id;
     same && !earlier.ended.is_empty() && earlier.ended.len() == later.began.len() && earlier.ended <= later.began
+}
+
+/// Whether all looks `later` began when all looks `earlier` had ended. Of thousands of ranks there are fewer looks, and fewer sets of
+/// looks that these name: each set is gone through once.
+pub(super) fn have_seen<'d>(
+    digest: &Digest,
+    later: impl Iterator<Item = &'d Look>,
+    earlier: impl Iterator<Item = &'d Look>,
+) -> bool {
+    let each = |look: &'d Look| (look.id.as_str(), look);
+    let (later, earlier): (BTreeMap<_, _>, BTreeMap<_, _>) = (later.map(each).collect(), earlier.map(each).collect());
+    let mut beyond: HashMap<&str, Vec<&Look>> = HashMap::new();
+    later.values().all(|look| {
+        let Some(name) = look.saw_set.as_deref() else {
+            return earlier.values().all(|one| has_seen(digest, look, one));
+        };
+        let not_in_it = || {
+            let set = digest.set(name);
+            earlier.values().copied().filter(|one| !set.is_some_and(|set| set.contains(&one.id))).collect()
+        };
+        beyond.entry(name).or_insert_with(not_in_it).iter().all(|one| has_seen(digest, look, one))
+    })
 }
 
 impl<'d> Gathered<'d> {
@@ -123,7 +151,7 @@ impl<'d> Gathered<'d> {
         // What a later look at the same node has no more has ended.
         let mut nodes: HashMap<Node<'_>, BTreeMap<&str, &Look>> = HashMap::new();
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
-            let node = nodes.entry((look.host.boot_id.as_deref(), member.identity.launcher)).or_default();
+            let node = nodes.entry(node(look, member)).or_default();
             node.insert(&look.id, look);
         }
         let mut twice = Vec::new();
@@ -136,7 +164,7 @@ impl<'d> Gathered<'d> {
             if seen.iter().any(|(look, member)| process(look, member) != own) {
                 twice.push(number);
             }
-            let later = nodes.get(&(look.host.boot_id.as_deref(), now.identity.launcher)).is_some_and(|looks| {
+            let later = nodes.get(&node(look, now)).is_some_and(|looks| {
                 looks.values().any(|other| other.round > look.round && self.has_seen(other, look))
             });
             if later {
@@ -166,7 +194,7 @@ impl<'d> Gathered<'d> {
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
             let identity = &member.identity;
             if let (Some(local), Some(size)) = (identity.local_rank, identity.local_size) {
-                let node = nodes.entry((look.host.boot_id.as_deref(), identity.launcher)).or_default();
+                let node = nodes.entry(node(look, member)).or_default();
                 node.0 = size;
                 node.1.insert(local);
             }
@@ -184,18 +212,11 @@ impl<'d> Gathered<'d> {
         self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
     }
 
-    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended. Thousands that have
-    /// seen the same looks are asked once.
+    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended.
     pub(super) fn have_seen_each_other(&self, places: &[usize]) -> bool {
         let ranks = || places.iter().filter_map(|place| self.ranks.get(*place));
-        let mut known: HashMap<&str, bool> = HashMap::new();
-        ranks().all(|rank| {
-            let all = || ranks().all(|other| other.before.is_none_or(|(_, before)| self.has_seen(rank.look, before)));
-            match rank.look.saw_set.as_deref().filter(|_| rank.look.saw.is_empty()) {
-                Some(set) => *known.entry(set).or_insert_with(all),
-                None => all(),
-            }
-        })
+        let before = ranks().filter_map(|rank| rank.before.map(|(_, look)| look));
+        self.digest.is_some_and(|digest| have_seen(digest, ranks().map(|rank| rank.look), before))
     }
 
     /// Whether each rank was seen in two rounds.

@@ -275,6 +275,40 @@ fn who_is_missing_is_said_and_who_has_ended_makes_it_stuck() {
 }
 
 #[test]
+fn pods_of_one_machine_do_not_speak_for_each_other() {
+    let in_pod = |rank: u32| {
+        let mut member = waits(member(rank, 2), operation("barrier", &[]));
+        member.identity.namespaces.pid = Some(u64::from(rank));
+        member
+    };
+    let first = look(1, "node", &[], vec![in_pod(0)]);
+    let mut digest = Digest::default();
+    // Of the other pod there is a second round, and of this one none.
+    digest.add(look(1, "node", &[], vec![in_pod(1)]));
+    digest.add(look(2, "node", &[&first], vec![in_pod(1)]));
+    digest.add(first);
+    let report = told(&digest);
+    let job = report.job.as_ref().expect("a job");
+    assert_eq!((job.reported.as_str(), job.ended.as_str()), ("0-1", ""), "{}", report.summary);
+}
+
+#[test]
+fn a_clock_stands_for_the_machine_that_has_it_and_no_other() {
+    // Both have seen the same set, which lacks the first look of the first machine: only that one knows by its clock.
+    let ring = |rank: u32| waits(member(rank, 2), operation("recv", &[1 - rank]));
+    let first = [look(1, "a", &[], vec![ring(0)]), look(1, "b", &[], vec![ring(1)])];
+    let names: BTreeSet<String> = (0..100).map(|n| n.to_string()).chain([first[1].id.clone()]).collect();
+    let (seen, mut digest) = Seen::of(names);
+    for (rank, node) in ["a", "b"].into_iter().enumerate() {
+        digest.add(Look { saw_set: seen.set.clone(), ..look(2, node, &[], vec![ring(rank as u32)]) }.named());
+    }
+    first.into_iter().for_each(|look| digest.add(look));
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::SuspectedDeadlock, "{}", report.summary);
+    assert!(report.gaps.iter().any(|gap| gap.why.contains("does not name that of the first")), "{:?}", report.gaps);
+}
+
+#[test]
 fn connections_join_what_has_no_numbers() {
     let ends = [("10.0.0.1:1", "10.0.0.2:2"), ("10.0.0.2:2", "10.0.0.1:1")];
     let members: Vec<Member> = (0..2)

@@ -214,6 +214,8 @@ limits! {
         MOST_NAMED: usize = 64, Told "it names a set of them, which the digests have once";
         /// Files in a folder that is merged.
         MOST_FILES: usize = 1 << 17, Gap "that the folder has more files";
+        /// Files that could not be taken in and are named one by one.
+        MOST_FILES_TOLD: usize = 64, Told "a gap says how many more there are";
         /// Processes of a machine that are asked for their rank.
         MOST_PROCESSES: usize = 1 << 17, Gap "that further processes were not asked";
         /// Ranks of a job; what says it has more is wrong.

@@ -33,7 +33,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::content::hash;
+use super::content;
 use crate::report::Gap;
 use crate::waits::collective::Collective;
 
@@ -173,8 +173,6 @@ impl Witness {
 
     /// The name that its content gives it.
     pub(super) fn content(&self) -> String {
-        let nameless = Witness { id: String::new(), ..self.clone() };
-        // A value of these types is always JSON.
-        format!("{:032x}", hash(&serde_json::to_vec(&nameless).unwrap_or_default()))
+        content::name(&Witness { id: String::new(), ..self.clone() })
     }
 }
