@@ -23,6 +23,9 @@ const ENDING: &str = ".digest.json";
 /// How PyTorch names the dumps of its Flight Recorder (TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE).
 const DUMPS: [&str; 2] = ["nccl_trace_rank_", "comm_lib_trace_rank_"];
 
+/// Words in names of files that say whose answers they are.
+const WITNESSES: [&str; 8] = ["ras", "ncclras", "pods", "kubectl", "slurm", "scontrol", "squeue", "sinfo"];
+
 /// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
@@ -172,7 +175,9 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_dump = DUMPS.iter().any(|beginning| name.starts_with(beginning));
         !name.starts_with('.')
-            && (is_dump || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
+            && (is_dump
+                || is_witness(path)
+                || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
     };
     // To open a FIFO would wait for whoever opens its other end.
     let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_wanted(path) && path.is_file());
@@ -180,16 +185,17 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
         paths.bounded(MOST_FILES, || format!("the folder `{}`", folder.display()), "files").collect();
     // Where both are, the digests were made from the others.
     if files.iter().any(|path| is_digest(path)) {
-        files.retain(|path| is_digest(path) || path.extension().is_none() || is_answer_of_ras(path));
+        files.retain(|path| is_digest(path) || path.extension().is_none() || is_witness(path));
     }
     files.sort();
     Ok(files)
 }
 
-/// Whether the name of a file says that it is an answer of NCCL's RAS: `ras.json`, `ras-node7.json`, `job.ras.json`.
-fn is_answer_of_ras(path: &Path) -> bool {
+/// Whether the name of a file says whose answer it is: `ras.json`, `ras-node7.json`, `pods.json`, `scontrol-41.txt`.
+fn is_witness(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
-    name.ends_with(".json") && name.split(['.', '-', '_']).any(|word| word == "ras" || word == "ncclras")
+    (name.ends_with(".json") || name.ends_with(".txt"))
+        && name.split(['.', '-', '_']).any(|word| WITNESSES.contains(&word))
 }
 
 /// Whether the name of a file says that it is a digest.

@@ -28,9 +28,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.2";
+const VERSION: &str = "1.3";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 3] = ["1.0", "1.1", VERSION];
+const KNOWN: [&str; 4] = ["1.0", "1.1", "1.2", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct Digest {
     witnesses: BTreeMap<String, Witness>,
     /// Names of many looks, by the name of all of them.
     sets: BTreeMap<String, BTreeSet<String>>,
+    /// The version of a file that may say more than is kept of it here.
+    later: Option<String>,
 }
 
 /// Looks of the first round that were there when one of the second began.
@@ -294,6 +296,7 @@ impl Digest {
         self.looks.extend(other.looks);
         self.witnesses.extend(other.witnesses);
         self.sets.extend(other.sets);
+        self.later = self.later.take().max(other.later);
     }
 
     /// Whether it has nothing.
@@ -303,7 +306,7 @@ impl Digest {
 
     /// The same looks, as somebody has changed them.
     pub(super) fn with_looks(&self, looks: Vec<Look>) -> Digest {
-        let mut with = Digest { sets: self.sets.clone(), witnesses: self.witnesses.clone(), looks: BTreeMap::new() };
+        let mut with = Digest { looks: BTreeMap::new(), ..self.clone() };
         looks.into_iter().for_each(|look| with.add(look));
         with
     }
@@ -326,6 +329,12 @@ impl Digest {
     /// The looks, in order of their names.
     pub(crate) fn looks(&self) -> impl Iterator<Item = &Look> {
         self.looks.values()
+    }
+
+    /// The version of what it was read from, where that is a later one: its looks have the names of what they had there, so that it
+    /// can be told of and not be written again.
+    pub(crate) fn later_version(&self) -> Option<&str> {
+        self.later.as_deref()
     }
 
     /// The file: equal digests are equal bytes.
@@ -370,7 +379,8 @@ impl Digest {
             return Err(DigestError::Newer { path: path(), version, writer });
         }
         let written = read.map_err(|error| damaged(what_is_wrong(&error)))?;
-        let mut digest = Digest::default();
+        let later = (!KNOWN.contains(&version.as_str())).then(|| version.clone());
+        let mut digest = Digest { later, ..Digest::default() };
         for mut look in written.looks {
             // A later version may have added to it what this one does not know, and names it by that too.
             if KNOWN.contains(&version.as_str()) && look.content() != look.id {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::digest::{Digest, Look, Member};
+use super::launched::Launched;
 use super::ranks::named;
 use crate::limits::job::LARGEST_JOB;
 use crate::report::{Gap, Identity, Job};
@@ -24,6 +25,8 @@ pub(super) struct Gathered<'d> {
     pub(super) missing: Vec<u32>,
     /// Those of the missing ones that have ended, by the word of their launcher or since the first round.
     pub(super) ended: BTreeSet<u32>,
+    /// What those who started it say.
+    pub(super) launched: Launched,
     pub(super) gaps: Vec<Gap>,
 }
 
@@ -128,10 +131,15 @@ impl<'d> Gathered<'d> {
         }
         let job = all.first().and_then(|(_, member)| member.identity.job.clone()).unwrap_or_default();
         let said = all.iter().filter_map(|(_, member)| member.identity.size).max();
-        let size = said.filter(|size| *size <= LARGEST_JOB);
-        let mut gathered = Gathered { digest: Some(digest), job, size, gaps, ..Gathered::default() };
+        let launched = Launched::of(digest, &all, &job);
+        let size = said.filter(|size| *size <= LARGEST_JOB).or(launched.size);
+        gaps.extend(launched.gaps.iter().cloned());
+        let mut gathered = Gathered { digest: Some(digest), job, size, gaps, launched, ..Gathered::default() };
         gathered.pair(&all);
         gathered.find_missing(&all);
+        let over = |rank: &&u32| gathered.launched.of_rank.get(rank).is_some_and(|fate| fate.is_over);
+        let over: Vec<u32> = gathered.missing.iter().filter(over).copied().collect();
+        gathered.ended.extend(over);
         for look in digest.looks() {
             gathered.gaps.extend(look.gaps.iter().cloned());
         }
