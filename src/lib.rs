@@ -94,14 +94,14 @@
 //! graph                -> limits waits
 //! report               -> launcher image threads waits
 //! verdict              -> launcher limits image unwind symbols gpu python threads graph waits report
-//! job                  -> limits report waits
+//! job                  -> launcher limits report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
 //! forecast             -> limits image recorder modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
 //! cli                  -> sys manual limits launcher image recorder forecast job report verdict render snapshot analysis run
-//! internals            -> arch image modules unwind symbols code gpu python threads verdict render snapshot analysis cli waits
+//! internals            -> arch limits image modules unwind symbols code gpu python threads verdict job render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree
@@ -124,7 +124,7 @@
 //! image/live/asleep/   registers of sleeping threads without a stop
 //! job/                 one verdict over all ranks of a job
 //! job/cluster/         one verdict over the processes of a cluster of workers
-//! job/witness/         what PyTorch and NCCL say of ranks, from their files
+//! job/witness/         what PyTorch, NCCL, Ray, Slurm and Kubernetes say of ranks, from their files
 //! internals/           doors for the program, the benchmark, fuzzers and tests
 //! manual/              pages about its use, for a terminal and for a browser
 //! memory/              bytes at an address: the one seam to the memory of a target

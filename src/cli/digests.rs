@@ -3,9 +3,10 @@
 //! In: names. Out: a [`Digest`], with gaps for files that could not be taken in: one damaged file of a thousand must not lose the
 //! others. Reports and snapshots of ranks are taken as looks of the first round.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::{CliError, output};
@@ -13,7 +14,7 @@ use crate::analysis::{self, CoreOptions, Keep};
 use crate::image::core::Places;
 use crate::job::{Digest, DigestError, Look, Seen, Witness, distil};
 use crate::limits::Bounded;
-use crate::limits::job::{LARGEST_DIGEST, MOST_FILES};
+use crate::limits::job::{LARGEST_DIGEST, MOST_FILES, MOST_FILES_TOLD};
 use crate::report::{Gap, Report};
 
 /// How names of digests end in a folder.
@@ -21,6 +22,9 @@ const ENDING: &str = ".digest.json";
 
 /// How PyTorch names the dumps of its Flight Recorder (TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE).
 const DUMPS: [&str; 2] = ["nccl_trace_rank_", "comm_lib_trace_rank_"];
+
+/// Words in names of files that say whose answers they are.
+const WITNESSES: [&str; 8] = ["ras", "ncclras", "pods", "kubectl", "slurm", "scontrol", "squeue", "sinfo"];
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -30,6 +34,8 @@ pub(super) struct Taken {
     pub(super) gaps: Vec<Gap>,
     /// Files that were.
     pub(super) files: usize,
+    /// Files that could not be, beyond those of the gaps.
+    untold: usize,
 }
 
 /// Read files, and the files in folders; `-` is standard input.
@@ -45,7 +51,7 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Taken, CliError> {
         }
     }
     if taken.files > 0 {
-        return Ok(taken);
+        return Ok(taken.told());
     }
     Err(match taken.gaps.first() {
         Some(gap) => CliError::new(gap.why.clone()),
@@ -61,8 +67,20 @@ impl Taken {
                 self.files += 1;
                 self.digest.merge(digest);
             }
-            Err(why) => self.gaps.push(Gap::new(format!("`{}`", path.display()), why)),
+            Err(why) if self.gaps.len() < MOST_FILES_TOLD => {
+                self.gaps.push(Gap::new(format!("`{}`", path.display()), why));
+            }
+            Err(_) => self.untold += 1,
         }
+    }
+
+    /// The last of the gaps says how many files have none of their own.
+    fn told(mut self) -> Taken {
+        if self.untold > 0 {
+            let files = if self.untold == 1 { "1 more file".to_owned() } else { format!("{} more files", self.untold) };
+            self.gaps.push(Gap::new(files, "they could not be taken in either"));
+        }
+        self
     }
 }
 
@@ -157,7 +175,9 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let is_dump = DUMPS.iter().any(|beginning| name.starts_with(beginning));
         !name.starts_with('.')
-            && (is_dump || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
+            && (is_dump
+                || is_witness(path)
+                || [".json", ".snapshot", ".snapshot.zst"].iter().any(|ending| name.ends_with(ending)))
     };
     // To open a FIFO would wait for whoever opens its other end.
     let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_wanted(path) && path.is_file());
@@ -165,16 +185,17 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
         paths.bounded(MOST_FILES, || format!("the folder `{}`", folder.display()), "files").collect();
     // Where both are, the digests were made from the others.
     if files.iter().any(|path| is_digest(path)) {
-        files.retain(|path| is_digest(path) || path.extension().is_none() || is_answer_of_ras(path));
+        files.retain(|path| is_digest(path) || path.extension().is_none() || is_witness(path));
     }
     files.sort();
     Ok(files)
 }
 
-/// Whether the name of a file says that it is an answer of NCCL's RAS: `ras.json`, `ras-node7.json`, `job.ras.json`.
-fn is_answer_of_ras(path: &Path) -> bool {
+/// Whether the name of a file says whose answer it is: `ras.json`, `ras-node7.json`, `pods.json`, `scontrol-41.txt`.
+fn is_witness(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
-    name.ends_with(".json") && name.split(['.', '-', '_']).any(|word| word == "ras" || word == "ncclras")
+    (name.ends_with(".json") || name.ends_with(".txt"))
+        && name.split(['.', '-', '_']).any(|word| WITNESSES.contains(&word))
 }
 
 /// Whether the name of a file says that it is a digest.
@@ -182,11 +203,32 @@ pub(super) fn is_digest(path: &Path) -> bool {
     path.to_string_lossy().ends_with(ENDING)
 }
 
-/// Looks of the first round in a folder; none where it is not there yet.
-pub(super) fn first_round(folder: &Path) -> Vec<Look> {
-    let files = files_in(folder).unwrap_or_default();
-    let digests = files.iter().filter(|path| is_digest(path)).filter_map(|path| one(path).ok());
-    digests.flat_map(|digest| digest.looks().filter(|look| look.round == 1).cloned().collect::<Vec<_>>()).collect()
+/// Looks of the first round in a folder, in which each file is read once: they appear whole, by renaming, and thousands of nodes wait
+/// for each other's.
+#[derive(Debug, Default)]
+pub(super) struct FirstRound {
+    read: BTreeMap<PathBuf, (Version, Vec<Look>)>,
+}
+
+/// What tells a file from one that took its place.
+type Version = (u64, u64);
+
+impl FirstRound {
+    /// Read what has come; a folder that is not there yet has nothing.
+    pub(super) fn poll(&mut self, folder: &Path) {
+        for path in files_in(folder).unwrap_or_default().into_iter().filter(|path| is_digest(path)) {
+            let Some(version) = fs::metadata(&path).ok().map(|file| (file.ino(), file.len())) else { continue };
+            if self.read.get(&path).is_some_and(|(known, _)| *known == version) {
+                continue;
+            }
+            let looks = one(&path).map(|digest| digest.looks().filter(|look| look.round == 1).cloned().collect());
+            self.read.insert(path, (version, looks.unwrap_or_default()));
+        }
+    }
+
+    pub(super) fn looks(&self) -> impl Iterator<Item = &Look> {
+        self.read.values().flat_map(|(_, looks)| looks)
+    }
 }
 
 /// The name of a look's file in a folder: a node and PID namespace has one of each round.
@@ -234,4 +276,56 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), CliError> {
         .mode(0o700)
         .create(folder)
         .map_err(|error| CliError::new(format!("cannot make the folder `{}`: {error}", folder.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Digest, Look};
+    use crate::report::Host;
+
+    fn file(folder: &Path, name: &str, look: Look) {
+        let mut digest = Digest::default();
+        digest.add(look);
+        std::fs::write(folder.join(format!("{name}{ENDING}")), digest.write()).expect("written");
+    }
+
+    fn look(node: &str, round: u8) -> Look {
+        Look { round, host: Host { name: Some(node.to_owned()), ..Host::default() }, ..Look::default() }
+    }
+
+    #[test]
+    fn damaged_files_lose_no_other_and_are_told_up_to_a_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        file(folder.path(), "good", look("a", 1));
+        for number in 0..MOST_FILES_TOLD + 3 {
+            let path = folder.path().join(format!("cut-{number}{ENDING}"));
+            std::fs::write(path, b"{\"schema\":\"lockscope.digest\",").expect("written");
+        }
+        let taken = read(&[folder.path().to_owned()]).expect("one is good");
+        assert_eq!((taken.files, taken.digest.looks().count()), (1, 1));
+        assert_eq!(taken.gaps.len(), MOST_FILES_TOLD + 1);
+        assert_eq!(taken.gaps.last().map(|gap| gap.what.as_str()), Some("3 more files"));
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_another_is_read_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = FirstRound::default();
+        first.poll(&folder.path().join("none"));
+        let nodes = |first: &FirstRound| {
+            let mut names: Vec<String> = first.looks().filter_map(|look| look.host.name.clone()).collect();
+            names.sort();
+            names
+        };
+        file(folder.path(), "one", look("a", 1));
+        file(folder.path(), "two", look("b", 2));
+        first.poll(folder.path());
+        first.poll(folder.path());
+        assert_eq!(nodes(&first), ["a"]);
+        file(folder.path(), "one", look("another", 1));
+        file(folder.path(), "three", look("c", 1));
+        first.poll(folder.path());
+        assert_eq!(nodes(&first), ["another", "c"]);
+    }
 }

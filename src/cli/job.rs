@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::args::Engine;
+use super::digests::FirstRound;
 use super::requests::{Answers, Request};
 use super::{CliError, Color, JobArguments, clusters, digests, output, progress};
 use crate::analysis::{self, AttachOptions, Keep, Outcome};
@@ -52,14 +53,17 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
         keep(&mut digest, look, folder)?;
     }
     if arguments.round != Some(1) {
+        let mut first = FirstRound::default();
         if arguments.round.is_none() {
-            wait_for_others(&digest, folder);
+            wait_for_others(&digest, folder, &mut first);
         }
-        names.extend(folder.map(digests::first_round).unwrap_or_default().into_iter().map(|look| look.id));
+        folder.into_iter().for_each(|folder| first.poll(folder));
+        names.extend(first.looks().map(|look| look.id.clone()));
         let (seen, set) = Seen::of(names);
         let look = look(arguments, &mut chosen, 2, seen)?;
-        digest.merge(set.clone());
-        keep_with(&mut digest, look, set, folder)?;
+        keep_set(&look, &set, folder)?;
+        digest.merge(set);
+        keep(&mut digest, look, folder)?;
     }
     let Some(file) = &arguments.file else {
         let report = job::report(&digest);
@@ -129,11 +133,8 @@ fn digests_named(files: &[std::path::PathBuf]) -> Result<Vec<Look>, CliError> {
 }
 
 fn keep(digest: &mut Digest, look: Look, folder: Option<&Path>) -> Result<(), CliError> {
-    keep_with(digest, look, Digest::default(), folder)
-}
-
-fn keep_with(digest: &mut Digest, look: Look, mut own: Digest, folder: Option<&Path>) -> Result<(), CliError> {
     if let Some(folder) = folder {
+        let mut own = Digest::default();
         own.add(look.clone());
         output::named(&folder.join(digests::name_of(&look)), &own.write())?;
     }
@@ -141,8 +142,16 @@ fn keep_with(digest: &mut Digest, look: Look, mut own: Digest, folder: Option<&P
     Ok(())
 }
 
+/// The set of looks that a look names is a file of its own in a folder: thousands of nodes have seen the same thousands.
+fn keep_set(look: &Look, set: &Digest, folder: Option<&Path>) -> Result<(), CliError> {
+    let (Some(folder), Some(name)) = (folder, &look.saw_set) else { return Ok(()) };
+    let file = folder.join(digests::name_of_set(name));
+    // Its name says what is in it.
+    if file.exists() { Ok(()) } else { output::named(&file, &set.write()) }
+}
+
 /// Wait until what moves has moved, and until each rank has been looked at, or long enough.
-fn wait_for_others(own: &Digest, folder: Option<&Path>) {
+fn wait_for_others(own: &Digest, folder: Option<&Path>, first: &mut FirstRound) {
     std::thread::sleep(BETWEEN_ROUNDS);
     let Some(folder) = folder else { return };
     let members = own.looks().flat_map(|look| &look.members);
@@ -150,8 +159,9 @@ fn wait_for_others(own: &Digest, folder: Option<&Path>) {
     let job = own.looks().flat_map(|look| &look.members).find_map(|member| job::key_of(&member.identity));
     let begin = Instant::now();
     while begin.elapsed() < FOR_OTHERS {
-        let looks = digests::first_round(folder);
-        let of_job = looks.iter().flat_map(|look| &look.members).filter(|member| job::key_of(&member.identity) == job);
+        first.poll(folder);
+        let of_job = first.looks().flat_map(|look| &look.members);
+        let of_job = of_job.filter(|member| job::key_of(&member.identity) == job);
         let there: BTreeSet<u32> = of_job.filter_map(|member| member.identity.rank).collect();
         if there.len() as u64 >= u64::from(size) {
             return;
@@ -286,4 +296,25 @@ fn key(rank: &Ranked) -> String {
         (None, None) => {}
     }
     job.step.as_ref().map_or(key.clone(), |step| format!("{key}.{step}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_nodes_have_seen_is_one_file_beside_their_looks() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (seen, set) = Seen::of((0..100).map(|number| number.to_string()).collect());
+        let mut digest = Digest::default();
+        for began in ["one", "another"] {
+            let look = Look { round: 2, began: began.to_owned(), saw_set: seen.set.clone(), ..Look::default() }.named();
+            keep_set(&look, &set, Some(folder.path())).expect("written");
+            keep(&mut digest, Look { host: crate::report::Host::default(), ..look }, None).expect("kept");
+        }
+        let files: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+        let [file] = files.as_slice() else { panic!("{files:?}") };
+        assert_eq!(Digest::read(&std::fs::read(file.path()).expect("readable"), "set"), Ok(set));
+        assert_eq!(digest.looks().count(), 2);
+    }
 }

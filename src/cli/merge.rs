@@ -16,6 +16,12 @@ pub(super) fn run(arguments: &MergeArguments, color: Color) -> Result<ExitCode, 
     let destinations = output::destinations(&wanted)?;
     crate::limits::begin();
     let taken = digests::read(&arguments.inputs)?;
+    if let Some(version) = taken.digest.later_version().filter(|_| !together.is_empty()) {
+        return Err(CliError::new(format!(
+            "a file is of version {version} of digests, of which this lockscope does not know all, and would lose it"
+        ))
+        .hint("merge into a digest with the lockscope that wrote it; for a report this one will do"));
+    }
     for path in &together {
         output::named(path, &taken.digest.write())?;
     }

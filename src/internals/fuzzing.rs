@@ -14,6 +14,7 @@ use crate::image::core::{CoreFile, Places, elf, notes};
 use crate::image::{
     Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage, budget,
 };
+use crate::job;
 use crate::modules::Modules;
 use crate::render::{self, Format, Style};
 use crate::symbols::{Symbols, Tables};
@@ -45,6 +46,36 @@ pub fn gpu_core(bytes: &[u8]) -> bool {
     budget::begin();
     let Ok(bytes) = elf::Bytes::of(bytes.to_vec()) else { return false };
     GpuCore::is_one(&bytes) && GpuCore::read(&bytes, "fuzzed").is_ok()
+}
+
+/// A digest or what a witness wrote, beside a digest that is whole: the verdict over both. Whether it is one of these.
+pub fn job(bytes: &[u8]) -> bool {
+    const WHOLE: &[u8] = include_bytes!("../../testdata/jobs/gloo/receive/all.digest.json");
+    crate::limits::begin();
+    let mut digest = job::Digest::default();
+    match job::Witness::read(bytes, "fuzzed_rank_1") {
+        Some(Ok(witness)) => digest.add_witness(witness),
+        Some(Err(_)) => return false,
+        None => match job::Digest::read(bytes, "fuzzed") {
+            Ok(read) => digest.merge(read),
+            Err(_) => return false,
+        },
+    }
+    let alone = digest.write();
+    let is_known = digest.later_version().is_none();
+    assert!(
+        !is_known || job::Digest::read(&alone, "again").is_ok_and(|again| again.write() == alone),
+        "what was written is read as it was"
+    );
+    let mut out = Vec::new();
+    for more in [None, job::Digest::read(WHOLE, "whole").ok()] {
+        digest.merge(more.unwrap_or_default());
+        let report = job::report(&digest);
+        for format in [Format::Text, Format::Json, Format::Html] {
+            let _ = render::render(&report, format, &Style::plain(), &mut out);
+        }
+    }
+    true
 }
 
 /// The notes of a core, each parser with all bytes.

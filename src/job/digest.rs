@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::content::hash;
+use super::content::{self, hash};
 use super::witness::Witness;
 use crate::limits::job::MOST_NAMED;
 use crate::report::{Certainty, ClusterMember, Enqueued, Gap, Host, Identity, ThreadState, Verdict};
@@ -28,9 +28,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.2";
+const VERSION: &str = "1.3";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 3] = ["1.0", "1.1", VERSION];
+const KNOWN: [&str; 4] = ["1.0", "1.1", "1.2", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) struct Digest {
     witnesses: BTreeMap<String, Witness>,
     /// Names of many looks, by the name of all of them.
     sets: BTreeMap<String, BTreeSet<String>>,
+    /// The version of a file that may say more than is kept of it here.
+    later: Option<String>,
 }
 
 /// Looks of the first round that were there when one of the second began.
@@ -65,8 +67,14 @@ impl Seen {
 
 /// The name that its content gives a set.
 fn name_of_set(names: &BTreeSet<String>) -> String {
-    let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    format!("{:032x}", hash(all.join(" ").as_bytes()))
+    let mut all = String::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+    for name in names {
+        if !all.is_empty() {
+            all.push(' ');
+        }
+        all += name;
+    }
+    format!("{:032x}", hash(all.as_bytes()))
 }
 
 /// The file.
@@ -84,12 +92,19 @@ struct Written {
     sets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What a file says of itself before it is read whole.
+/// What a file says of itself, which one of any version does.
 #[derive(Debug, Deserialize)]
 struct Header {
     schema: Option<String>,
     version: Option<String>,
     lockscope: Option<String>,
+}
+
+impl Header {
+    fn of(written: &Written) -> Header {
+        let text = |text: &String| Some(text.clone());
+        Header { schema: text(&written.schema), version: text(&written.version), lockscope: text(&written.lockscope) }
+    }
 }
 
 /// One look at the ranks of a node.
@@ -260,12 +275,12 @@ impl Look {
         self
     }
 
-    /// The name that its content gives it.
-    fn content(&self) -> String {
-        let nameless = Look { id: String::new(), ..self.clone() };
-        // A value of these types is always JSON.
-        let bytes = serde_json::to_vec(&nameless).unwrap_or_default();
-        format!("{:032x}", hash(&bytes))
+    /// The name that its content gives it; it has none while that is found.
+    fn content(&mut self) -> String {
+        let own = std::mem::take(&mut self.id);
+        let name = content::name(self);
+        self.id = own;
+        name
     }
 }
 
@@ -281,6 +296,7 @@ impl Digest {
         self.looks.extend(other.looks);
         self.witnesses.extend(other.witnesses);
         self.sets.extend(other.sets);
+        self.later = self.later.take().max(other.later);
     }
 
     /// Whether it has nothing.
@@ -290,7 +306,7 @@ impl Digest {
 
     /// The same looks, as somebody has changed them.
     pub(super) fn with_looks(&self, looks: Vec<Look>) -> Digest {
-        let mut with = Digest { sets: self.sets.clone(), witnesses: self.witnesses.clone(), looks: BTreeMap::new() };
+        let mut with = Digest { looks: BTreeMap::new(), ..self.clone() };
         looks.into_iter().for_each(|look| with.add(look));
         with
     }
@@ -313,6 +329,12 @@ impl Digest {
     /// The looks, in order of their names.
     pub(crate) fn looks(&self) -> impl Iterator<Item = &Look> {
         self.looks.values()
+    }
+
+    /// The version of what it was read from, where that is a later one: its looks have the names of what they had there, so that it
+    /// can be told of and not be written again.
+    pub(crate) fn later_version(&self) -> Option<&str> {
+        self.later.as_deref()
     }
 
     /// The file: equal digests are equal bytes.
@@ -342,7 +364,12 @@ impl Digest {
             return Err(DigestError::NotOne { path: path(), why: "it does not begin as one".to_owned() });
         }
         let damaged = |why: String| DigestError::Damaged { path: path(), why };
-        let header: Header = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
+        let read = serde_json::from_slice::<Written>(bytes);
+        let header = match &read {
+            Ok(written) => Header::of(written),
+            // One of a later version need not have what this one wants.
+            Err(_) => serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?,
+        };
         let version = header.version.unwrap_or_default();
         if header.schema.as_deref() != Some(SCHEMA) {
             return Err(DigestError::NotOne { path: path(), why: "its schema has another name".to_owned() });
@@ -351,9 +378,10 @@ impl Digest {
             let writer = header.lockscope.unwrap_or_else(|| "of another version".to_owned());
             return Err(DigestError::Newer { path: path(), version, writer });
         }
-        let written: Written = serde_json::from_slice(bytes).map_err(|error| damaged(what_is_wrong(&error)))?;
-        let mut digest = Digest::default();
-        for look in written.looks {
+        let written = read.map_err(|error| damaged(what_is_wrong(&error)))?;
+        let later = (!KNOWN.contains(&version.as_str())).then(|| version.clone());
+        let mut digest = Digest { later, ..Digest::default() };
+        for mut look in written.looks {
             // A later version may have added to it what this one does not know, and names it by that too.
             if KNOWN.contains(&version.as_str()) && look.content() != look.id {
                 return Err(damaged("a look in it was changed after it was written".to_owned()));

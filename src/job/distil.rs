@@ -172,7 +172,8 @@ fn judged(report: &Report, process: &Process, main: Option<&Thread>) -> (Verdict
     (if runs && !main_waits { Verdict::Running } else { Verdict::Blocked }, None)
 }
 
-fn shortened(message: &str) -> String {
+/// The beginning of a long message.
+pub(super) fn shortened(message: &str) -> String {
     match message.char_indices().nth(LONGEST_MESSAGE) {
         Some((end, _)) => format!("{}...", message.get(..end).unwrap_or_default()),
         None => message.to_owned(),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::digest::{Digest, Look, Member};
+use super::launched::Launched;
 use super::ranks::named;
 use crate::limits::job::LARGEST_JOB;
 use crate::report::{Gap, Identity, Job};
@@ -24,6 +25,8 @@ pub(super) struct Gathered<'d> {
     pub(super) missing: Vec<u32>,
     /// Those of the missing ones that have ended, by the word of their launcher or since the first round.
     pub(super) ended: BTreeSet<u32>,
+    /// What those who started it say.
+    pub(super) launched: Launched,
     pub(super) gaps: Vec<Gap>,
 }
 
@@ -40,8 +43,14 @@ pub(super) struct Rank<'d> {
 /// What tells a process from all others.
 pub(super) type Process<'d> = (Option<&'d str>, Option<u64>, i32, Option<u64>);
 
-/// A machine and what started the ranks there.
-type Node<'d> = (Option<&'d str>, Option<(i32, u64)>);
+/// A machine and what started the ranks there; where that is not seen, as from inside of a pod, whose processes these are.
+type Node<'d> = (Option<&'d str>, Option<(i32, u64)>, Option<u64>);
+
+fn node<'d>(look: &'d Look, member: &Member) -> Node<'d> {
+    let identity = &member.identity;
+    let own = identity.namespaces.pid.filter(|_| identity.launcher.is_none());
+    (look.host.boot_id.as_deref(), identity.launcher, own)
+}
 
 /// What tells it from all other processes.
 pub(super) fn process<'d>(look: &'d Look, member: &Member) -> Process<'d> {
@@ -67,6 +76,28 @@ pub(super) fn has_seen(digest: &Digest, later: &Look, earlier: &Look) -> bool {
     }
     let same = later.host.boot_id.is_some() && later.host.boot_id == earlier.host.boot_id;
     same && !earlier.ended.is_empty() && earlier.ended.len() == later.began.len() && earlier.ended <= later.began
+}
+
+/// Whether all looks `later` began when all looks `earlier` had ended. Of thousands of ranks there are fewer looks, and fewer sets of
+/// looks that these name: each set is gone through once.
+pub(super) fn have_seen<'d>(
+    digest: &Digest,
+    later: impl Iterator<Item = &'d Look>,
+    earlier: impl Iterator<Item = &'d Look>,
+) -> bool {
+    let each = |look: &'d Look| (look.id.as_str(), look);
+    let (later, earlier): (BTreeMap<_, _>, BTreeMap<_, _>) = (later.map(each).collect(), earlier.map(each).collect());
+    let mut beyond: HashMap<&str, Vec<&Look>> = HashMap::new();
+    later.values().all(|look| {
+        let Some(name) = look.saw_set.as_deref() else {
+            return earlier.values().all(|one| has_seen(digest, look, one));
+        };
+        let not_in_it = || {
+            let set = digest.set(name);
+            earlier.values().copied().filter(|one| !set.is_some_and(|set| set.contains(&one.id))).collect()
+        };
+        beyond.entry(name).or_insert_with(not_in_it).iter().all(|one| has_seen(digest, look, one))
+    })
 }
 
 impl<'d> Gathered<'d> {
@@ -100,10 +131,15 @@ impl<'d> Gathered<'d> {
         }
         let job = all.first().and_then(|(_, member)| member.identity.job.clone()).unwrap_or_default();
         let said = all.iter().filter_map(|(_, member)| member.identity.size).max();
-        let size = said.filter(|size| *size <= LARGEST_JOB);
-        let mut gathered = Gathered { digest: Some(digest), job, size, gaps, ..Gathered::default() };
+        let launched = Launched::of(digest, &all, &job);
+        let size = said.filter(|size| *size <= LARGEST_JOB).or(launched.size);
+        gaps.extend(launched.gaps.iter().cloned());
+        let mut gathered = Gathered { digest: Some(digest), job, size, gaps, launched, ..Gathered::default() };
         gathered.pair(&all);
         gathered.find_missing(&all);
+        let over = |rank: &&u32| gathered.launched.of_rank.get(rank).is_some_and(|fate| fate.is_over);
+        let over: Vec<u32> = gathered.missing.iter().filter(over).copied().collect();
+        gathered.ended.extend(over);
         for look in digest.looks() {
             gathered.gaps.extend(look.gaps.iter().cloned());
         }
@@ -123,7 +159,7 @@ impl<'d> Gathered<'d> {
         // What a later look at the same node has no more has ended.
         let mut nodes: HashMap<Node<'_>, BTreeMap<&str, &Look>> = HashMap::new();
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
-            let node = nodes.entry((look.host.boot_id.as_deref(), member.identity.launcher)).or_default();
+            let node = nodes.entry(node(look, member)).or_default();
             node.insert(&look.id, look);
         }
         let mut twice = Vec::new();
@@ -136,7 +172,7 @@ impl<'d> Gathered<'d> {
             if seen.iter().any(|(look, member)| process(look, member) != own) {
                 twice.push(number);
             }
-            let later = nodes.get(&(look.host.boot_id.as_deref(), now.identity.launcher)).is_some_and(|looks| {
+            let later = nodes.get(&node(look, now)).is_some_and(|looks| {
                 looks.values().any(|other| other.round > look.round && self.has_seen(other, look))
             });
             if later {
@@ -166,7 +202,7 @@ impl<'d> Gathered<'d> {
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
             let identity = &member.identity;
             if let (Some(local), Some(size)) = (identity.local_rank, identity.local_size) {
-                let node = nodes.entry((look.host.boot_id.as_deref(), identity.launcher)).or_default();
+                let node = nodes.entry(node(look, member)).or_default();
                 node.0 = size;
                 node.1.insert(local);
             }
@@ -184,18 +220,11 @@ impl<'d> Gathered<'d> {
         self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
     }
 
-    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended. Thousands that have
-    /// seen the same looks are asked once.
+    /// Whether the last looks at these ranks, by their places, began when the looks before at all of them had ended.
     pub(super) fn have_seen_each_other(&self, places: &[usize]) -> bool {
         let ranks = || places.iter().filter_map(|place| self.ranks.get(*place));
-        let mut known: HashMap<&str, bool> = HashMap::new();
-        ranks().all(|rank| {
-            let all = || ranks().all(|other| other.before.is_none_or(|(_, before)| self.has_seen(rank.look, before)));
-            match rank.look.saw_set.as_deref().filter(|_| rank.look.saw.is_empty()) {
-                Some(set) => *known.entry(set).or_insert_with(all),
-                None => all(),
-            }
-        })
+        let before = ranks().filter_map(|rank| rank.before.map(|(_, look)| look));
+        self.digest.is_some_and(|digest| have_seen(digest, ranks().map(|rank| rank.look), before))
     }
 
     /// Whether each rank was seen in two rounds.

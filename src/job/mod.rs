@@ -7,8 +7,9 @@
 //! cluster   the same of clusters of workers, which have no ranks: Dask's and Ray's
 //! digest    what is kept of a look at the ranks of a node, and the file of it
 //! distil    a report, as the look that is kept of it
-//! witness   what others say of ranks: files of PyTorch and NCCL
-//! testimony that, added to the looks at these ranks
+//! witness   what others say of ranks: files of PyTorch, NCCL, Ray, Slurm and Kubernetes
+//! testimony what they say of operations, added to the looks at these ranks
+//! launched  what they say of nodes and pods: how many ranks there are, and why there is no look at some
 //! gather    all looks of one job: which are rounds of the same rank, who is missing
 //! standing  what stood still from the first round to the second
 //! links     who waits for whom, by numbers of ranks, else by connections
@@ -32,6 +33,9 @@ mod digest;
 mod distil;
 mod gather;
 mod judge;
+mod launched;
+#[cfg(test)]
+mod launched_tests;
 mod links;
 mod ranks;
 mod standing;

@@ -3,7 +3,7 @@
 //! In: a [`Digest`]. Out: a [`Report`] of source `merged`, with the ranks that matter as its processes, and all of them in groups.
 //! It decides nothing: the judgement says what is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::digest::{Digest, Member};
 use super::gather::{Gathered, Rank, key_of};
@@ -280,7 +280,9 @@ impl Teller<'_> {
             Cause::Cycle(cycle) => self.cycle(cycle),
             Cause::Ended(numbers) => {
                 let (has, it) = if numbers.len() == 1 { ("has", "it") } else { ("have", "them") };
-                format!("{} {has} ended, and others wait for {it}.", capital(&named(numbers)))
+                let text = format!("{} {has} ended, and others wait for {it}.", capital(&named(numbers)));
+                let fates = self.fates(numbers).into_keys().take(MOST_SAID);
+                fates.fold(text, |text, fate| format!("{text} {}.", capital(&fate)))
             }
             Cause::Last(places, numbers) => self.last(places, numbers),
             Cause::AllIn(at) => {
@@ -420,13 +422,46 @@ impl Teller<'_> {
         Some(format!("has enqueued nothing of {} after #{}", own.group, own.last))
     }
 
+    /// What became of the pods of these ranks, with the ranks: "pod train-3-x7k2p has failed: Evicted, by Kubernetes' list of pods".
+    fn fates(&self, ranks: &[u32]) -> BTreeMap<String, Vec<u32>> {
+        let mut alike: BTreeMap<&str, Vec<(u32, &str)>> = BTreeMap::new();
+        for rank in ranks {
+            if let Some(fate) = self.job.launched.of_rank.get(rank) {
+                let what = fate.what.as_deref().unwrap_or("runs");
+                alike.entry(what).or_default().push((*rank, &fate.place));
+            }
+        }
+        let told = alike.into_iter().map(|(what, pods)| {
+            let first = pods.first().map_or("", |(_, place)| place);
+            let more = if pods.len() > 1 { format!(" and {} more", pods.len() - 1) } else { String::new() };
+            (format!("{first}{more} {what}"), pods.into_iter().map(|(rank, _)| rank).collect())
+        });
+        told.collect()
+    }
+
     fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let silent: Vec<u32> = self.job.missing.iter().copied().filter(|rank| !self.job.ended.contains(rank)).collect();
+        let of = self.job.size.map(|size| format!(" of {size}")).unwrap_or_default();
+        let fates = self.fates(&silent);
+        let told: BTreeSet<u32> = fates.values().flatten().copied().collect();
+        for (fate, ranks) in fates.into_iter().take(MOST_RANKS_TOLD) {
+            gaps.push(Gap::new(format!("{}{of}", named(&ranks)), format!("no file has a look at it: {fate}")));
+        }
+        let silent: Vec<u32> = silent.into_iter().filter(|rank| !told.contains(rank)).collect();
+        let unseen = self.job.launched.unseen.iter().take(MOST_SAID).map(|place| format!("; no look is from {place}"));
         if !silent.is_empty() {
-            let of = self.job.size.map(|size| format!(" of {size}")).unwrap_or_default();
             let why = "no file has a look at them: they may hold up what the others wait for";
-            gaps.push(Gap::new(format!("{}{of}", named(&silent)), why));
+            gaps.push(Gap::new(format!("{}{of}", named(&silent)), format!("{why}{}", unseen.collect::<String>())));
+        } else if self.job.size.is_none() && !self.job.launched.unseen.is_empty() {
+            let places: Vec<&str> = self.job.launched.unseen.iter().take(MOST_SAID).map(String::as_str).collect();
+            gaps.push(Gap::new("ranks of which there is no look", places.join("; ")));
+        }
+        let there = |rank: &u32| self.job.ranks.binary_search_by_key(rank, |one| one.number).is_ok();
+        let before = self.job.launched.of_rank.iter().filter(|(rank, fate)| fate.what.is_some() && there(rank));
+        for (rank, fate) in before.take(MOST_RANKS_TOLD) {
+            let what = fate.what.as_deref().unwrap_or_default();
+            gaps.push(Gap::new(format!("rank {rank}"), format!("{} {what}", fate.place)));
         }
         if !self.job.ranks.is_empty() && !self.job.has_two_rounds() {
             let once = self.job.ranks.iter().filter(|rank| rank.before.is_none()).map(|rank| rank.number);

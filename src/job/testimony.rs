@@ -27,7 +27,8 @@ struct Said {
 
 /// The digest with what its witnesses say.
 pub(super) fn applied(digest: &Digest) -> Cow<'_, Digest> {
-    let witnesses: Vec<&Witness> = digest.witnesses().collect();
+    let is_of_operations = |witness: &&Witness| !witness.accounts.is_empty() || !witness.gaps.is_empty();
+    let witnesses: Vec<&Witness> = digest.witnesses().filter(is_of_operations).collect();
     if witnesses.is_empty() {
         return Cow::Borrowed(digest);
     }

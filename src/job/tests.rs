@@ -8,7 +8,7 @@ use crate::report::{Certainty, Host, Identity, Job, Report, ThreadState, Verdict
 use crate::waits::collective::Collective;
 
 /// A rank of a job of `size`, on a node.
-fn member(rank: u32, size: u32) -> Member {
+pub(super) fn member(rank: u32, size: u32) -> Member {
     let identity = Identity {
         ns_pid: 100 + rank as i32,
         start_ticks: Some(7),
@@ -41,7 +41,7 @@ fn member(rank: u32, size: u32) -> Member {
 }
 
 /// An operation with a request whose words are known.
-fn operation(op: &str, peers: &[u32]) -> Collective {
+pub(super) fn operation(op: &str, peers: &[u32]) -> Collective {
     Collective {
         backend: "openmpi".into(),
         group: Some("MPI_COMM_WORLD".into()),
@@ -57,7 +57,7 @@ fn operation(op: &str, peers: &[u32]) -> Collective {
 }
 
 /// The rank waits in this operation.
-fn waits(mut member: Member, collective: Collective) -> Member {
+pub(super) fn waits(mut member: Member, collective: Collective) -> Member {
     member.verdict = Verdict::Blocked;
     member.main.wait = Some(format!("{} {:?}", collective.op, collective.peers));
     member.waits.push(RankWait {
@@ -74,7 +74,7 @@ fn waits(mut member: Member, collective: Collective) -> Member {
     member
 }
 
-fn look(round: u8, node: &str, saw: &[&Look], members: Vec<Member>) -> Look {
+pub(super) fn look(round: u8, node: &str, saw: &[&Look], members: Vec<Member>) -> Look {
     Look {
         round,
         host: Host { name: Some(node.into()), boot_id: Some(node.into()), kernel: None },
@@ -88,7 +88,7 @@ fn look(round: u8, node: &str, saw: &[&Look], members: Vec<Member>) -> Look {
 }
 
 /// A digest of both rounds, in which all nodes have one rank and have seen each other.
-fn twice(first: Vec<Member>, second: Vec<Member>) -> Digest {
+pub(super) fn twice(first: Vec<Member>, second: Vec<Member>) -> Digest {
     let node = |rank: u32| format!("node{rank}");
     let number = |member: &Member| member.identity.rank.expect("a rank");
     let first: Vec<Look> = first.into_iter().map(|one| look(1, &node(number(&one)), &[], vec![one])).collect();
@@ -275,6 +275,40 @@ fn who_is_missing_is_said_and_who_has_ended_makes_it_stuck() {
 }
 
 #[test]
+fn pods_of_one_machine_do_not_speak_for_each_other() {
+    let in_pod = |rank: u32| {
+        let mut member = waits(member(rank, 2), operation("barrier", &[]));
+        member.identity.namespaces.pid = Some(u64::from(rank));
+        member
+    };
+    let first = look(1, "node", &[], vec![in_pod(0)]);
+    let mut digest = Digest::default();
+    // Of the other pod there is a second round, and of this one none.
+    digest.add(look(1, "node", &[], vec![in_pod(1)]));
+    digest.add(look(2, "node", &[&first], vec![in_pod(1)]));
+    digest.add(first);
+    let report = told(&digest);
+    let job = report.job.as_ref().expect("a job");
+    assert_eq!((job.reported.as_str(), job.ended.as_str()), ("0-1", ""), "{}", report.summary);
+}
+
+#[test]
+fn a_clock_stands_for_the_machine_that_has_it_and_no_other() {
+    // Both have seen the same set, which lacks the first look of the first machine: only that one knows by its clock.
+    let ring = |rank: u32| waits(member(rank, 2), operation("recv", &[1 - rank]));
+    let first = [look(1, "a", &[], vec![ring(0)]), look(1, "b", &[], vec![ring(1)])];
+    let names: BTreeSet<String> = (0..100).map(|n| n.to_string()).chain([first[1].id.clone()]).collect();
+    let (seen, mut digest) = Seen::of(names);
+    for (rank, node) in ["a", "b"].into_iter().enumerate() {
+        digest.add(Look { saw_set: seen.set.clone(), ..look(2, node, &[], vec![ring(rank as u32)]) }.named());
+    }
+    first.into_iter().for_each(|look| digest.add(look));
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::SuspectedDeadlock, "{}", report.summary);
+    assert!(report.gaps.iter().any(|gap| gap.why.contains("does not name that of the first")), "{:?}", report.gaps);
+}
+
+#[test]
 fn connections_join_what_has_no_numbers() {
     let ends = [("10.0.0.1:1", "10.0.0.2:2"), ("10.0.0.2:2", "10.0.0.1:1")];
     let members: Vec<Member> = (0..2)
@@ -352,10 +386,14 @@ fn bad_files_are_told_apart() {
     let text = String::from_utf8(bytes).expect("text");
     let changed = text.replace("prog.py:1 main", "prog.py:9 main");
     assert!(why(changed.as_bytes()).to_string().contains("was changed"));
-    let newer = text.replace("\"version\":\"1.2\"", "\"version\":\"2.0\"");
+    let newer = text.replace("\"version\":\"1.3\"", "\"version\":\"2.0\"");
     assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
-    let later = text.replace("\"version\":\"1.2\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
-    assert!(Digest::read(later.as_bytes(), "x").is_ok(), "additions are skipped");
+    let later = text.replace("\"version\":\"1.3\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    let later = Digest::read(later.as_bytes(), "x").expect("additions are skipped");
+    let mut both = Digest::read(text.as_bytes(), "x").expect("a digest");
+    assert_eq!((later.later_version(), both.later_version()), (Some("1.7"), None));
+    both.merge(later);
+    assert_eq!(both.later_version(), Some("1.7"), "it cannot be written again without a loss");
     for step in (0..text.len()).step_by(97) {
         let _ = Digest::read(&text.as_bytes()[..step], "x");
     }

@@ -214,6 +214,8 @@ limits! {
         MOST_NAMED: usize = 64, Told "it names a set of them, which the digests have once";
         /// Files in a folder that is merged.
         MOST_FILES: usize = 1 << 17, Gap "that the folder has more files";
+        /// Files that could not be taken in and are named one by one.
+        MOST_FILES_TOLD: usize = 64, Told "a gap says how many more there are";
         /// Processes of a machine that are asked for their rank.
         MOST_PROCESSES: usize = 1 << 17, Gap "that further processes were not asked";
         /// Ranks of a job; what says it has more is wrong.
@@ -226,6 +228,14 @@ limits! {
         MOST_PEERS: usize = 64, Beyond "each of them is enough for a cycle, and who is in none is found by the others";
         /// Tasks that are taken from one list of Ray's.
         MOST_TASKS: usize = 100_000, Gap "that further tasks in the list were not looked at";
+        /// Nodes, pods and jobs that are taken from one account of Slurm's or Kubernetes', in thousands of lines.
+        MOST_PLACES: usize = 100_000, Gap "that further ones were not looked at";
+        /// Letters of the name of a node or pod (RFC 1035, 1123: 253).
+        LONGEST_NODE_NAME: usize = 253, Shape "no resolver takes a longer name";
+        /// Letters of a pod's name that Kubernetes takes for the name of its host (RFC 1123).
+        LONGEST_HOST_NAME: usize = 63, Shape "the host has no longer name";
+        /// Numbers in brackets in one name of a list of nodes: a rack's, a shelf's, a node's.
+        MOST_BRACKETS: usize = 4, Shape "Slurm takes three at most";
         /// Tasks without a thread that are kept of a worker.
         MOST_READY: usize = 64, Told "how many more there are is said";
         /// Tasks that wait for others, of a scheduler, and threads that one wait leads to.

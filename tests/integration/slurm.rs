@@ -173,4 +173,12 @@ fn the_line_of_the_manual_tells_of_a_job_of_slurm() {
     ] {
         assert!(text.contains(&said), "{said}: {text}");
     }
+    // What this Slurm says of the job fits to it: nobody is missing, and no more is proven by it.
+    let show = format!("(scontrol show job {id}; scontrol show step {id}; scontrol show node) >hang-{id}/scontrol.txt");
+    assert_eq!(cluster.ask(&["sh", "-c", &show]).0, Some(0));
+    let text = std::fs::read_to_string(project.path(&format!("hang-{id}/scontrol.txt"))).expect("written");
+    assert!(text.contains(&format!("StepId={id}.0")) && text.contains("NodeName="), "{text}");
+    let merge = |folder: &str| cluster.ask(&["lockscope", "merge", "--format", "json", folder]);
+    let (code, report) = merge(&format!("hang-{id}"));
+    assert!(code == Some(1) && !report.contains("scontrol.txt") && !report.contains("Slurm's account"), "{report}");
 }

@@ -157,14 +157,9 @@ fn doubts_of(members: &Members<'_>, stuck: &Stuck<'_>, ring: &[(Thread, Link)]) 
             By::Occupies(_) => drop(doubts.insert(Doubt::MayBeMoved)),
             By::Nobody => drop(doubts.insert(Doubt::Unknown)),
         }
-        let own = &members.list[thread.0];
-        let saw = ring
-            .iter()
-            .filter_map(|((place, _), _)| members.list[*place].before)
-            .all(|(_, before)| members.has_seen(own.look, before));
-        if !saw {
-            doubts.insert(Doubt::NotSeen);
-        }
+    }
+    if !members.have_seen_each_other(&ring.iter().map(|((place, _), _)| *place).collect()) {
+        doubts.insert(Doubt::NotSeen);
     }
     doubts
 }
@@ -173,30 +168,79 @@ fn doubts_of(members: &Members<'_>, stuck: &Stuck<'_>, ring: &[(Thread, Link)]) 
 fn last(members: &Members<'_>, cluster: &Cluster<'_>) -> Cause {
     let mut places: Vec<usize> = (0..members.list.len()).collect();
     places.sort_by_key(|place| members.list[*place].is_worker());
-    let mut best: Vec<(Thread, Option<By>)> = Vec::new();
-    for place in places {
+    let lasting = |place: usize| {
         let one = &members.list[place];
-        for request in one.cluster.requests.iter().filter(|request| one.request_lasted(request) != Lasted::No) {
-            let mut chain: Vec<(Thread, Option<By>)> = vec![((place, request.tid), None)];
-            let mut now = request;
-            while let Some((to, by)) = cluster.leads_to(now).filter(|(to, _)| !chain.iter().any(|(at, _)| at == to)) {
-                if let Some(step) = chain.last_mut() {
-                    step.1 = Some(by);
-                }
-                chain.push((to, None));
-                let next = members.list[to.0].cluster.requests.iter().find(|request| request.tid == to.1);
-                let Some(next) = next else { break };
-                now = next;
-            }
-            if chain.len() > best.len() {
-                best = chain;
-            }
-        }
-    }
+        one.cluster.requests.iter().filter(move |request| one.request_lasted(request) != Lasted::No)
+    };
+    let starts: Vec<Thread> =
+        places.into_iter().flat_map(|place| lasting(place).map(move |request| (place, request.tid))).collect();
+    let ways = Ways::of(members, cluster, &starts);
+    let longest = starts.iter().rev().max_by_key(|start| ways.length(**start)).map(|start| ways.from(*start));
+    let best = longest.unwrap_or_default();
     // A question that nobody in the cluster answers says less than a task that is held back.
     match (best.len(), cluster.first_held_back()) {
         (0 | 1, Some((key, thread, by))) => Cause::HeldBack(key, thread, by),
         (0, None) => Cause::Nothing,
         _ => Cause::Last(best),
+    }
+}
+
+/// Where each wait leads: from a thread to one other, and so on, until there is none, or one again.
+struct Ways {
+    next: BTreeMap<Thread, (Thread, By)>,
+    lengths: BTreeMap<Thread, usize>,
+}
+
+impl Ways {
+    fn of(members: &Members<'_>, cluster: &Cluster<'_>, starts: &[Thread]) -> Ways {
+        let mut ways = Ways { next: BTreeMap::new(), lengths: BTreeMap::new() };
+        for start in starts {
+            ways.walk(members, cluster, *start);
+        }
+        ways
+    }
+
+    /// Walk to where the length is known, to the end, or once round, and count on the way back.
+    fn walk(&mut self, members: &Members<'_>, cluster: &Cluster<'_>, start: Thread) {
+        let mut way: Vec<Thread> = Vec::new();
+        let mut places: BTreeMap<Thread, usize> = BTreeMap::new();
+        let mut at = start;
+        let beyond = loop {
+            if let Some(known) = self.lengths.get(&at) {
+                break *known;
+            }
+            if let Some(begin) = places.get(&at) {
+                let round = way.split_off(*begin);
+                let length = round.len();
+                self.lengths.extend(round.into_iter().map(|thread| (thread, length)));
+                break length;
+            }
+            places.insert(at, way.len());
+            way.push(at);
+            let request = members.list[at.0].cluster.requests.iter().find(|request| request.tid == at.1);
+            let Some((to, by)) = request.and_then(|request| cluster.leads_to(request)) else { break 0 };
+            self.next.insert(at, (to, by));
+            at = to;
+        };
+        for (before, thread) in way.into_iter().rev().enumerate() {
+            self.lengths.insert(thread, beyond + before + 1);
+        }
+    }
+
+    /// How many threads the way from this one has.
+    fn length(&self, from: Thread) -> usize {
+        self.lengths.get(&from).copied().unwrap_or(0)
+    }
+
+    /// The way from this one, each thread once, with how it leads to the next.
+    fn from(&self, from: Thread) -> Vec<(Thread, Option<By>)> {
+        let mut way = Vec::new();
+        let mut at = from;
+        for left in (0..self.length(from)).rev() {
+            let next = self.next.get(&at).filter(|_| left > 0);
+            way.push((at, next.map(|(_, by)| by.clone())));
+            at = next.map_or(at, |(to, _)| *to);
+        }
+        way
     }
 }

@@ -3,10 +3,10 @@
 //! In: a [`Digest`]. Out: [`Members`], which borrow from it. Of several clusters the one with the most processes is taken, and what is
 //! left out is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::digest::{Digest, Look, Member};
-use super::super::gather::{has_seen, process};
+use super::super::gather::{has_seen, have_seen, process};
 use super::super::witness::TaskAccount;
 use super::ray_tasks;
 use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, RunningTask};
@@ -25,6 +25,8 @@ pub(super) struct Members<'d> {
     pub(super) tasks: BTreeMap<&'d str, &'d TaskAccount>,
     /// The places of actors, by their ids.
     pub(super) actors: BTreeMap<&'d str, usize>,
+    /// The leases that the scheduler knows, by the names of locks.
+    granted: BTreeMap<&'d str, BTreeSet<&'d str>>,
 }
 
 /// One process.
@@ -101,19 +103,25 @@ impl<'d> Members<'d> {
         for (place, one) in members.list.iter().enumerate() {
             let ids = one.cluster.roles.iter().filter_map(|role| role.actor.as_deref());
             members.actors.extend(ids.map(|actor| (actor, place)));
+            for granted in &one.cluster.granted {
+                let leases = granted.leases.iter().map(String::as_str);
+                members.granted.entry(&granted.name).or_insert_with(|| leases.collect());
+            }
         }
         for look in digest.looks() {
             members.gaps.extend(look.gaps.iter().cloned());
         }
         members.gaps.extend(digest.witnesses().filter(|one| !one.tasks.is_empty()).flat_map(|one| one.gaps.clone()));
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         members.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
         members
     }
 
-    /// Whether the look `later` began when `earlier` had ended.
-    pub(super) fn has_seen(&self, later: &Look, earlier: &Look) -> bool {
-        self.digest.is_some_and(|digest| has_seen(digest, later, earlier))
+    /// Whether the last looks at these processes, by their places, began when the looks before at all of them had ended.
+    pub(super) fn have_seen_each_other(&self, places: &BTreeSet<usize>) -> bool {
+        let members = || places.iter().filter_map(|place| self.list.get(*place));
+        let before = members().filter_map(|one| one.before.map(|(_, look)| look));
+        self.digest.is_some_and(|digest| have_seen(digest, members().map(|one| one.look), before))
     }
 
     /// `dask`, `ray`.
@@ -128,8 +136,7 @@ impl<'d> Members<'d> {
 
     /// Whether the scheduler, of which there is a look, knows a lease of this lock no more.
     pub(super) fn has_run_out(&self, name: &str, lease: &str) -> bool {
-        let granted = self.list.iter().flat_map(|one| &one.cluster.granted).find(|granted| granted.name == name);
-        granted.is_some_and(|granted| !granted.leases.iter().any(|known| known == lease))
+        self.granted.get(name).is_some_and(|known| !known.contains(lease))
     }
 
     /// The task that a thread runs.

@@ -175,7 +175,18 @@ impl Sentences<'_> {
 
     fn last(&self, chain: &[(Thread, Option<By>)]) -> String {
         let mut text = String::new();
+        // Of thousands the first ones, and where it ends.
+        let hidden = chain.len().saturating_sub(MOST_SAID + 1);
         for (position, (at, by)) in chain.iter().enumerate() {
+            if hidden > 0 && (MOST_SAID..MOST_SAID + hidden).contains(&position) {
+                if position == MOST_SAID {
+                    text += &format!(
+                        ", and so on for {hidden} more, to {}",
+                        self.who(chain.last().map_or(*at, |(end, _)| *end))
+                    );
+                }
+                continue;
+            }
             let one = self.one(at.0);
             let request = one.cluster.requests.iter().find(|request| request.tid == at.1);
             match (request, by) {

@@ -12,7 +12,12 @@ use super::members::{Lasted, Members};
 use super::ray;
 use super::ray_tasks;
 use crate::limits::job::{MOST_STEPS, MOST_WAITING};
-use crate::report::ClusterRequest;
+use crate::report::{ClusterLease, ClusterRequest};
+
+/// Whether anybody may give what is asked for, and nobody has it.
+fn is_for_anybody(request: &ClusterRequest) -> bool {
+    ["event", "queue", "variable"].contains(&request.what.as_str())
+}
 
 /// The threads that cannot go on.
 #[derive(Debug, Default)]
@@ -35,7 +40,7 @@ impl<'d> Stuck<'d> {
     /// The threads of a cluster that cannot go on.
     pub(super) fn of(members: &'d Members<'_>) -> Stuck<'d> {
         let mut inside = BTreeSet::new();
-        let mut requests: BTreeMap<Thread, (&ClusterRequest, Lasted)> = BTreeMap::new();
+        let mut requests: Requests<'d> = BTreeMap::new();
         for (place, one) in members.list.iter().enumerate() {
             let told = one.now.finding.iter().filter(|_| one.now.verdict.exit_code() != 0);
             inside.extend(told.flat_map(|told| &told.tids).map(|tid| (place, *tid)));
@@ -48,20 +53,11 @@ impl<'d> Stuck<'d> {
         }
         let cluster = Cluster::of(members);
         let mut stuck: BTreeSet<Thread> = requests.keys().chain(&inside).copied().collect();
-        loop {
-            let goes_on = |thread: &&Thread| {
-                let request = requests.get(*thread).filter(|_| !inside.contains(*thread));
-                request.is_some_and(|(request, _)| cluster.links(request, &stuck).is_none())
-            };
-            let free: Vec<Thread> = stuck.iter().filter(goes_on).copied().collect();
-            if free.is_empty() {
-                break;
-            }
-            stuck.retain(|thread| !free.contains(thread));
-        }
-        let waits = stuck.iter().filter(|thread| !inside.contains(thread)).filter_map(|thread| {
-            let (request, lasted) = requests.get(thread)?;
-            Some((*thread, Waits { request, lasted: *lasted, links: cluster.links(request, &stuck)? }))
+        requests.retain(|thread, _| !inside.contains(thread));
+        let links = cluster.never_answered(&requests, &mut stuck);
+        let waits = links.into_iter().filter_map(|(thread, links)| {
+            let (request, lasted) = requests.get(&thread)?;
+            Some((thread, Waits { request, lasted: *lasted, links }))
         });
         Stuck { waits: waits.collect(), inside }
     }
@@ -73,13 +69,26 @@ pub(super) struct Cluster<'d> {
     running: BTreeMap<&'d str, Thread>,
     ready: BTreeMap<&'d str, usize>,
     waiting: BTreeMap<&'d str, &'d [String]>,
+    /// Leases by what they are of and its name, each with the place of the process that has it.
+    leases: BTreeMap<(&'d str, &'d str), Vec<(usize, &'d ClusterLease)>>,
 }
+
+/// Requests with whether they were there before, by their threads.
+type Requests<'d> = BTreeMap<Thread, (&'d ClusterRequest, Lasted)>;
 
 impl<'d> Cluster<'d> {
     pub(super) fn of(members: &'d Members<'d>) -> Cluster<'d> {
-        let mut cluster =
-            Cluster { members, running: BTreeMap::new(), ready: BTreeMap::new(), waiting: BTreeMap::new() };
+        let mut cluster = Cluster {
+            members,
+            running: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            leases: BTreeMap::new(),
+        };
         for (place, one) in members.list.iter().enumerate() {
+            for lease in &one.cluster.leases {
+                cluster.leases.entry((&lease.what, &lease.name)).or_default().push((place, lease));
+            }
             if ray_tasks::is_of_it(one.cluster) {
                 // These are told by their functions, which many have.
                 cluster.running.extend(one.ids.iter().map(|(tid, id)| (*id, (place, *tid))));
@@ -90,6 +99,49 @@ impl<'d> Cluster<'d> {
             cluster.waiting.extend(one.cluster.waiting.iter().map(|task| (task.task.as_str(), task.on.as_slice())));
         }
         cluster
+    }
+
+    /// Take out of `stuck` all threads whose requests somebody beyond it could answer, and give the links of the others. Who leaves
+    /// has only those asked again who were to wait for it: a chain of thousands is walked once.
+    fn never_answered(&self, requests: &Requests<'_>, stuck: &mut BTreeSet<Thread>) -> BTreeMap<Thread, Vec<Link>> {
+        let mut links: BTreeMap<Thread, Vec<Link>> = BTreeMap::new();
+        let mut behind: BTreeMap<Thread, Vec<Thread>> = BTreeMap::new();
+        let (of_anybody, mut open): (Vec<Thread>, Vec<Thread>) = requests
+            .keys()
+            .copied()
+            .partition(|thread| requests.get(thread).is_some_and(|(one, _)| is_for_anybody(one)));
+        loop {
+            while let Some(thread) = open.pop() {
+                let Some((request, _)) = requests.get(&thread).filter(|_| stuck.contains(&thread)) else { continue };
+                match self.links(request, stuck) {
+                    Some(found) => {
+                        for link in &found {
+                            behind.entry(link.to).or_default().push(thread);
+                        }
+                        links.insert(thread, found);
+                    }
+                    None => {
+                        stuck.remove(&thread);
+                        links.remove(&thread);
+                        open.extend(behind.remove(&thread).unwrap_or_default());
+                    }
+                }
+            }
+            // What nobody in particular answers has one answer for all who ask, and it changes once.
+            let still: Vec<Thread> = of_anybody.iter().copied().filter(|thread| stuck.contains(thread)).collect();
+            let Some(nobody) = (if still.is_empty() { None } else { self.nobody(stuck) }) else {
+                if still.is_empty() {
+                    return links;
+                }
+                for thread in still {
+                    stuck.remove(&thread);
+                    open.extend(behind.remove(&thread).unwrap_or_default());
+                }
+                continue;
+            };
+            links.extend(still.into_iter().map(|thread| (thread, nobody.clone())));
+            return links;
+        }
     }
 
     /// Whom a request waits for if all of `stuck` are; `None` if somebody else could answer.
@@ -104,8 +156,11 @@ impl<'d> Cluster<'d> {
                 let links = |task: &String| ray::links(self.members, &self.running, task, stuck);
                 request.names.iter().find_map(links)
             }
-            "result" => request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS)),
-            "event" | "queue" | "variable" => self.nobody(stuck),
+            "result" => {
+                let mut seen = BTreeSet::new();
+                request.names.iter().find_map(|key| self.of_key(key, stuck, MOST_STEPS, &mut seen))
+            }
+            _ if is_for_anybody(request) => self.nobody(stuck),
             _ => None,
         }
     }
@@ -118,26 +173,38 @@ impl<'d> Cluster<'d> {
     pub(super) fn holders(&self, request: &ClusterRequest) -> (Vec<Link>, bool) {
         let mut holders = Vec::new();
         let mut most = 1;
-        for (place, one) in self.members.list.iter().enumerate() {
-            let own = one
-                .cluster
-                .leases
-                .iter()
-                .filter(|lease| lease.what == request.what && request.names.first() == Some(&lease.name));
-            for lease in own.filter(|lease| !lease.leases.iter().all(|id| self.members.has_run_out(&lease.name, id))) {
-                most = lease.most;
-                let lasted = one.lease_lasted(lease);
-                if let Some(tid) = lease.tid.filter(|_| lasted != Lasted::No) {
-                    holders.push(Link { to: (place, tid), by: By::Holds { is_entered: lease.is_entered }, lasted });
-                }
+        let wanted = request.names.first().map_or("", String::as_str);
+        let own = self.leases.get(&(request.what.as_str(), wanted)).filter(|_| !request.names.is_empty());
+        for (place, lease) in own.into_iter().flatten() {
+            if lease.leases.iter().all(|id| self.members.has_run_out(&lease.name, id)) {
+                continue;
+            }
+            most = lease.most;
+            let Some(one) = self.members.list.get(*place) else { continue };
+            let lasted = one.lease_lasted(lease);
+            if let Some(tid) = lease.tid.filter(|_| lasted != Lasted::No) {
+                holders.push(Link { to: (*place, tid), by: By::Holds { is_entered: lease.is_entered }, lasted });
             }
         }
         let is_all = holders.len() as u64 >= most;
         (holders, is_all)
     }
 
-    /// Who keeps the task of a key from being done.
-    fn of_key(&self, key: &str, stuck: &BTreeSet<Thread>, steps: usize) -> Option<Vec<Link>> {
+    /// Who keeps the task of a key from being done. Tasks that share what they wait for are `seen` once: else the ways to it double
+    /// with each step.
+    fn of_key<'k>(
+        &self,
+        key: &'k str,
+        stuck: &BTreeSet<Thread>,
+        steps: usize,
+        seen: &mut BTreeSet<&'k str>,
+    ) -> Option<Vec<Link>>
+    where
+        'd: 'k,
+    {
+        if !seen.insert(key) {
+            return None;
+        }
         if let Some(thread) = self.running.get(key) {
             let lasted =
                 self.members.task_of(thread.0, thread.1).map(|task| self.members.list[thread.0].task_lasted(task));
@@ -151,7 +218,7 @@ impl<'d> Cluster<'d> {
             return (lasted != Lasted::No).then(|| occupying.into_iter().map(link).collect());
         }
         let on = self.waiting.get(key)?;
-        on.iter().find_map(|key| self.of_key(key, stuck, steps.checked_sub(1)?))
+        on.iter().find_map(|key| self.of_key(key, stuck, steps.checked_sub(1)?, seen))
     }
 
     /// The threads of a worker, if all are taken by tasks that cannot go on.

@@ -218,3 +218,57 @@ fn who_waits_for_whom_is_told_up_to_the_task_that_waits_for_nobody() {
         report.summary
     );
 }
+
+/// Workers each of which has a lock and wants the next one's; the last goes on.
+fn chain(length: i32) -> Vec<Member> {
+    let lock = |number: i32| format!("lock-{number}");
+    let link = |number: i32| {
+        let tid = 100_000 + number;
+        let one =
+            has(runs(member(number, "worker"), tid, &format!("task-{number}")), tid, &lock(number), &lock(number));
+        if number + 1 < length { asks(one, tid, "lock", &lock(number + 1), &lock(number)) } else { one }
+    };
+    (0..length).map(link).collect()
+}
+
+#[test]
+fn a_chain_of_thousands_is_told_by_its_beginning_and_its_end() {
+    let mut digest = Digest::default();
+    let first = Look { round: 1, members: chain(4000), ..Look::default() }.named();
+    digest.add(Look { round: 2, members: chain(4000), saw: [first.id.clone()].into(), ..Look::default() });
+    digest.add(first);
+    let report = told(&digest);
+    assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
+    assert!(report.summary.starts_with("Task `task-0` in worker 0"), "{}", report.summary);
+    assert!(report.summary.contains("and so on for 3993 more, to task `task-3999`"), "{}", report.summary);
+    assert!(report.summary.ends_with("that thread is sleeping at x.py:1 f."), "{}", report.summary);
+    assert!(report.summary.len() < 2000, "{}", report.summary);
+}
+
+#[test]
+fn a_ring_of_thousands_has_all_of_them() {
+    let close = |mut members: Vec<Member>| {
+        let last = members.pop().expect("a worker");
+        members.push(asks(last, 100_999, "lock", "lock-0", "lock-999"));
+        members
+    };
+    let report = both(&close(chain(1000))[..]);
+    assert_eq!((report.verdict, report.cycles[0].edges.len()), (Verdict::Deadlock, 1000), "{}", report.summary);
+    assert!(report.summary.contains("and so on for 994 more"), "{}", report.summary);
+}
+
+#[test]
+fn tasks_that_share_what_they_need_are_gone_through_once() {
+    // Each of two tasks of a step needs both of the next: the ways double with each step.
+    let mut scheduler = member(2, "scheduler");
+    for step in 0..60 {
+        for side in ["l", "r"] {
+            let on = vec![format!("l{}", step + 1), format!("r{}", step + 1)];
+            cluster(&mut scheduler).waiting.push(WaitingTask { task: format!("{side}{step}"), on });
+        }
+    }
+    let client = asks(member(1, "client"), 101, "result", "l0", "r1");
+    let report = both(&[client, scheduler]);
+    assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
+    assert!(report.summary.contains("the result of task `l0`"), "{}", report.summary);
+}

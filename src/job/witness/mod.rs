@@ -1,8 +1,7 @@
-//! What others say of the ranks of a job: PyTorch's Flight Recorder, NCCL's RAS, and Ray's list of tasks.
+//! What others say of the ranks of a job: PyTorch's Flight Recorder, NCCL's RAS, Ray's list of tasks, Slurm and Kubernetes.
 //!
-//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left; or
-//! of each task in which state it is, and where. Such
-//! a file knows what no stack shows: a kernel of NCCL that was enqueued long ago, and who has not enqueued it. It is of one moment of
+//! In: the bytes of a file. Out: a [`Witness`]: of each rank that it speaks of, which operation it has entered last and not left;
+//! of each task in which state it is, and where; or of each node and pod what keeps it from running. Such a file knows what no stack shows: a kernel of NCCL that was enqueued long ago, and who has not enqueued it. It is of one moment of
 //! each rank, so nothing that it says stands still by itself; and it is foreign: nothing in it is executed.
 //!
 //! ```text
@@ -10,6 +9,8 @@
 //! flight_recorder  a dump of PyTorch's Flight Recorder
 //! ras              an answer of NCCL's RAS
 //! ray_tasks        Ray's list of tasks
+//! slurm            Slurm's account of jobs, steps and nodes; its lists of nodes in `node_list`
+//! pods             lists of Kubernetes' pods and jobs
 //! ```
 
 // What it reads is foreign.
@@ -24,21 +25,25 @@
 )]
 
 mod flight_recorder;
+mod node_list;
 mod pickle;
+mod pods;
 mod ras;
 mod ray_tasks;
+mod slurm;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::content::hash;
+use super::content;
+use super::distil::shortened;
 use crate::report::Gap;
 use crate::waits::collective::Collective;
 
 /// A file of somebody else's about ranks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Witness {
     /// Its name: made from its content.
     #[serde(default)]
@@ -51,9 +56,70 @@ pub(crate) struct Witness {
     /// Of tasks. Since 1.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskAccount>,
+    /// Of jobs. Since 1.3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobAccount>,
+    /// Of nodes and pods. Since 1.3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceAccount>,
     /// What it could not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+}
+
+/// What a witness says of jobs, and of where their ranks are, or should be.
+#[derive(Debug, Default)]
+struct Places {
+    jobs: Vec<JobAccount>,
+    places: Vec<PlaceAccount>,
+}
+
+/// What a witness says of a job, or of a step of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobAccount {
+    /// `slurm`, `kubernetes`.
+    pub engine: String,
+    /// Its number or name there.
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// How many ranks it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
+    /// The nodes that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// What keeps it from running: "is CANCELLED".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fate: Option<String>,
+}
+
+/// What a witness says of a node or pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlaceAccount {
+    /// `node`, `pod`.
+    pub kind: String,
+    pub name: String,
+    /// Names by which looks there may call their host.
+    pub hosts: Vec<String>,
+    /// The job that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The rank that it is for, if it is for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// How many ranks its job has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
+    /// What keeps it from running: "is DOWN (Not responding)".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fate: Option<String>,
+    /// Its processes have ended, and none is to come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_over: bool,
+    /// When it was made: of several for one rank the last counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
 }
 
 /// What a witness says of one rank in one group.
@@ -121,6 +187,8 @@ pub(crate) enum WitnessError {
 const RECORDER: &str = "PyTorch's Flight Recorder";
 const RAS: &str = "NCCL's RAS";
 const RAY: &str = "Ray's list of tasks";
+const SLURM: &str = "Slurm's account";
+const KUBERNETES: &str = "Kubernetes' list of pods";
 
 impl Witness {
     /// The file of this name, if it is one of a witness.
@@ -132,6 +200,10 @@ impl Witness {
                 let accounts = flight_recorder::accounts(&value, file).map_err(|why| damaged(RECORDER, why));
                 accounts.map(|(accounts, gaps)| Witness::named(RECORDER, file, accounts, gaps))
             }));
+        }
+        if slurm::is_text(bytes) {
+            let launched = slurm::of_text(&String::from_utf8_lossy(bytes));
+            return Some(Ok(Witness::of_places(SLURM, file, launched)));
         }
         // What the server says before its answer.
         let bytes = match bytes.starts_with(b"SERVER PROTOCOL ") {
@@ -154,27 +226,40 @@ impl Witness {
             return Some(accounts.map(|(accounts, gaps)| Witness::named(RAS, file, accounts, gaps)));
         }
         if let Some((tasks, gaps)) = ray_tasks::read(&value) {
-            return Some(Ok(Witness::of(RAY, file, Vec::new(), tasks, gaps)));
+            let tasks = Witness { tasks, gaps, ..Witness::default() };
+            return Some(Ok(tasks.of(RAY, file)));
+        }
+        if slurm::is_json(&value) {
+            return Some(Ok(Witness::of_places(SLURM, file, slurm::of_json(&value))));
+        }
+        if pods::is_one(&value) {
+            return Some(Ok(Witness::of_places(KUBERNETES, file, pods::places(&value))));
         }
         None
     }
 
     fn named(source: &str, file: &str, accounts: Vec<Account>, gaps: Vec<Gap>) -> Witness {
-        Witness::of(source, file, accounts, Vec::new(), gaps)
+        Witness { accounts, gaps, ..Witness::default() }.of(source, file)
     }
 
-    fn of(source: &str, file: &str, accounts: Vec<Account>, tasks: Vec<TaskAccount>, gaps: Vec<Gap>) -> Witness {
+    fn of_places(source: &str, file: &str, found: Places) -> Witness {
+        let Places { mut jobs, mut places } = found;
+        let fates = jobs.iter_mut().map(|job| &mut job.fate).chain(places.iter_mut().map(|place| &mut place.fate));
+        fates.flatten().for_each(|fate| *fate = shortened(fate));
+        Witness { jobs, places, ..Witness::default() }.of(source, file)
+    }
+
+    /// The same with a name, and whose it is.
+    fn of(mut self, source: &str, file: &str) -> Witness {
         // Without its folder: the same file merges to the same bytes everywhere.
-        let file = file.rsplit('/').next().unwrap_or(file).to_owned();
-        let mut witness = Witness { id: String::new(), source: source.to_owned(), file, accounts, tasks, gaps };
-        witness.id = witness.content();
-        witness
+        file.rsplit('/').next().unwrap_or(file).clone_into(&mut self.file);
+        source.clone_into(&mut self.source);
+        self.id = self.content();
+        self
     }
 
     /// The name that its content gives it.
     pub(super) fn content(&self) -> String {
-        let nameless = Witness { id: String::new(), ..self.clone() };
-        // A value of these types is always JSON.
-        format!("{:032x}", hash(&serde_json::to_vec(&nameless).unwrap_or_default()))
+        content::name(&Witness { id: String::new(), ..self.clone() })
     }
 }
