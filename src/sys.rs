@@ -301,9 +301,9 @@ pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32) -> Result<(), Errno> {
     unsafe { bpf(2, &update) }.map(drop)
 }
 
-/// Load a program of eBPF that iterates over what the kernel's function number `over` does, and link it so that it can be read. On
-/// refusal the kernel's words about it are put into `log`.
-pub(crate) fn bpf_iterator(
+/// Load a program of eBPF that iterates over what the kernel's function number `over` does. On refusal the kernel's words about it are
+/// put into `log`.
+pub(crate) fn bpf_program(
     instructions: &[bpf_insn],
     licence: &CStr,
     over: u32,
@@ -328,16 +328,7 @@ pub(crate) fn bpf_iterator(
         debugging: [u32; 9],
         attach_to: u32,
     }
-    /// For BPF_LINK_CREATE.
-    #[repr(C)]
-    struct Link {
-        program: i32,
-        target: u32,
-        attach_type: u32,
-        flags: u32,
-    }
     const TRACING: u32 = 26;
-    const ITERATOR: u32 = 28;
     let load = Load {
         kind: TRACING,
         count: u32::try_from(instructions.len()).map_err(|_| Errno::E2BIG)?,
@@ -357,15 +348,50 @@ pub(crate) fn bpf_iterator(
     // SAFETY: the pointers lead to as many instructions and bytes as their counts say, and to a text that ends; all outlive the call.
     let program = unsafe { bpf(5, &load) }?;
     // SAFETY: a descriptor that was just made, and that nobody else knows.
-    let program = unsafe { OwnedFd::from_raw_fd(program) };
-    let link = Link { program: program.as_raw_fd(), target: 0, attach_type: ITERATOR, flags: 0 };
-    // SAFETY: plain numbers.
+    Ok(unsafe { OwnedFd::from_raw_fd(program) })
+}
+
+/// For programs that iterate, when they are loaded and linked.
+const ITERATOR: u32 = 28;
+
+/// Link a program of [`bpf_program`] so that it can be read: over all tasks, or (Linux 6.1) over those of one process.
+pub(crate) fn bpf_link(program: BorrowedFd<'_>, process: Option<i32>) -> Result<OwnedFd, Errno> {
+    /// For BPF_LINK_CREATE.
+    #[repr(C)]
+    struct Link {
+        program: i32,
+        target: u32,
+        attach_type: u32,
+        flags: u32,
+        tasks: *const Tasks,
+        length: u32,
+        unused: u32,
+    }
+    /// The part of `union bpf_iter_link_info` that is about tasks.
+    #[repr(C)]
+    struct Tasks {
+        thread: u32,
+        process: i32,
+        descriptor: u32,
+        unused: u32,
+    }
+    let tasks = process.map(|process| Tasks { thread: 0, process, descriptor: 0, unused: 0 });
+    let link = Link {
+        program: program.as_raw_fd(),
+        target: 0,
+        attach_type: ITERATOR,
+        flags: 0,
+        tasks: tasks.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+        length: if tasks.is_some() { size_of::<Tasks>() as u32 } else { 0 },
+        unused: 0,
+    };
+    // SAFETY: the pointer, where it is not null, leads to as many bytes as are said, which outlive the call.
     let link = unsafe { bpf(28, &link) }?;
-    // SAFETY: as above.
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// A file that tells what a program of [`bpf_iterator`] writes, from its beginning.
+/// A file that tells what a program of [`bpf_link`] writes, from its beginning.
 pub(crate) fn bpf_iterate(link: BorrowedFd<'_>) -> Result<File, Errno> {
     /// For BPF_ITER_CREATE.
     #[repr(C)]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::in_parts::ask_each;
 use super::proc_fs::{self, ProcFs, Stat, Status};
 use super::sleeps::Clocks;
 use super::spared::{self, Early};
@@ -36,13 +37,13 @@ impl CpuSample {
     /// Take one.
     pub(super) fn take(proc_fs: &ProcFs, pid: i32) -> Self {
         let mut sample = CpuSample::begin();
-        for tid in proc_fs.threads(pid).unwrap_or_default() {
+        let tids = proc_fs.threads(pid).unwrap_or_default();
+        let told = ask_each(&tids, |&tid| {
             let directory = proc_fs.task(pid, tid);
-            if let Some(stat) = proc_fs::stat(&directory)
-                && let Some(used) = proc_fs::cpu_time(&directory)
-            {
-                sample.add(tid, &stat, used);
-            }
+            Some((proc_fs::stat(&directory)?, proc_fs::cpu_time(&directory)?))
+        });
+        for (tid, (stat, used)) in tids.into_iter().zip(told).filter_map(|(tid, told)| Some((tid, told?))) {
+            sample.add(tid, &stat, used);
         }
         sample
     }
@@ -191,11 +192,10 @@ impl ProcessFacts {
         let map_time = begin.elapsed();
         let tids = proc_fs.threads(pid).ok()?;
         let mut now = CpuSample::begin();
-        let used: Vec<Option<(u64, u64)>> =
-            tids.iter().map(|&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid))).collect();
+        let used = ask_each(&tids, |&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid)));
+        let all_facts = ask_each(&tids, |&tid| ThreadFacts::read(proc_fs, pid, tid));
         let mut threads = BTreeMap::new();
-        for (tid, used) in tids.into_iter().zip(used) {
-            let mut facts = ThreadFacts::read(proc_fs, pid, tid);
+        for ((tid, used), mut facts) in tids.into_iter().zip(used).zip(all_facts) {
             if let (Some(stat), Some(used)) = (facts.stat, used) {
                 now.add(tid, &stat, used);
                 let since = now.since(earlier, tid, stat.start_ticks);
@@ -228,6 +228,11 @@ impl ProcessFacts {
         Some((facts, now))
     }
 
+    /// Whether a thread of it has a tracer.
+    pub(super) fn has_tracer(&self) -> bool {
+        self.threads.values().any(|facts| facts.status.tracer != 0)
+    }
+
     /// Whether a thread of it seems to sleep for a time.
     pub(super) fn sleeps_for_a_time(&self) -> bool {
         let row = |call: &Syscall| Architecture::NATIVE.system_call(call.number);
@@ -250,9 +255,11 @@ impl ProcessFacts {
 /// Say of each sleeping thread how long it has slept, and whether that is long enough.
 fn tell_sleeps(clocks: &Clocks, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
     let is_told = threads.len() <= MOST_SCHED_FILES;
-    for (&tid, facts) in threads.iter_mut() {
-        let Some(processor) = facts.stat.as_ref().and_then(sleeps_on) else { continue };
-        let Some(asleep) = clocks.asleep(pid, tid, processor) else { continue };
+    let sleepers = threads.iter().filter_map(|(&tid, facts)| Some((tid, facts.stat.as_ref().and_then(sleeps_on)?)));
+    let sleepers: Vec<(i32, usize)> = sleepers.collect();
+    let told = ask_each(&sleepers, |&(tid, processor)| clocks.asleep(pid, tid, processor));
+    for ((tid, _), asleep) in sleepers.into_iter().zip(told) {
+        let (Some(facts), Some(asleep)) = (threads.get_mut(&tid), asleep) else { continue };
         facts.has_rested = asleep >= SAMPLE_INTERVAL.as_secs_f64() * 1e3;
         let asleep = asleep as u64;
         // If its last run was for an earlier look of ours, its sleep began before that: unknown.

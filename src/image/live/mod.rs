@@ -4,7 +4,8 @@
 //! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
 //! before this returns; nothing here unwinds or decodes.
 //!
-//! Order of a look: what a stop would change is read first (`facts`, `sleeps`; `locked_files` beside them), then threads that sleep
+//! Order of a look: what a stop would change is read first (`facts`, `sleeps`, by two threads of lockscope's where there is much of it,
+//! `in_parts`; `locked_files` beside them), then threads that sleep
 //! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
 //! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
 //! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
@@ -26,6 +27,7 @@ mod frozen;
 pub(crate) mod gpu;
 pub(crate) mod host;
 mod in_flight;
+mod in_parts;
 mod kernel_log;
 mod late;
 mod launch;
@@ -44,6 +46,7 @@ mod spared;
 pub(crate) mod stalled;
 mod stop;
 mod taking;
+mod target;
 #[cfg(test)]
 mod tests;
 mod thread_images;
@@ -77,6 +80,7 @@ use sleeps::Clocks;
 pub use stop::Stopping;
 use stop::{Outcome, StopError};
 use taking::{Inputs, TakenOfAll, pages_needed};
+use target::Target;
 use thread_images::{missing_registers, parent_threads, remember_calls, thread_image};
 
 use super::gpu::uses_cuda;
@@ -120,31 +124,6 @@ const REFUSALS: u32 = 5;
 const OTHER_LOOKS: u32 = 5;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// One process, from look to look.
-#[derive(Debug)]
-struct Target {
-    pid: i32,
-    /// To tell it from another process that got its id later.
-    start_ticks: u64,
-    /// Found as a descendant: what fails for it is a gap.
-    is_descendant: bool,
-    sample: CpuSample,
-    /// Pages that analysis wanted and no stop has copied.
-    wanted: BTreeSet<u64>,
-    memory: Option<Arc<LiveMemory>>,
-    /// How it was started, read once.
-    launch: Option<Launch>,
-}
-
-impl Target {
-    /// Check that a process can be looked at, and take the first sample of its CPU time.
-    fn open(proc_fs: &ProcFs, pid: i32, is_descendant: bool) -> Result<Target, AttachError> {
-        let start_ticks = open::check(proc_fs, pid)?;
-        let (sample, wanted) = (CpuSample::take(proc_fs, pid), BTreeSet::new());
-        Ok(Target { pid, start_ticks, is_descendant, sample, wanted, memory: None, launch: None })
-    }
-}
 
 /// What reads the sleeping threads of these, where not all are stopped.
 fn sleep_reader(proc_fs: &ProcFs, stopping: Stopping, targets: &[Target]) -> Option<Arc<Mutex<SleepReader>>> {
@@ -270,6 +249,9 @@ impl LiveTarget {
         let mut waited = 0;
         loop {
             let facts = self.read_facts()?;
+            if self.had_tracers(&facts)? {
+                continue;
+            }
             let may_lock = |facts: &ProcessFacts| {
                 facts.sleeps_for_a_time() && has_lockable(&self.proc_fs.process(facts.living_thread))
             };
@@ -394,6 +376,24 @@ impl LiveTarget {
             self.drop_target(pid, AttachError::Ended { pid })?;
         }
         Ok(self.with_samples(all))
+    }
+
+    /// Ask of each process once whether another has stopped it, or will: it is left out, or has been let go meanwhile, and is to be
+    /// read again. Whether there were such.
+    fn had_tracers(&mut self, facts: &[ProcessFacts]) -> Result<bool, AttachError> {
+        let mut traced = Vec::new();
+        for target in self.targets.iter_mut().filter(|target| !target.is_asked_for_tracer) {
+            target.is_asked_for_tracer = true;
+            traced.extend(
+                facts.iter().find(|facts| facts.pid == target.pid && facts.has_tracer()).map(|facts| facts.pid),
+            );
+        }
+        for &pid in &traced {
+            if let Some(error) = open::traced_for_long(&self.proc_fs, pid) {
+                self.drop_target(pid, error)?;
+            }
+        }
+        Ok(!traced.is_empty())
     }
 
     /// Those of one process; `None` if it is gone.

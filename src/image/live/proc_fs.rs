@@ -57,6 +57,8 @@ pub(super) struct Stat {
     pub(super) flags: u32,
     /// Start time in clock ticks since boot.
     pub(super) start_ticks: u64,
+    /// Threads of its process.
+    pub(super) threads: usize,
     /// CPU that it last ran on.
     pub(super) processor: Option<i32>,
     /// Where its arguments and its environment begin; zero for who may not know.
@@ -121,11 +123,9 @@ impl ProcFs {
     pub(super) fn living_thread(&self, pid: i32) -> Option<i32> {
         /// An exec lets the thread that called it have the id of the main one, which had exited in the list.
         const ATTEMPTS: usize = 3;
-        let living = |_| {
-            let mut tids = self.threads(pid).ok()?;
-            tids.sort_by_key(|&tid| tid != pid);
-            tids.into_iter().find(|&tid| stat(&self.task(pid, tid)).is_some_and(|stat| !stat.is_dead()))
-        };
+        let lives = |tid: &i32| stat(&self.task(pid, *tid)).is_some_and(|stat| !stat.is_dead());
+        // Mostly it is the main one, and there may be thousands of others to list.
+        let living = |_| Some(pid).filter(lives).or_else(|| self.threads(pid).ok()?.into_iter().find(lives));
         (0..ATTEMPTS).find_map(living)
     }
 
@@ -351,6 +351,7 @@ pub(super) fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         parent: stat.ppid,
         flags: stat.flags,
         start_ticks: stat.starttime,
+        threads: usize::try_from(stat.num_threads).unwrap_or(0),
         processor: stat.processor,
         program: (stat.arg_start.unwrap_or(0), stat.env_start.unwrap_or(0)),
     })

@@ -310,24 +310,32 @@ fn a_process_without_its_main_thread() {
 }
 
 #[test]
-fn a_traced_process_is_refused_and_left_alone() {
-    let target = Target::start(Command::new("sleep").arg("60"));
-    target.until_in_call(number(&calls::CLOCK_NANOSLEEP));
-    let pid = target.pid();
-    std::thread::scope(|scope| {
-        let (ask, asked) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        scope.spawn(move || {
-            ptrace::seize(Pid::from_raw(pid), ptrace::Options::empty()).expect("seize");
-            tell.send(()).expect("tell");
-            let _ = asked.recv();
+fn a_process_with_a_traced_thread_is_refused_and_left_alone() {
+    let target = Target::compile(include_str!("testdata/sleepers.c"));
+    let threads = || proc_fs().threads(target.pid()).expect("threads");
+    until("all threads", || threads().len() == 201);
+    let all = threads();
+    for &traced in [all.first(), all.last()].into_iter().flatten() {
+        std::thread::scope(|scope| {
+            let (ask, asked) = std::sync::mpsc::channel::<()>();
+            let (tell, told) = std::sync::mpsc::channel::<()>();
+            scope.spawn(move || {
+                ptrace::seize(Pid::from_raw(traced), ptrace::Options::empty()).expect("seize");
+                tell.send(()).expect("tell");
+                let _ = asked.recv();
+            });
+            told.recv().expect("seized");
+            let refused = target.open().look().expect_err("refused");
+            assert!(matches!(refused, AttachError::AlreadyTraced { .. }), "{refused}");
+            let other = Target::start(Command::new("sleep").arg("60"));
+            let refused = open(&[other.pid(), target.pid()]).expect("open").look().expect_err("it was named, too");
+            assert!(matches!(refused, AttachError::AlreadyTraced { .. }), "{refused}");
+            drop(ask);
         });
-        told.recv().expect("seized");
-        let refused = open(&[pid]).expect_err("refused");
-        assert!(matches!(refused, AttachError::AlreadyTraced { .. }), "{refused}");
-        drop(ask);
-    });
-    until("its sleep", || target.state() == Some('S') && target.tracer() == Some(0));
+        let tracer = || status(&proc_fs().task(target.pid(), traced)).map(|status| status.tracer);
+        until("its release", || tracer() == Some(0));
+    }
+    assert_eq!(target.open().look().expect("a look").processes[0].threads.len(), 201);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! In: the holds that the families below found. Out: the frame of the driver call that took a lock, where nothing else tells;
 //! and as candidates for a lock that readers have, the threads in calls that take it for reading.
 
+use std::collections::HashSet;
+
 use super::calls::{self, Mode, is_api};
 use super::stacks::Stack;
 use crate::waits::blocked_on::{Ownership, Readers, ThreadWait};
@@ -14,16 +16,12 @@ use crate::waits::thread::{Process, ThreadView};
 /// Refine the holds of locks that threads in driver calls wait for.
 pub(super) fn refine<'k>(blocked: &Blocked<'_>, stacks: impl Fn(&Process<'_>) -> &'k [Stack], out: &mut Observations) {
     let mut counted: Vec<(&ThreadWait, &Readers)> = Vec::new();
+    let mut seen = HashSet::new();
     for wait in blocked.waits() {
         let process = blocked.process(wait);
         match &wait.blocked_on.ownership {
             Ownership::Tid(_) => taking_call(process, wait, out),
-            Ownership::Readers(readers) => {
-                let key = &wait.blocked_on.resource.key;
-                if counted.iter().all(|(known, _)| known.blocked_on.resource.key != *key) {
-                    counted.push((wait, readers));
-                }
-            }
+            Ownership::Readers(readers) if seen.insert(&wait.blocked_on.resource.key) => counted.push((wait, readers)),
             _ => {}
         }
     }
@@ -38,6 +36,10 @@ pub(super) fn refine<'k>(blocked: &Blocked<'_>, stacks: impl Fn(&Process<'_>) ->
 fn taking_call(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
     let key = &wait.blocked_on.resource.key;
     let waiter = &process.threads[wait.thread];
+    // First, since few are: all holds are gone through for each that is.
+    if driver_call(waiter).is_none() {
+        return;
+    }
     for hold in out.holds.iter_mut().filter(|hold| hold.resource == *key && hold.frame.is_none() && hold.gone.is_none())
     {
         let Party::Thread(position, tid) = hold.holder else { continue };
@@ -45,7 +47,7 @@ fn taking_call(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations)
             continue;
         }
         let Some(owner) = process.position(tid).and_then(|position| process.threads.get(position)) else { continue };
-        if let (Some(_), Some((native, name))) = (driver_call(waiter), driver_call(owner)) {
+        if let Some((native, name)) = driver_call(owner) {
             hold.frame = owner.merged(native);
             hold.evidence.push(format!("{tid} is in the driver call {name}"));
         }

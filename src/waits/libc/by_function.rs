@@ -75,8 +75,8 @@ impl Row {
 
     fn fits(&self, name: &str) -> bool {
         self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
-            // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`.
-            Some(part) => name.replace("<T>", "").replace(['<', '>'], "").contains(part),
+            // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`. Names of C have no path.
+            Some(part) => name.contains("::") && name.replace("<T>", "").replace(['<', '>'], "").contains(part),
             None => name.starts_with(wanted),
         })
     }

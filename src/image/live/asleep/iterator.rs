@@ -6,7 +6,7 @@
 //!
 //! It needs Linux 5.15, CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and a kernel built with BTF.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -73,12 +73,27 @@ pub(super) struct Record {
 struct Aligned<T: ?Sized>(T);
 
 /// The loaded program.
+///
+/// It goes over the threads of one process after the other where the kernel can do that (Linux 6.1), and else over all of the machine,
+/// which takes a millisecond for two thousand of them. A pass over one process ends early when the thread that it stands at ends. The
+/// kernel keeps threads in the order in which they came, so such a pass lacks the last of those that were there before it, and tells of
+/// none that came meanwhile: it tells of fewer threads than the process had when it began.
 #[derive(Debug)]
 pub(super) struct TaskIterator {
+    proc_fs: ProcFs,
+    program: OwnedFd,
     /// Of the processes that it is to tell of.
     processes: OwnedFd,
-    link: OwnedFd,
+    /// Over all threads of the machine.
+    over_all: OwnedFd,
+    /// Over those of each process; `None` where the kernel cannot, or they are many.
+    over_each: Option<BTreeMap<i32, OwnedFd>>,
 }
+
+/// More processes than that are found among all threads of the machine.
+const FEW_PROCESSES: usize = 16;
+/// How often a pass over one process is taken again that ended early.
+const PASSES: u32 = 3;
 
 impl TaskIterator {
     /// Whether it is worth trying; costs next to nothing.
@@ -95,35 +110,71 @@ impl TaskIterator {
     }
 
     /// Load it for the threads of `pids`: two milliseconds, most of them to find its types among the kernel's.
-    pub(super) fn load(pids: &[i32]) -> Result<TaskIterator, Unavailable> {
+    pub(super) fn load(proc_fs: &ProcFs, pids: &[i32]) -> Result<TaskIterator, Unavailable> {
         let entries = u32::try_from(pids.len().max(MOST_FOLLOWED)).unwrap_or(u32::MAX);
         let processes = sys::bpf_set(entries).map_err(refused)?;
         let program = Program::made(&kernel_types()?, &processes)?;
-        let load = |log: &mut [u8]| sys::bpf_iterator(&program.instructions, &program.licence, program.over, log);
-        let link = load(&mut []).or_else(|_| {
+        let load = |log: &mut [u8]| sys::bpf_program(&program.instructions, &program.licence, program.over, log);
+        let program = load(&mut []).or_else(|_| {
             // Once more to hear why.
             let mut log = vec![0; LOG];
             load(&mut log).map_err(|error| Unavailable::Refused(reason(error, &log)))
         })?;
-        let mut iterator = TaskIterator { processes, link };
+        let over_all = sys::bpf_link(program.as_fd(), None).map_err(refused)?;
+        let over_each = Some(BTreeMap::new());
+        let mut iterator = TaskIterator { proc_fs: proc_fs.clone(), program, processes, over_all, over_each };
         iterator.add(pids)?;
         Ok(iterator)
     }
 
     /// Tell of the threads of these too.
     pub(super) fn add(&mut self, pids: &[i32]) -> Result<(), Unavailable> {
-        let mut pids = pids.iter();
-        pids.try_for_each(|pid| sys::bpf_insert(self.processes.as_fd(), *pid)).map_err(refused)
+        pids.iter().try_for_each(|pid| sys::bpf_insert(self.processes.as_fd(), *pid)).map_err(refused)?;
+        if let Some(mut over_each) = self.over_each.take() {
+            let link = |&pid: &i32| Some((pid, sys::bpf_link(self.program.as_fd(), Some(pid)).ok()?));
+            over_each.extend(pids.iter().take(FEW_PROCESSES + 1).map_while(link));
+            let has_all = over_each.len() <= FEW_PROCESSES && pids.iter().all(|pid| over_each.contains_key(pid));
+            self.over_each = Some(over_each).filter(|_| has_all);
+        }
+        Ok(())
     }
 
-    /// All threads of the processes, now.
-    pub(super) fn read(&mut self) -> io::Result<Vec<Record>> {
-        let mut file = sys::bpf_iterate(self.link.as_fd())?.take((MOST_RECORDS * RECORD) as u64);
-        let mut bytes = Vec::new();
-        // The kernel gives up to some pages a call, whole records only.
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes.chunks_exact(RECORD).filter_map(parse).collect())
+    /// All threads of these of the processes, now.
+    pub(super) fn read(&mut self, pids: &[i32]) -> io::Result<Vec<Record>> {
+        let each = self.over_each.as_ref().and_then(|over_each| self.one_by_one(over_each, pids));
+        let all = || Ok(pass(&self.over_all)?.into_iter().filter(|record| pids.contains(&record.process)).collect());
+        each.unwrap_or_else(all)
     }
+
+    /// The same, one process after the other; `None` where one cannot be told so.
+    fn one_by_one(&self, over_each: &BTreeMap<i32, OwnedFd>, pids: &[i32]) -> Option<io::Result<Vec<Record>>> {
+        let mut all = Vec::new();
+        for &pid in pids {
+            let link = over_each.get(&pid)?;
+            match (0..PASSES).find_map(|_| self.pass_over_one(pid, link).transpose())? {
+                Ok(records) => all.extend(records),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(all))
+    }
+
+    /// One pass over one process; `None` if it may have ended early.
+    fn pass_over_one(&self, pid: i32, link: &OwnedFd) -> io::Result<Option<Vec<Record>>> {
+        // Of its main thread, which is in that directory also when it has exited.
+        let Some(before) = proc_fs::stat(&self.proc_fs.task(pid, pid)) else { return Ok(None) };
+        let records = pass(link)?;
+        Ok((records.len() >= before.threads.max(1)).then_some(records))
+    }
+}
+
+/// One pass of a program that was linked.
+fn pass(link: &OwnedFd) -> io::Result<Vec<Record>> {
+    let mut file = sys::bpf_iterate(link.as_fd())?.take((MOST_RECORDS * RECORD) as u64);
+    let mut bytes = Vec::new();
+    // The kernel gives up to some pages a call, whole records only.
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes.chunks_exact(RECORD).filter_map(parse).collect())
 }
 
 /// The kernel's type information: five megabytes, which Linux 6.16 and later give without copying them.
@@ -269,6 +320,64 @@ mod tests {
         };
         assert!(!code(&object).is_empty());
         assert_eq!(code(&by_few), code(&object));
+    }
+
+    /// While threads end all the time, those that live are all told.
+    #[test]
+    fn threads_that_end_meanwhile_hide_no_others() {
+        use std::sync::Barrier;
+        const ROUNDS: usize = 60;
+        const FEW: usize = 30;
+        let (proc_fs, own) = (ProcFs::new("/proc"), std::process::id() as i32);
+        let loaded = TaskIterator::is_possible(&proc_fs).and_then(|()| TaskIterator::load(&proc_fs, &[own]));
+        let mut iterator = match loaded {
+            Ok(iterator) => iterator,
+            Err(why) => return println!("skip: {why}"),
+        };
+        for round in 0..ROUNDS {
+            let (gate, end) = (Barrier::new(2 * FEW + 1), Barrier::new(FEW + 1));
+            let told = std::thread::scope(|scope| {
+                let mut living = Vec::new();
+                for _ in 0..FEW {
+                    // One that ends, and behind it in the kernel's list one that stays.
+                    scope.spawn(|| gate.wait());
+                    let (tell, told) = std::sync::mpsc::channel();
+                    let (gate, end) = (&gate, &end);
+                    scope.spawn(move || {
+                        tell.send(nix::unistd::gettid().as_raw()).expect("somebody listens");
+                        gate.wait();
+                        end.wait();
+                    });
+                    living.push(told.recv().expect("its id"));
+                }
+                gate.wait();
+                let readings = [(); 4].map(|()| iterator.read(&[own]).expect("a reading"));
+                end.wait();
+                let has = |reading: &Vec<Record>, tid: i32| reading.iter().any(|record| record.thread == tid);
+                readings.iter().all(|reading| living.iter().all(|tid| has(reading, *tid)))
+            });
+            assert!(told, "round {round}");
+        }
+    }
+
+    #[test]
+    fn many_processes_are_found_among_all() {
+        let proc_fs = ProcFs::new("/proc");
+        let own = std::process::id() as i32;
+        let loaded = TaskIterator::is_possible(&proc_fs).and_then(|()| TaskIterator::load(&proc_fs, &[own]));
+        let mut iterator = match loaded {
+            Ok(iterator) => iterator,
+            Err(why) => return println!("skip: {why}"),
+        };
+        let thread = nix::unistd::gettid().as_raw();
+        let has_own =
+            |records: &[Record]| records.iter().any(|record| (record.process, record.thread) == (own, thread));
+        assert!(has_own(&iterator.read(&[own]).expect("a reading")));
+        let others: Vec<i32> = (1 << 22..).take(FEW_PROCESSES).collect();
+        iterator.add(&others).expect("room for them");
+        assert!(iterator.over_each.is_none());
+        assert!(has_own(&iterator.read(&[own]).expect("a reading")));
+        assert!(iterator.read(&others).expect("a reading").is_empty(), "only of those that are asked for");
     }
 
     #[test]

@@ -104,9 +104,9 @@ impl SleepReader {
     pub(super) fn new(proc_fs: &ProcFs, pids: &[i32]) -> SleepReader {
         let start = || {
             TaskIterator::is_possible(proc_fs)?;
-            let pids = pids.to_vec();
+            let (proc_fs, pids) = (proc_fs.clone(), pids.to_vec());
             let loader = std::thread::Builder::new().name("loader".to_owned());
-            loader.spawn(move || TaskIterator::load(&pids)).map_err(|_| Unavailable::NoThread)
+            loader.spawn(move || TaskIterator::load(&proc_fs, &pids)).map_err(|_| Unavailable::NoThread)
         };
         let way = start().map_or_else(Way::KernelFiles, Way::Loading);
         SleepReader { proc_fs: proc_fs.clone(), way }
@@ -141,11 +141,8 @@ impl SleepReader {
     pub(super) fn read(&mut self, pids: &[i32]) -> Reading {
         self.settle();
         if let Way::Iterator(iterator) = &mut self.way {
-            match iterator.read() {
-                Ok(records) => {
-                    let wanted = records.into_iter().filter(|record| pids.contains(&record.process));
-                    return wanted.map(|record| (record.thread, sleeper(record))).collect();
-                }
+            match iterator.read(pids) {
+                Ok(records) => return records.into_iter().map(|record| (record.thread, sleeper(record))).collect(),
                 Err(error) => self.way = Way::KernelFiles(Unavailable::Refused(error.to_string())),
             }
         }

@@ -2,10 +2,12 @@
 //!
 //! In: the judged look. Out: drafts of the finding. Who could wake whom is known to the lock families, not here.
 
+use std::collections::HashSet;
+
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::report::Severity;
 use crate::waits::kinds::Kind;
-use crate::waits::model::Role;
+use crate::waits::model::{Resource, Role};
 use crate::waits::{Party, ResourceKey};
 
 /// The finding's texts and its rule.
@@ -28,14 +30,17 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     let drafts = context.dead_end_drafts(is_woken_for);
     let seen = context.input.observations;
     // Who is to say that an item is done waits for the next one: that follows.
-    let unfinished =
-        |key: &ResourceKey| matches!(seen.resource(key).and_then(|one| one.role), Some(Role::UnfinishedItems { .. }));
-    let givers: Vec<&Party> =
+    let is_unfinished = |resource: &&Resource| matches!(resource.role, Some(Role::UnfinishedItems { .. }));
+    let keys: HashSet<&ResourceKey> =
+        seen.resources.iter().filter(is_unfinished).map(|resource| &resource.key).collect();
+    let unfinished = |key: &ResourceKey| keys.contains(key);
+    let givers: HashSet<&Party> =
         seen.holds.iter().filter(|hold| unfinished(&hold.resource)).map(|hold| &hold.holder).collect();
+    let any_unfinished = drafts.iter().any(|draft| draft.resources.iter().any(unfinished));
     let is_told = |draft: &Draft| {
-        drafts.iter().any(|other| other.resources.iter().any(unfinished)) && {
-            !draft.resources.iter().any(unfinished) && draft.parties.iter().all(|party| givers.contains(&party))
-        }
+        any_unfinished
+            && !draft.resources.iter().any(unfinished)
+            && draft.parties.iter().all(|party| givers.contains(&party))
     };
     let first: Vec<bool> = drafts.iter().map(|draft| !is_told(draft)).collect();
     let kept = drafts.into_iter().zip(first).filter(|(_, is_first)| *is_first);

@@ -1,0 +1,44 @@
+//! One process that is looked at, and what is kept of it from look to look.
+//!
+//! In: an id. Out: a [`Target`], or why it cannot be looked at. Nothing is stopped.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::error::AttachError;
+use super::facts::CpuSample;
+use super::memory::LiveMemory;
+use super::open;
+use super::proc_fs::ProcFs;
+use crate::image::Launch;
+
+/// One process, from look to look.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Its id.
+    pub(super) pid: i32,
+    /// To tell it from another process that got its id later.
+    pub(super) start_ticks: u64,
+    /// Found as a descendant: what fails for it is a gap.
+    pub(super) is_descendant: bool,
+    /// Of its last CPU times.
+    pub(super) sample: CpuSample,
+    /// It was asked whether it has a tracer.
+    pub(super) is_asked_for_tracer: bool,
+    /// Pages that analysis wanted and no stop has copied.
+    pub(super) wanted: BTreeSet<u64>,
+    /// That of the last look.
+    pub(super) memory: Option<Arc<LiveMemory>>,
+    /// How it was started, read once.
+    pub(super) launch: Option<Launch>,
+}
+
+impl Target {
+    /// Check that a process can be looked at, and take the first sample of its CPU time.
+    pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_descendant: bool) -> Result<Target, AttachError> {
+        let start_ticks = open::check(proc_fs, pid)?;
+        let (sample, wanted) = (CpuSample::take(proc_fs, pid), BTreeSet::new());
+        let is_asked_for_tracer = false;
+        Ok(Target { pid, start_ticks, is_descendant, sample, is_asked_for_tracer, wanted, memory: None, launch: None })
+    }
+}
