@@ -469,6 +469,9 @@ pub(crate) struct MonitorArguments {
     /// What to do about a hang
     #[arg(long, value_name = "WHAT", value_enum, default_value = "kill")]
     pub on_hang: OnHang,
+    /// Have a core of the GPUs written before the process is ended
+    #[arg(long, env = "LOCKSCOPE_GPU_CORE", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0, default_missing_value = "true", default_value = "false")]
+    pub gpu_core: bool,
 }
 
 /// Whether text has colours.

@@ -5,6 +5,7 @@
 //! have said at its end is said here ([`super::test_journal`]). It stands outside of the process's family: a test that waits
 //! for its children, or counts them, sees none more. Looks are another process's, so that one that hangs holds up no time limit.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
@@ -22,6 +23,7 @@ use crate::image::live;
 use crate::render;
 use crate::render::junit::{TestOutcome, TestResult};
 use crate::run::children::{GRACE, end_tree};
+use crate::run::gpu_dump::GpuDumps;
 use crate::run::lookers::{Lookers, Supervisor};
 use crate::run::own_names::{MONITOR, take_name};
 use crate::run::sample::start_time;
@@ -49,13 +51,28 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| failed("answer", error))
     };
-    answer(serde_json::json!({"pid": std::process::id()}))?;
+    let gpu_cores = gpu_cores(arguments);
+    let variables = gpu_cores.as_ref().map(GpuDumps::variables).unwrap_or_default();
+    let variables = variables.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned()));
+    let variables: BTreeMap<&str, String> = variables.collect();
+    answer(serde_json::json!({"pid": std::process::id(), "variables": variables}))?;
     let Some(started) = start_time(arguments.of) else { return Ok(ExitCode::SUCCESS) };
     let lookers = Lookers::default();
     let (log, told) = (TestLog::default(), None);
     let (runner, shared, began) = (Runner::default(), Shared::default(), Instant::now());
-    let mut monitor =
-        Monitor { arguments, reporter, log, told, lookers, is_closed: false, runner, shared, hangs: 0, began };
+    let mut monitor = Monitor {
+        arguments,
+        reporter,
+        log,
+        told,
+        lookers,
+        is_closed: false,
+        runner,
+        shared,
+        hangs: 0,
+        began,
+        gpu_cores,
+    };
     let mut answered = false;
     let mut watch = Watch::new(arguments.of, true, Limits::default());
     let mut due = Instant::now();
@@ -107,6 +124,18 @@ struct Monitor<'a> {
     /// How many hangs there were.
     hangs: u64,
     began: Instant,
+    /// Where drivers write cores of the GPUs.
+    gpu_cores: Option<GpuDumps>,
+}
+
+/// Where cores of GPUs are to be written, where they are wanted and can be had.
+fn gpu_cores(arguments: &MonitorArguments) -> Option<GpuDumps> {
+    // What goes on must keep its context.
+    if !arguments.gpu_core || arguments.on_hang == OnHang::Report || GpuDumps::is_done_by_another() {
+        return None;
+    }
+    let told = |why| output::say(&format!("lockscope: no core of the GPU will be written: {why}"));
+    GpuDumps::prepare().map_err(told).ok()
 }
 
 impl Monitor<'_> {
@@ -213,7 +242,10 @@ impl Monitor<'_> {
         if self.is_closed || start_time(self.arguments.of).is_none() {
             return Some(ExitCode::SUCCESS);
         }
-        self.end_process(reason, look, &told.headline);
+        // Nothing of the process goes on now: its drivers may be asked for cores, which end it.
+        let wanted = self.gpu_cores.as_ref().map(|cores| watch.last_with_gpus(reason, cores.folder()));
+        let with_gpus = wanted.map(|wanted| self.look(&wanted).0).filter(Result::is_ok);
+        self.end_process(reason, with_gpus.as_ref().unwrap_or(look), &told.headline);
         Some(ExitCode::from(1))
     }
 

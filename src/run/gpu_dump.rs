@@ -35,6 +35,9 @@ const LIGHT: &str =
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory";
 /// The first driver that this was tried with: what others do at the byte is not known.
 const FIRST_DRIVER: u32 = 580;
+/// What the names of their folders begin with.
+const PREFIX: &str = "lockscope-gpu-";
+
 /// Where cores are to be written.
 #[derive(Debug)]
 pub(crate) struct GpuDumps {
@@ -50,7 +53,7 @@ impl GpuDumps {
             return Err(format!("{name} is set already, and is left as it is"));
         }
         is_proven(Path::new("/"), &|name| std::env::var_os(name).is_some())?;
-        let folder = tempfile::Builder::new().prefix("lockscope-gpu-").tempdir();
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir();
         Ok(GpuDumps { folder: folder.map_err(|error| format!("no folder for them: {error}"))? })
     }
 
@@ -58,6 +61,11 @@ impl GpuDumps {
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let path = |name: &str| self.folder.path().join(name).into_os_string();
         vec![(TRIGGERED, "1".into()), (FLAGS, LIGHT.into()), (PIPE, path("pipe_%p")), (FILE, path("gpu_%p.core"))]
+    }
+
+    /// Whether a `lockscope run` around this process has had the same done already.
+    pub(crate) fn is_done_by_another() -> bool {
+        std::env::var(PIPE).is_ok_and(|pipe| pipe.contains(PREFIX))
     }
 
     /// The folder.

@@ -20,7 +20,7 @@ pub(crate) mod own_names;
 pub(crate) mod sample;
 pub(crate) mod suite;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -259,6 +259,12 @@ impl Watch {
     /// A look at the whole tree as it is now, for somebody who asks.
     pub(crate) fn for_others(&mut self) -> Wanted {
         Wanted { purpose: Purpose::Routine, ..self.last_from_outside() }
+    }
+
+    /// The last look once more, and cores of GPUs with it, before all is ended.
+    pub(crate) fn last_with_gpus(&mut self, reason: Reason, folder: &Path) -> Wanted {
+        let wanted = self.last_from_outside();
+        Wanted { purpose: Purpose::Last(reason), gpu_cores: Some(folder.to_path_buf()), ..wanted }
     }
 
     /// A look at the whole tree as it is now, which somebody else ends.

@@ -38,9 +38,12 @@ def start(events: EventPipe, arguments: list[str], inherited: Iterable[int], abo
             os.close(answers_of_monitor)
         lines = _Lines(answers)
         try:
-            allow_look_by(int(lines.next()["pid"]))
+            answer = lines.next()
+            allow_look_by(int(answer["pid"]))
         finally:
             _reap(launcher)
+        # NVIDIA's driver reads them when CUDA is initialised.
+        os.environ.update(answer.get("variables", {}))
         events.send(event="ready", **about)
         answer = lines.next()
         return None if answer["may_look"] else str(answer["why"])

@@ -16,6 +16,7 @@ HELP_WATCH = "have lockscope end a test that deadlocks, with a report of who wai
 HELP_TIMEOUT = "the same, and also end a test that takes longer than so many seconds; 0: no limit"
 HELP_REPORT_DIR = "folder for the reports of lockscope"
 HELP_RECORD = "have lockscope record which locks are taken in orders that could deadlock, though nothing hangs"
+HELP_GPU_CORE = "have a core of the GPUs written where lockscope must end pytest; a kernel that fails ends pytest then, too"
 HELP_ON_HANG = "after the report of lockscope end the test (kill, the default) or only report"
 ON_HANG = ("kill", "report")
 #: What hands the controller's folder to a worker of pytest-xdist.
@@ -30,6 +31,7 @@ class Settings(NamedTuple):
     timeout: float | None
     report_dir: str | None
     on_hang: str
+    gpu_core: bool
 
 
 def add_options(parser: Parser) -> None:
@@ -39,6 +41,7 @@ def add_options(parser: Parser) -> None:
     group.addoption("--lockscope-timeout", type=_seconds_option, metavar="SECONDS", help=HELP_TIMEOUT)
     group.addoption("--lockscope-report-dir", metavar="DIR", help=HELP_REPORT_DIR)
     group.addoption("--lockscope-on-hang", choices=ON_HANG, help=HELP_ON_HANG)
+    group.addoption("--lockscope-gpu-core", action="store_true", default=False, help=HELP_GPU_CORE)
     group.addoption("--lockscope-record", action="store_true", default=False, help=HELP_RECORD)
     parser.addini("lockscope", HELP_WATCH, type="bool", default=False)
     parser.addini("lockscope_timeout", HELP_TIMEOUT, default="")
@@ -59,6 +62,7 @@ def read(config: Config) -> Settings:
         timeout=timeout or None,
         report_dir=_report_dir(config),
         on_hang=on_hang,
+        gpu_core=bool(config.getoption("lockscope_gpu_core")),
     )
 
 

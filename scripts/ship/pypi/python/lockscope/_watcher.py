@@ -165,6 +165,8 @@ class Watcher:
 
     def _arguments(self) -> list[str]:
         arguments = ["--on-hang", self._settings.on_hang]
+        if self._settings.gpu_core:
+            arguments.append("--gpu-core")
         if self._settings.report_dir:
             arguments += ["--report-dir", self._settings.report_dir]
         # pytest writes this file at its end, which a hang may never let it reach. With xdist the controller writes it.
