@@ -72,6 +72,7 @@ pub(super) fn run(arguments: &MonitorArguments) -> Result<ExitCode, CliError> {
         hangs: 0,
         began,
         gpu_cores,
+        asks_gpus: false,
     };
     let mut answered = false;
     let mut watch = Watch::new(arguments.of, true, Limits::default());
@@ -126,6 +127,8 @@ struct Monitor<'a> {
     began: Instant,
     /// Where drivers write cores of the GPUs.
     gpu_cores: Option<GpuDumps>,
+    /// They have been asked to, which ends the process.
+    asks_gpus: bool,
 }
 
 /// Where cores of GPUs are to be written, where they are wanted and can be had.
@@ -242,10 +245,7 @@ impl Monitor<'_> {
         if self.is_closed || start_time(self.arguments.of).is_none() {
             return Some(ExitCode::SUCCESS);
         }
-        // Nothing of the process goes on now: its drivers may be asked for cores, which end it.
-        let wanted = self.gpu_cores.as_ref().map(|cores| watch.last_with_gpus(reason, cores.folder()));
-        let with_gpus = wanted.map(|wanted| self.look(&wanted).0).filter(Result::is_ok);
-        self.end_process(reason, with_gpus.as_ref().unwrap_or(look), &told.headline);
+        self.end_process(watch, reason, look, &told.headline);
         Some(ExitCode::from(1))
     }
 
@@ -269,7 +269,7 @@ impl Monitor<'_> {
     }
 
     /// End the process, and say what the runner would have said.
-    fn end_process(&mut self, reason: Reason, look: &LastLook, headline: &str) {
+    fn end_process(&mut self, watch: &mut Watch, reason: Reason, look: &LastLook, headline: &str) {
         let pid = self.arguments.of;
         let (captured, plan) = (captured(pid), self.shared.plan());
         let is_silent = self.runner.is_silent;
@@ -302,7 +302,20 @@ impl Monitor<'_> {
             }
         }
         self.keep_coverage();
+        // The driver ends the process when it has written a core, and whoever waits for that may go on, and end this one: all is said before.
+        if let Some(with_gpus) = self.look_at_gpus(watch, reason) {
+            output::say("lockscope: the same with what ran on the GPUs:");
+            self.reporter.report_hang(&watched, reason, &with_gpus);
+        }
         end_tree(pid, Some(ending_signal(&self.runner, pid)), Signal::SIGTERM, GRACE, || ());
+    }
+
+    /// The last look with cores of the GPUs, where these are wanted.
+    fn look_at_gpus(&mut self, watch: &mut Watch, reason: Reason) -> Option<LastLook> {
+        let wanted = watch.last_with_gpus(reason, self.gpu_cores.as_ref()?.folder());
+        self.asks_gpus = true;
+        let (look, _) = self.look(&wanted);
+        Some(look).filter(Result::is_ok)
     }
 
     /// What was measured, if a thread of the runner can still run.
@@ -363,7 +376,8 @@ impl Supervisor for Monitor<'_> {
     }
 
     fn useless(&mut self) -> Option<LookError> {
-        start_time(self.arguments.of).is_none().then(|| LookError::Told("it has ended".into()))
+        let has_ended = !self.asks_gpus && start_time(self.arguments.of).is_none();
+        has_ended.then(|| LookError::Told("it has ended".into()))
     }
 
     fn is_hurried(&self) -> bool {

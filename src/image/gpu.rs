@@ -71,16 +71,25 @@ impl GpuUse {
         self.devices.iter().filter(|device| mapped.contains(&device.index)).collect()
     }
 
+    /// Errors in the kernel's log that were written while `process` lived, and for its work or for a device that it uses.
+    pub(crate) fn errors_of<'a>(&'a self, process: &'a ProcessImage) -> impl Iterator<Item = &'a DriverError> {
+        /// Milliseconds in a tick of the start time (proc_pid_stat(5), USER_HZ).
+        const TICK: u64 = 10;
+        let began = process.thread(process.pid).and_then(|main| main.start_ticks);
+        let mapped: Vec<u32> = process.mappings.iter().filter_map(device_number).collect();
+        self.errors.iter().filter(move |error| {
+            let is_later = began.is_some_and(|ticks| error.at_ms / TICK >= ticks);
+            let is_own = error.pid == Some(process.pid);
+            let uses_it = error.device.is_some_and(|device| mapped.contains(&device));
+            is_later && (is_own || uses_it && (error.pid.is_none() || error.is_the_end()))
+        })
+    }
+
     /// Whether kernels run on a device of a process, and they are not plainly another's.
     pub(crate) fn runs_kernels_of(&self, image: &ProcessImage) -> bool {
         let shared = |device: &Device| device.processes.iter().any(|pid| *pid != image.pid);
         self.of(image).into_iter().any(|device| device.busy_percent.is_some_and(|busy| busy > 0) && !shared(device))
     }
-}
-
-/// Whether a process has this device's file mapped.
-pub(crate) fn has_device(image: &ProcessImage, number: u32) -> bool {
-    image.mappings.iter().any(|mapping| device_number(mapping) == Some(number))
 }
 
 /// The number of the device whose file is mapped: `/dev/nvidia0`.
@@ -125,6 +134,7 @@ pub(crate) fn is_version(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::ThreadImage;
 
     #[test]
     fn answers_are_read_as_nvidia_smi_writes_them() {
@@ -143,5 +153,24 @@ mod tests {
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\n";
         assert_eq!(kernel_driver(closed).as_deref(), Some("535.54.03"));
         assert_eq!(kernel_driver(""), None);
+    }
+
+    #[test]
+    fn an_error_concerns_who_lived_and_used_the_device() {
+        let mut process = ProcessImage { pid: 5, ..ProcessImage::unknown() };
+        process.threads = vec![ThreadImage { start_ticks: Some(1000), ..ThreadImage::new(5) }];
+        let concerns = |process: &ProcessImage, at_ms, number, pid, device| {
+            let error = DriverError { at_ms, bus: "0:0".into(), number, pid, device };
+            GpuUse { errors: vec![error], ..GpuUse::default() }.errors_of(process).count() == 1
+        };
+        assert!(concerns(&process, 10_000, 31, Some(5), None));
+        assert!(!concerns(&process, 9_000, 31, Some(5), None), "of another process with that id, before");
+        assert!(!concerns(&process, 10_000, 79, None, Some(0)), "it uses no device");
+        let mapping = Mapping { path: Some("/dev/nvidia0".into()), ..Mapping::new(Addr(0x1000), Addr(0x2000)) };
+        process.mappings = vec![mapping];
+        assert!(concerns(&process, 10_000, 79, None, Some(0)));
+        assert!(concerns(&process, 10_000, 79, Some(6), Some(0)), "whoever's work it was, the device is gone");
+        assert!(!concerns(&process, 10_000, 31, Some(6), Some(0)), "another's kernel");
+        assert!(!concerns(&process, 10_000, 79, None, Some(1)), "another device");
     }
 }

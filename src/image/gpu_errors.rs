@@ -7,9 +7,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ProcessImage;
-use super::gpu::has_device;
-
 /// One such message: `NVRM: Xid (PCI:0000:65:00): 79, pid=1234, name=python, GPU has fallen off the bus.`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DriverError {
@@ -82,17 +79,6 @@ impl DriverError {
         MEANINGS.iter().find(|(number, _)| *number == self.number).map(|(_, meaning)| *meaning)
     }
 
-    /// Whether it was written while `process` lived, and for its work or for a device that it uses.
-    pub(crate) fn concerns(&self, process: &ProcessImage) -> bool {
-        /// Ticks of the start time in a second (proc_pid_stat(5), USER_HZ).
-        const TICKS: u64 = 100;
-        let began = process.thread(process.pid).and_then(|main| main.start_ticks);
-        let is_later = began.is_some_and(|ticks| self.at_ms / 10 >= ticks / (TICKS / 100));
-        let is_own = self.pid.is_none_or(|pid| pid == process.pid);
-        let uses_it = self.device.is_some_and(|device| has_device(process, device));
-        is_later && (self.pid == Some(process.pid) || uses_it && (is_own || self.is_the_end()))
-    }
-
     /// Whether the device does nothing any more.
     pub(crate) fn is_the_end(&self) -> bool {
         self.meaning().is_some_and(|meaning| meaning.is_the_end)
@@ -108,7 +94,6 @@ impl DriverError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Addr, Mapping, ThreadImage};
 
     #[test]
     fn messages_are_read_as_drivers_write_them() {
@@ -131,21 +116,5 @@ mod tests {
         for other in ["", "NVRM: Xid (PCI:", "NVRM: Xid (PCI:x y): 1", "NVRM: Xid (PCI:0): x", "eth0: link is up"] {
             assert_eq!(DriverError::parse(other, 1), None, "{other}");
         }
-    }
-
-    #[test]
-    fn an_error_concerns_who_lived_and_used_the_device() {
-        let mut process = ProcessImage { pid: 5, ..ProcessImage::unknown() };
-        process.threads = vec![ThreadImage { start_ticks: Some(1000), ..ThreadImage::new(5) }];
-        let error = |at_ms, number, pid, device| DriverError { at_ms, bus: "0:0".into(), number, pid, device };
-        assert!(error(10_000, 31, Some(5), None).concerns(&process));
-        assert!(!error(9_000, 31, Some(5), None).concerns(&process), "of another process with that id, before");
-        assert!(!error(10_000, 79, None, Some(0)).concerns(&process), "it uses no device");
-        let mapping = Mapping { path: Some("/dev/nvidia0".into()), ..Mapping::new(Addr(0x1000), Addr(0x2000)) };
-        process.mappings = vec![mapping];
-        assert!(error(10_000, 79, None, Some(0)).concerns(&process));
-        assert!(error(10_000, 79, Some(6), Some(0)).concerns(&process), "whoever's work it was, the device is gone");
-        assert!(!error(10_000, 31, Some(6), Some(0)).concerns(&process), "another's kernel");
-        assert!(!error(10_000, 79, None, Some(1)).concerns(&process), "another device");
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod core;
+pub(crate) mod cuda_errors;
 pub(crate) mod descriptors;
 mod disk;
 

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::hash;
 use super::digest::{Class, Doing, Look, Member, RankWait, Seen, Told};
-use crate::limits::job::{
-    LONGEST_MESSAGE, MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS,
-};
+use super::long_message::shortened;
+use crate::limits::job::{MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS};
 use crate::report::{
     CallSite, Certainty, ClusterMember, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict,
     Wait, base_name, installed, short_function,
@@ -170,14 +169,6 @@ fn judged(report: &Report, process: &Process, main: Option<&Thread>) -> (Verdict
     let main_waits = main.is_some_and(|main| waits().any(|wait| wait.tid == Some(main.tid)));
     let runs = main.is_some_and(|main| main.state == crate::report::ThreadState::Running);
     (if runs && !main_waits { Verdict::Running } else { Verdict::Blocked }, None)
-}
-
-/// The beginning of a long message.
-pub(super) fn shortened(message: &str) -> String {
-    match message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => format!("{}...", message.get(..end).unwrap_or_default()),
-        None => message.to_owned(),
-    }
 }
 
 fn doing(report: &Report, process: &Process, thread: &Thread) -> Doing {

@@ -37,6 +37,7 @@ mod launched;
 #[cfg(test)]
 mod launched_tests;
 mod links;
+mod long_message;
 mod ranks;
 mod standing;
 mod tell;

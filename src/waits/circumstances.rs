@@ -3,9 +3,9 @@
 //!
 //! In: nothing. Out: plain types that families fill and findings read.
 
-use super::cuda::errors::CudaError;
 use super::model::{Party, ResourceKey};
 use crate::image::Addr;
+use crate::image::cuda_errors::CudaError;
 
 /// A library of CUDA in a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content;
-use super::distil::shortened;
+use super::long_message::shortened;
 use crate::report::Gap;
 use crate::waits::collective::Collective;
 

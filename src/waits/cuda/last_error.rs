@@ -4,8 +4,8 @@
 //! until somebody asks (`cudaGetLastError`); `cudaPeekAtLastError` says by its code where. It is read from the thread's own storage:
 //! nothing is called. Of the driver there is none, which keeps no errors. Where the code has another shape nothing is said.
 
-use super::errors;
 use crate::code::Code;
+use crate::image::cuda_errors;
 use crate::image::gpu::uses_cuda;
 use crate::image::{Addr, MemoryExt};
 use crate::limits::cuda::{CALLS_OF_A_QUESTION, RUNTIMES_ASKED};
@@ -39,7 +39,7 @@ pub(super) fn of_threads(process: &Process<'_>) -> Vec<LastError> {
     let mut found = Vec::new();
     for thread in process.threads.iter().filter(|_| !places.is_empty()) {
         // What is no number of an error was not its storage.
-        let errors = places.iter().filter_map(|place| errors::of(number(place, thread)?));
+        let errors = places.iter().filter_map(|place| cuda_errors::of(number(place, thread)?));
         let party = Party::Thread(process.context.process, thread.image.tid);
         found.extend(errors.map(|error| LastError { thread: party.clone(), error }));
     }

@@ -9,8 +9,8 @@ use crate::waits::thread::Process;
 
 /// Add that nobody ends a wait for a device that is gone.
 pub(super) fn no_end(process: &Process<'_>, wait: &ThreadWait, out: &mut Observations) {
-    let errors = process.context.gpu.into_iter().flat_map(|gpu| &gpu.errors);
-    let mut gone = errors.filter(|error| error.is_the_end() && error.concerns(process.context.image));
+    let errors = process.context.gpu.into_iter().flat_map(|gpu| gpu.errors_of(process.context.image));
+    let mut gone = errors.filter(|error| error.is_the_end());
     let Some(error) = gone.next() else { return };
     out.enclosed.push(Enclosed {
         resource: wait.blocked_on.resource.key.clone(),

@@ -8,7 +8,6 @@
 pub(crate) mod calls;
 pub(crate) mod driver;
 mod driver_locks;
-pub(crate) mod errors;
 pub(crate) mod kernels;
 mod last_error;
 mod libraries;

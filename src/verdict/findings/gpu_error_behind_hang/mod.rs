@@ -5,11 +5,11 @@
 //! behind when they look for a GPU are none.
 
 use super::{Context, Draft, Example, Requirement, Rule};
+use crate::image::cuda_errors::Meaning;
 use crate::limits::verdict::ERRORS_TOLD;
 use crate::report::Severity;
 use crate::waits::Party;
 use crate::waits::circumstances::LastError;
-use crate::waits::cuda::errors::Meaning;
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -46,15 +46,16 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Errors that the kernel's driver has written while a process lived that waits for its GPU.
 fn logged<'c>(context: &'c Context<'_>) -> impl Iterator<Item = Draft> + 'c {
-    let errors = context.input.gpu.into_iter().flat_map(|gpu| &gpu.errors);
-    let processes = || context.input.image.processes.iter().enumerate();
-    let concerned =
-        errors.flat_map(move |error| processes().map(move |(position, process)| (error, position, process)));
+    let processes = context.input.image.processes.iter().enumerate();
+    let concerned = processes.flat_map(move |(position, process)| {
+        let errors = context.input.gpu.into_iter().flat_map(move |gpu| gpu.errors_of(process));
+        errors.map(move |error| (error, position, process))
+    });
     concerned.filter_map(|(error, position, process)| {
         let waits = context.input.observations.waits.iter();
         let mut waits = waits.filter(|wait| wait.resource.kind.is_gpu());
         let wait = waits.find(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == position))?;
-        error.concerns(process).then(|| Draft {
+        Some(Draft {
             title: Some("the kernel's driver has written an error of the GPU".into()),
             message: format!(
                 "While process {} lived the kernel's driver has written {}. {} waits for {}{}.",

@@ -1,6 +1,6 @@
 //! What errors of CUDA's runtime are called, and what each means for those who wait.
 //!
-//! In: a number. Out: a row of a table. Whether a thread has an error its storage says, which `last_error` reads.
+//! In: a number. Out: a row of a table. Whether a thread has an error its storage says.
 
 /// What an error means for whoever waits for what the call was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
