@@ -7,7 +7,7 @@
 use super::{Arguments, Code, IMAGINED_STACK, RegisterState};
 use crate::arch::instructions::{Effect, Flow, Place};
 use crate::image::{Addr, MemoryExt};
-use crate::limits::code::{FIRST_BYTES, LARGEST_FUNCTION};
+use crate::limits::code::{FIRST_BYTES, LARGEST_STRUCTURE};
 use crate::symbols::base_symbol;
 
 /// Where an imagined caller has the word that the function writes to.
@@ -72,7 +72,7 @@ impl Code<'_> {
                     Flow::Next,
                     Some(Effect::Load { to, from: Some(Place { base, index: None, displacement, .. }), .. }),
                 ) if found.is_none() && to == architecture.result() && base == Some(first) => {
-                    found = Some(displacement).filter(|offset| *offset < LARGEST_FUNCTION);
+                    found = Some(displacement).filter(|offset| *offset < LARGEST_STRUCTURE);
                 }
                 // Landing pads for indirect branches do nothing.
                 (Flow::Next, None) => {}

@@ -175,6 +175,8 @@ limits! {
         /// The most code of one function that is read, in bytes. What people write stays far below; interpreters' dispatch
         /// loops are far larger and are left alone.
         LARGEST_FUNCTION: u64 = 16 << 10, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
+        /// Bytes of a structure of which a function returns a member.
+        LARGEST_STRUCTURE: u64 = 16 << 10, Shape "what a thread keeps of its own is smaller";
         /// Bytes of a function that has returned, which is read for the locks that it took and kept: such functions are
         /// short.
         FIRST_BYTES: usize = 1024, Told "who took a lock in such a function is not found so: the gap on the lock's owner says that no thread's code shows it";
