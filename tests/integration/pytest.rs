@@ -266,7 +266,8 @@ fn a_core_of_the_gpu_is_taken_where_pytest_must_be_ended() {
         let suite = Suite::new();
         let python = variable("LOCKSCOPE_TEST_TOOLS").join("python3");
         let mut command = Command::new(python);
-        command.args(["-m", "pytest", "--lockscope-timeout=1", "--lockscope-report-dir=reports"]).args(arguments);
+        command.args(["-m", "pytest", "-p", "no:cacheprovider", "--lockscope-timeout=1"]);
+        command.arg("--lockscope-report-dir=reports").args(arguments);
         command.arg(testdata("pytest/test_gpu.py")).current_dir(suite.0.path()).env("PYTHONPATH", package());
         let output = command.env_remove("LOCKSCOPE").env("CORE", core.path()).output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
