@@ -71,6 +71,19 @@ pub(crate) fn poll_stop(tid: i32) -> Result<Option<Stop>, Errno> {
     Ok((pid != 0).then_some(Stop { signal: status & 0xff, event: status >> 8 }))
 }
 
+/// The number of the system call ptrace.
+pub(crate) const PTRACE_CALL: i64 = libc::SYS_ptrace;
+
+/// Take the exit status of a thread that has ended and that a thread of this process traces, if there is one; does not wait. The
+/// status of a process is not for this: it would be taken away from the code that has started it.
+pub(crate) fn take_exit_status(thread: i32) {
+    let Ok(id) = libc::id_t::try_from(thread) else { return };
+    // SAFETY: siginfo_t is plain data for which all zeroes is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a valid siginfo_t for the kernel to fill, and outlives the call. An error means that there is nothing to take.
+    unsafe { libc::waitid(libc::P_PID, id, &mut info, libc::WEXITED | libc::WNOHANG | libc::__WALL) };
+}
+
 /// Value, last process and number of waiters of a semaphore of a System V set, if it can be read.
 pub(crate) fn semaphore(set: i32, number: u16) -> Option<[i32; 3]> {
     let ask = |command: i32| {

@@ -36,6 +36,7 @@ mod memory;
 mod open;
 mod plan;
 mod proc_fs;
+mod reaping;
 mod resumer;
 mod rounds;
 mod sharers;

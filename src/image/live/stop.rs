@@ -31,6 +31,7 @@ use nix::unistd::Pid;
 
 use super::asleep::Sleeper;
 use super::proc_fs::{self, ProcFs};
+use super::reaping;
 use crate::arch::Architecture;
 use crate::limits::live::MOST_STOP_ROUNDS;
 use crate::sys::{self, RegisterBytes};
@@ -144,7 +145,7 @@ pub(super) fn joint_stop<T: Send + 'static>(
     which: Which,
     work: impl FnMut(&mut [ProcessStop], Instant) -> Work<T> + Send + 'static,
 ) -> Result<Stopped<T>, StopError> {
-    let (pid, longest) = (which.pids.first().copied().unwrap_or(0), which.allowance + which.max_pause);
+    let (pids, longest) = (which.pids.clone(), which.allowance + which.max_pause);
     let deferred = sys::DeferredSignals::begin();
     let (tell, told) = channel();
     let (own_proc_fs, tell_id) = (proc_fs.clone(), tell.clone());
@@ -156,10 +157,10 @@ pub(super) fn joint_stop<T: Send + 'static>(
     if let Err(error) = tracer {
         return Err(StopError::Tracer(error));
     }
-    let (tracer_id, outcome) = hear(proc_fs, &told, longest);
+    let (tracer_id, outcome) = hear(proc_fs, &told, &pids, longest);
     await_exit(proc_fs, tracer_id);
     drop(deferred);
-    outcome.unwrap_or(Err(StopError::NoAnswer(pid)))
+    outcome.unwrap_or(Err(StopError::NoAnswer(pids.first().copied().unwrap_or(0))))
 }
 
 /// What the tracer thread says.
@@ -170,10 +171,12 @@ enum Told<T> {
     Outcome(Result<Stopped<T>, StopError>),
 }
 
-/// The tracer's thread id and the outcome; none if it does not return from a call.
+/// The tracer's thread id and the outcome; none if it does not return from a call. Where it is in one for the sake of an exec of
+/// these processes, that is ended.
 fn hear<T>(
     proc_fs: &ProcFs,
     told: &Receiver<Told<T>>,
+    pids: &[i32],
     longest: Duration,
 ) -> (i32, Option<Result<Stopped<T>, StopError>>) {
     /// Between two glances at a tracer that is late, and so many glances in a row must show it waiting: it naps itself
@@ -185,7 +188,11 @@ fn hear<T>(
     let mut id = 0;
     let mut waiting = 0;
     loop {
-        match told.recv_timeout(STEP) {
+        let heard = told.recv_timeout(STEP);
+        if heard.is_err() {
+            reaping::free_an_exec(proc_fs, id, pids);
+        }
+        match heard {
             Ok(Told::Id(tid)) => id = tid,
             Ok(Told::OthersAreFree) => longest = begin.elapsed() + UNTIL_LATE_ONES_COME + STEP,
             Ok(Told::Outcome(outcome)) => return (id, Some(outcome)),

@@ -449,3 +449,42 @@ fn memory_that_its_process_serves_is_not_waited_for() {
     assert!(gaps.len() == 1 && gaps[0].why.contains("userfaultfd"), "{gaps:?}");
     kill(Pid::from_raw(target.pid()), Signal::SIGCONT).expect("continue");
 }
+
+/// The exec waits until the tracer has taken the exit status of a thread, and the tracer's next call waits for the exec.
+#[test]
+fn an_exec_does_not_wait_for_who_traces_its_threads() {
+    let target = Target::compile(include_str!("testdata/execs.c"));
+    let pid = target.pid();
+    let others = || {
+        let tids = proc_fs().threads(pid).unwrap_or_default();
+        tids.into_iter().filter(|&tid| tid != pid).collect::<Vec<_>>()
+    };
+    let waits =
+        |tid| system_call(&proc_fs().task(pid, tid)).is_some_and(|call| call.number == number(&calls::RT_SIGTIMEDWAIT));
+    until("both threads", || others().first().is_some_and(|&tid| waits(tid)) && waits(pid));
+    let thread = others()[0];
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let tracer = std::thread::spawn(move || {
+        ptrace::seize(Pid::from_raw(thread), ptrace::Options::empty()).expect("a thread");
+        ready.send(nix::unistd::gettid().as_raw()).expect("heard");
+        may_go_on.recv().expect("told");
+        ptrace::seize(Pid::from_raw(pid), ptrace::Options::empty())
+    });
+    let tracer_id = is_ready.recv().expect("it has the thread");
+    let own = || proc_fs().task(std::process::id() as i32, tracer_id);
+    let is_in_ptrace = || system_call(&own()).is_some_and(|call| call.number == crate::sys::PTRACE_CALL);
+    kill(Pid::from_raw(pid), Signal::SIGUSR1).expect("end the thread");
+    until("its end", || stat(&proc_fs().task(pid, thread)).is_some_and(|stat| stat.is_dead()));
+    kill(Pid::from_raw(pid), Signal::SIGUSR2).expect("begin the exec");
+    until("the exec", || target.state() == Some('D'));
+    // A tracer that is elsewhere takes them by itself when it comes to it.
+    reaping::free_an_exec(&proc_fs(), tracer_id, &[pid]);
+    assert_eq!(others(), [thread]);
+    go_on.send(()).expect("told");
+    until("the tracer's call", || is_in_ptrace() && stat(&own()).is_some_and(|stat| stat.state == 'S'));
+    reaping::free_an_exec(&proc_fs(), tracer_id, &[pid]);
+    assert_eq!(tracer.join().expect("it returned"), Ok(()));
+    let name = || std::fs::read_to_string(proc_fs().process(pid).join("comm")).unwrap_or_default();
+    until("the new program", || name() == "sleep\n");
+}
