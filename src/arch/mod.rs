@@ -18,7 +18,7 @@ mod x86_64;
 use crate::memory::{Addr, Memory};
 pub(crate) use decoder::Decoder;
 pub(crate) use registers::{Register, RegisterSet, Registers, Syscall};
-use system_calls::{Early, SystemCall};
+use system_calls::SystemCall;
 
 /// A machine whose processes can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -52,6 +52,16 @@ pub struct ThreadDescriptor {
     pub musl_tid: u64,
     /// `detach_state` of musl, waited for by join.
     pub musl_detach_state: u64,
+}
+
+/// How a system call that a stop interrupted goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restart {
+    /// Registers with which the call is made again.
+    pub again: Vec<u8>,
+    /// Registers with which it says EINTR instead: to be written before the thread goes on, if a signal with a handler has come
+    /// meanwhile. `None` where the kernel sees to that.
+    pub said: Option<Vec<u8>>,
 }
 
 impl Architecture {
@@ -202,24 +212,22 @@ impl Architecture {
         }
     }
 
-    /// Registers that were read of a thread while it sleeps: without the result of a system call that has none yet. `None` also
-    /// for a thread that has never been in user space, as the kernel's own workers inside a process.
+    /// Registers that were read of a thread while it sleeps, by the kernel's program (`task_registers.bpf.c`): without the result of a
+    /// system call that has none yet. `None` also for a thread that has never been in user space, as the kernel's own workers inside
+    /// a process.
     pub fn asleep_registers(self, bytes: &[u8]) -> Option<Registers> {
-        let mut registers = self.registers(bytes)?;
-        let (is_user, has_none) = match self {
-            Architecture::X86_64 => {
-                (x86_64::registers::is_user(bytes), x86_64::system_calls::has_no_result(&registers))
-            }
-            // What the kernel keeps of a sleeping thread does not say there which call it is in.
-            Architecture::Aarch64 => (false, false),
-        };
-        if !is_user {
-            return None;
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::asleep(bytes),
+            Architecture::Aarch64 => aarch64::system_calls::asleep(bytes),
         }
-        if has_none {
-            registers.general.forget(self.result());
+    }
+
+    /// How many bytes of registers that program gives of a thread.
+    pub const fn asleep_registers_size(self) -> usize {
+        match self {
+            Architecture::X86_64 => x86_64::system_calls::SIZE_ASLEEP,
+            Architecture::Aarch64 => aarch64::system_calls::SIZE_ASLEEP,
         }
-        Some(registers)
     }
 
     /// What gdb calls the system call's number and the thread pointer.
@@ -292,31 +300,29 @@ impl Architecture {
         }
     }
 
-    /// Bytes of registers for a thread whose system call the stop itself interrupted, such that the kernel restarts the
-    /// call, or lets it fail with EINTR if a signal did come meanwhile. `None` where nothing is to be done.
-    pub fn restarted(self, bytes: &[u8]) -> Option<Vec<u8>> {
+    /// Whether these bytes of registers may be those of a thread whose system call the stop itself interrupted, and which would say
+    /// EINTR now. (On machines where only the code tells whether it is in a call, maybe of another one.)
+    pub fn is_interrupted(self, bytes: &[u8]) -> bool {
         match self {
-            Architecture::X86_64 => x86_64::system_calls::restarted(bytes),
-            // By its registers alone a call cannot be made again.
-            Architecture::Aarch64 => None,
+            Architecture::X86_64 => x86_64::system_calls::is_interrupted(bytes),
+            Architecture::Aarch64 => aarch64::system_calls::is_interrupted(bytes),
         }
     }
 
-    /// What a call with these arguments returns if a stop interrupts it while it sleeps; `None` if it goes on, by itself or since
-    /// [`Architecture::restarted`] makes it.
-    pub fn early(self, call: &SystemCall, arguments: &[u64; 6]) -> Option<Early> {
-        let is_lost = match self {
+    /// Whether [`Architecture::restarted`] needs the call that the thread slept in before the stop.
+    pub fn needs_call_before(self) -> bool {
+        match self {
             Architecture::X86_64 => false,
-            Architecture::Aarch64 => aarch64::system_calls::is_lost(call),
-        };
-        call.early(arguments).or(is_lost.then_some(Early::Before))
+            Architecture::Aarch64 => true,
+        }
     }
 
-    /// Whether a stop leaves calls alone that say EINTR after a stop (see [`Architecture::restarted`]).
-    pub fn restarts_interrupted(self) -> bool {
+    /// How a thread with these bytes of registers goes on in the system call that the stop interrupted. `slept` is the call that it has
+    /// slept in since before the stop, as /proc tells it. `None` where that cannot be done.
+    pub fn restarted(self, bytes: &[u8], slept: Option<&Syscall>) -> Option<Restart> {
         match self {
-            Architecture::X86_64 => true,
-            Architecture::Aarch64 => false,
+            Architecture::X86_64 => x86_64::system_calls::restarted(bytes),
+            Architecture::Aarch64 => aarch64::system_calls::restarted(bytes, slept?),
         }
     }
 

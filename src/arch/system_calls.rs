@@ -54,6 +54,17 @@ impl SystemCall {
         self.waits == Waits::Clock || self.waits == Waits::Several(Several::Sets) && arguments.first() == Some(&0)
     }
 
+    /// Whether the kernel has it go on by itself after a stop, whatever its arguments: it says EINTR only if a handler has run
+    /// (ERESTARTSYS, ERESTARTNOHAND or ERESTART_RESTARTBLOCK in kernel/futex, kernel/time, kernel/exit.c, fs/select.c of Linux 6.12).
+    pub fn goes_on_by_itself(&self) -> bool {
+        let is_poll = matches!(self.waits, Waits::Several(Several::Array | Several::Sets));
+        is_poll
+            || matches!(
+                self.waits,
+                Waits::Futex(_) | Waits::Clock | Waits::Child(_) | Waits::AnySignal | Waits::Restarted
+            )
+    }
+
     /// The same, cut short by a stop.
     const fn cut_short(self, when: When, early: Early) -> SystemCall {
         SystemCall { cut_short: Some(CutShort { when, early }), ..self }

@@ -88,7 +88,7 @@ fn only_an_interrupted_call_is_restarted() {
     let with = |result: i64, number: i64| {
         let registers =
             X86_64.in_system_call(Registers { system_call: number, ..registers() }, result, [1, 2, 3, 4, 5, 6]);
-        X86_64.restarted(&X86_64.user_registers(&registers)).and_then(|bytes| X86_64.registers(&bytes))
+        X86_64.restarted(&X86_64.user_registers(&registers), None).and_then(|restart| X86_64.registers(&restart.again))
     };
     let restarted = with(-4, 232).expect("epoll_wait after a stop");
     let call = restarted.syscall().expect("still a call");
@@ -97,7 +97,7 @@ fn only_an_interrupted_call_is_restarted() {
     assert_eq!(with(-512, 202), None, "the kernel restarts it by itself");
     assert_eq!(with(-4, -1), None, "no call");
     assert_eq!(with(4, 232), None, "a call that is over");
-    assert_eq!(X86_64.restarted(&[0; 8]), None);
+    assert_eq!(X86_64.restarted(&[0; 8], None), None);
 }
 
 /// Code at address 0x1000.

@@ -19,24 +19,25 @@ fn loaded(path: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_ebpf_object_is_the_one_that_its_source_gives() {
+fn the_ebpf_objects_are_those_that_their_source_gives() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join("task_registers.bpf.o");
-    let output = Command::new(root.join("scripts/check/bpf-object"))
-        .arg(&fresh)
-        .output()
-        .expect("scripts/check/bpf-object runs");
+    let fresh = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let output =
+        Command::new(root.join("scripts/check/bpf-object")).arg(fresh).output().expect("scripts/check/bpf-object runs");
     if output.status.code() == Some(3) {
         return println!("skip: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let wanted = loaded(&root.join("src/image/live/asleep/task_registers.bpf.o"));
-    assert!(wanted.iter().filter(|(_, bytes)| bytes.is_empty()).count() == 0, "a section is missing");
-    for ((name, checked_in), (_, built)) in wanted.iter().zip(loaded(&fresh)) {
-        assert!(
-            *checked_in == built,
-            "section {name} differs: run scripts/check/bpf-object and check in what it writes"
-        );
+    for machine in ["x86_64", "aarch64"] {
+        let object = format!("task_registers.{machine}.bpf.o");
+        let wanted = loaded(&root.join("src/image/live/asleep").join(&object));
+        assert!(wanted.iter().filter(|(_, bytes)| bytes.is_empty()).count() == 0, "{object}: a section is missing");
+        for ((name, checked_in), (_, built)) in wanted.iter().zip(loaded(&fresh.join(&object))) {
+            assert!(
+                *checked_in == built,
+                "{object}: section {name} differs: run scripts/check/bpf-object and check in what it writes"
+            );
+        }
     }
 }
 

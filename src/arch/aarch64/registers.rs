@@ -33,6 +33,9 @@ pub(in crate::arch) const NAMES: [&str; 33] = [
 /// and the flags.
 pub(in crate::arch) const SIZE: usize = (NAMES.len() + 1) * 8;
 
+/// Where the flags are in it.
+pub(super) const FLAGS_AT: usize = NAMES.len() * 8;
+
 /// The registers in a `struct user_pt_regs`. Whether the thread is in a system call, is for [`settled`](super::system_calls::settled) to say, and
 /// the thread pointer comes in a note of its own.
 pub(in crate::arch) fn parse(bytes: &[u8]) -> Option<Registers> {

@@ -4,9 +4,8 @@
 //! call, gives it back the first argument, and puts it before the instruction that makes the call again (`do_signal` in
 //! arch/arm64/kernel/signal.c); calls that it does not restart say EINTR behind that instruction. So the code tells.
 
-use super::registers::{X0, X1, X2, X3, X4, X5, X8};
-use crate::arch::system_calls::{self as calls, SystemCall};
-use crate::arch::{Register, Registers, Syscall};
+use super::registers::{FLAGS_AT, SIZE, X0, X1, X2, X3, X4, X5, X8, parse, write};
+use crate::arch::{Register, Registers, Restart, Syscall};
 use crate::memory::{Addr, Memory, MemoryExt};
 
 /// The registers of the arguments.
@@ -34,6 +33,31 @@ pub(in crate::arch) fn settled(mut registers: Registers, memory: &dyn Memory) ->
     Some(registers)
 }
 
+/// Size of what is told of a sleeping thread: the registers, the first argument of its system call, the call's number or -1, the
+/// thread pointer.
+pub(in crate::arch) const SIZE_ASLEEP: usize = SIZE + 3 * 8;
+
+/// Registers of a sleeping thread, as a stop would show them if the kernel makes its call again: at the instruction, with the first
+/// argument. `None` for a thread of the kernel's own.
+pub(in crate::arch) fn asleep(bytes: &[u8]) -> Option<Registers> {
+    /// PSTATE.M[3:0], the level of privilege; 0 is user space.
+    const PRIVILEGE: u8 = 0xf;
+    let mut words = bytes.get(SIZE..SIZE_ASLEEP)?.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let (first, number, thread_pointer) = (words.next()?, words.next()? as i64, words.next()?);
+    let mut registers = parse(bytes)?;
+    let pc = registers.general.pc().filter(|pc| pc.0 >= INSTRUCTION)?;
+    if bytes.get(FLAGS_AT)? & PRIVILEGE != 0 {
+        return None;
+    }
+    registers.thread_pointer = Addr(thread_pointer);
+    if number >= 0 {
+        registers.system_call = number;
+        registers.general.set(X0, first);
+        registers.general.set_pc(pc - INSTRUCTION);
+    }
+    Some(registers)
+}
+
 /// The system call that a thread is in.
 pub(in crate::arch) fn current(registers: &Registers) -> Option<Syscall> {
     if registers.system_call < 0 {
@@ -56,20 +80,33 @@ pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
     [RESTARTED, INTERRUPTED].contains(&call.result)
 }
 
-/// Whether a call says EINTR after any stop. The kernel has no way to make it again but to run its instruction once more with its
-/// first argument, which a stop overwrites: a tracer would have to have it from before, and to know that no signal came.
-pub(in crate::arch) fn is_lost(call: &SystemCall) -> bool {
-    const LOST: [SystemCall; 8] = [
-        calls::EPOLL_PWAIT,
-        calls::EPOLL_PWAIT2,
-        calls::RT_SIGTIMEDWAIT,
-        calls::SEMOP,
-        calls::SEMTIMEDOP,
-        calls::IO_GETEVENTS,
-        calls::IO_PGETEVENTS,
-        calls::IO_URING_ENTER,
-    ];
-    LOST.contains(call)
+/// Whether the result register says EINTR. Code of the program's own may have that there, too.
+pub(in crate::arch) fn is_interrupted(bytes: &[u8]) -> bool {
+    parse(bytes).is_some_and(|registers| registers.general.get(X0).map(|result| result as i64) == Some(INTERRUPTED))
+}
+
+/// Calls such as epoll_pwait, rt_sigtimedwait and semtimedop return EINTR after any stop, and with that as the result the kernel has
+/// lost their first argument. `slept` has it: if all else is as it was in that call, the thread is set back to the instruction that
+/// makes it. (With ERESTARTNOHAND as the result, which is the way on x86-64, the program would get 514 as an error: the kernel looks at
+/// results before it lets a tracer see them, and not again.) Decided by the result and not by a list of calls.
+pub(in crate::arch) fn restarted(bytes: &[u8], slept: &Syscall) -> Option<Restart> {
+    let mut registers = parse(bytes)?;
+    let general = &mut registers.general;
+    // The kernel takes the number from the lower half of the register.
+    let is_number = general.get(X8)? as i32 as i64 == slept.number;
+    let others = ARGUMENTS.iter().zip(slept.arguments).skip(1);
+    let has_arguments = others.into_iter().all(|(register, value)| general.get(*register) == Some(value));
+    let is_there = general.sp() == Some(slept.sp) && general.pc() == Some(slept.pc);
+    if !(is_interrupted(bytes) && is_number && has_arguments && is_there) {
+        return None;
+    }
+    let [first, ..] = slept.arguments;
+    general.set(X0, first);
+    general.set_pc(Addr(slept.pc.0.checked_sub(INSTRUCTION)?));
+    let mut again = write(&registers);
+    // The flags, which are no register here.
+    again.get_mut(FLAGS_AT..)?.copy_from_slice(bytes.get(FLAGS_AT..SIZE)?);
+    Some(Restart { again, said: Some(bytes.to_vec()) })
 }
 
 /// `mov x8, #number` among the instructions before the one that makes the call.

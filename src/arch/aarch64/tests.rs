@@ -234,3 +234,53 @@ fn registers_and_notes_are_written_as_they_are_read() {
     AARCH64.take_note(&mut read, 0x401, &[1, 2]);
     assert_eq!(read, registers, "a note that is cut");
 }
+
+/// What the kernel's program tells of a thread that sleeps in epoll_pwait.
+#[test]
+fn a_sleeping_thread_is_in_its_call_as_a_stop_would_show_it() {
+    let record = |pc: u64, flags: u64, number: i64| {
+        let mut bytes = AARCH64.user_registers(&stopped(pc, &[(0, 7), (1, 0x5000), (8, 22), (31, 0x9000)]));
+        bytes[33 * 8..].copy_from_slice(&flags.to_le_bytes());
+        [7, number as u64, 0x10_0900].iter().for_each(|word: &u64| bytes.extend(word.to_le_bytes()));
+        assert_eq!(bytes.len(), AARCH64.asleep_registers_size());
+        bytes
+    };
+    // Z and C are set, as after a comparison.
+    const FLAGS: u64 = 0x6000_0000;
+    let registers = AARCH64.asleep_registers(&record(0x1008, FLAGS, 22)).expect("of user space");
+    assert_eq!((registers.general.pc(), registers.thread_pointer), (Some(Addr(0x1004)), Addr(0x10_0900)));
+    let call = registers.asleep().expect("asleep");
+    assert_eq!((call.number, call.pc, call.arguments[0]), (22, Addr(0x1008), 7));
+    // The code says the same.
+    let code = Words::of_code(0x1000, &[0xd28002c8, 0xd4000001]);
+    assert_eq!(registers.settled(7, &code).and_then(|registers| registers.asleep()), Some(call));
+    // In no call, as one that waits for a page.
+    let waiting = AARCH64.asleep_registers(&record(0x1008, FLAGS, -1)).expect("of user space");
+    assert_eq!((waiting.general.pc(), waiting.asleep()), (Some(Addr(0x1008)), None));
+    // The kernel's own workers: EL1h; and what is too short.
+    assert_eq!(AARCH64.asleep_registers(&record(0x1008, 5, -1)), None);
+    assert_eq!(AARCH64.asleep_registers(&record(0, 0, -1)), None);
+    assert_eq!(AARCH64.asleep_registers(&record(0x1008, FLAGS, 22)[1..]), None);
+}
+
+/// As a stop in the midst of epoll_pwait left them.
+#[test]
+fn an_interrupted_call_is_made_again_by_its_instruction() {
+    let arguments = [7, 0x5000, 16, 0xffff_ffff, 0, 8];
+    let slept = Syscall { number: 22, arguments, result: 0, sp: Addr(0x9000), pc: Addr(0x1008) };
+    let values = |x0: i64| [(0, x0 as u64), (1, 0x5000), (2, 16), (3, 0xffff_ffff), (5, 8), (8, 22), (31, 0x9000)];
+    let bytes = |x0: i64| {
+        let mut bytes = AARCH64.user_registers(&stopped(0x1008, &values(x0)));
+        bytes[33 * 8 + 3] = 0x60;
+        bytes
+    };
+    let restart = AARCH64.restarted(&bytes(-4), Some(&slept)).expect("made again");
+    let mut wanted = AARCH64.user_registers(&stopped(0x1004, &values(7)));
+    wanted[33 * 8 + 3] = 0x60;
+    assert_eq!((restart.again, restart.said), (wanted, Some(bytes(-4))), "the flags stay");
+    assert!(AARCH64.needs_call_before() && AARCH64.is_interrupted(&bytes(-4)) && !AARCH64.is_interrupted(&bytes(0)));
+    assert_eq!(AARCH64.restarted(&bytes(0), Some(&slept)), None, "it has come to its end");
+    assert_eq!(AARCH64.restarted(&bytes(-4), None), None, "its first argument is lost");
+    assert_eq!(AARCH64.restarted(&bytes(-4), Some(&Syscall { number: 137, ..slept })), None);
+    assert_eq!(AARCH64.restarted(&bytes(-4)[1..], Some(&slept)), None);
+}

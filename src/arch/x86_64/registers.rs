@@ -101,7 +101,7 @@ pub(in crate::arch) fn parse(bytes: &[u8]) -> Option<Registers> {
 }
 
 /// Whether a `struct user_regs_struct` is of code in user space: the privilege level of its code segment is 3.
-pub(in crate::arch) fn is_user(bytes: &[u8]) -> bool {
+pub(super) fn is_user(bytes: &[u8]) -> bool {
     const CODE_SEGMENT_AT: usize = 17 * 8;
     bytes.get(CODE_SEGMENT_AT).is_some_and(|segment| segment & 3 == 3)
 }

@@ -1,7 +1,7 @@
 //! System calls: how a thread makes one, how a stop shows one, and how one that the stop broke goes on.
 
-use super::registers::{R8, R9, R10, RAX, RCX, RDI, RDX, RESULT_AT, RIP, RSI, parse};
-use crate::arch::{Register, Registers, Syscall};
+use super::registers::{R8, R9, R10, RAX, RCX, RDI, RDX, RESULT_AT, RIP, RSI, SIZE, is_user, parse};
+use crate::arch::{Register, Registers, Restart, Syscall};
 use crate::memory::{Addr, Memory, MemoryExt};
 
 /// The registers of the arguments (psABI, section A.2.1).
@@ -48,22 +48,40 @@ pub(in crate::arch) fn is_asleep(call: &Syscall) -> bool {
 /// Whether registers that were read of a sleeping thread are those of a call without a result so far: the kernel puts -ENOSYS
 /// there before it begins (arch/x86/entry/entry_64.S, `PUSH_AND_CLEAR_REGS rax=$-ENOSYS`), and a call that does not exist does
 /// not sleep.
-pub(in crate::arch) fn has_no_result(registers: &Registers) -> bool {
+fn has_no_result(registers: &Registers) -> bool {
     const NO_SUCH_CALL: i64 = -38;
     registers.system_call >= 0 && registers.general.get(RAX).map(|rax| rax as i64) == Some(NO_SUCH_CALL)
+}
+
+/// Size of what is told of a sleeping thread: the structure without the four segment registers at its end.
+pub(in crate::arch) const SIZE_ASLEEP: usize = SIZE - 4 * 8;
+
+/// Registers of a sleeping thread: without the result of a call that has none yet, and `None` for one of the kernel's own.
+pub(in crate::arch) fn asleep(bytes: &[u8]) -> Option<Registers> {
+    let mut whole = bytes.get(..SIZE_ASLEEP)?.to_vec();
+    whole.resize(SIZE, 0);
+    let mut registers = parse(&whole).filter(|_| is_user(&whole))?;
+    if has_no_result(&registers) {
+        registers.general.forget(RAX);
+    }
+    Some(registers)
+}
+
+/// Whether the result register says EINTR.
+pub(in crate::arch) fn is_interrupted(bytes: &[u8]) -> bool {
+    parse(bytes).as_ref().and_then(current).is_some_and(|call| call.result == INTERRUPTED)
 }
 
 /// Calls such as epoll_wait, sigtimedwait and semop return EINTR after any stop. With ERESTARTNOHAND instead, the
 /// kernel restarts the call, or lets it return EINTR if a signal did come meanwhile. Decided by the result and not by
 /// a list of calls.
-pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Vec<u8>> {
-    let registers = parse(bytes)?;
-    if current(&registers)?.result != INTERRUPTED {
+pub(in crate::arch) fn restarted(bytes: &[u8]) -> Option<Restart> {
+    if !is_interrupted(bytes) {
         return None;
     }
-    let mut changed = bytes.to_vec();
-    changed.get_mut(RESULT_AT..RESULT_AT + 8)?.copy_from_slice(&RESTART_WITHOUT_HANDLER.to_le_bytes());
-    Some(changed)
+    let mut again = bytes.to_vec();
+    again.get_mut(RESULT_AT..RESULT_AT + 8)?.copy_from_slice(&RESTART_WITHOUT_HANDLER.to_le_bytes());
+    Some(Restart { again, said: None })
 }
 
 /// Registers of a thread that is about to make again the call that a stop or a signal without a handler took it out of, as they

@@ -28,6 +28,7 @@ pub(crate) mod gpu;
 pub(crate) mod host;
 mod in_flight;
 mod in_parts;
+mod interrupted;
 mod kernel_log;
 mod late;
 mod launch;
@@ -82,7 +83,7 @@ pub use stop::Stopping;
 use stop::{Outcome, StopError};
 use taking::{Inputs, TakenOfAll, pages_needed};
 use target::Target;
-use thread_images::{missing_registers, parent_threads, remember_calls, thread_image};
+use thread_images::{broken_calls, missing_registers, parent_threads, remember_calls, thread_image};
 
 use super::gpu::uses_cuda;
 use super::{Addr, Gap, Image, Launch, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
@@ -478,7 +479,7 @@ impl LiveTarget {
     fn image(&mut self, facts: Vec<ProcessFacts>, seen: Seen, locked_files: LockedFiles) -> Result<Image, AttachError> {
         let pause_us = u64::try_from(seen.pause.as_micros()).unwrap_or(u64::MAX);
         let mut image = Image { pause_us, rounds: seen.rounds, ..Image::default() };
-        let Seen { processes: outcomes, taken: TakenOfAll { processes: all_taken, copies }, copier, .. } = seen;
+        let Seen { processes: outcomes, taken: TakenOfAll { processes: all_taken, copies }, copier, broken, .. } = seen;
         let asleep = outcomes.iter().flatten().filter_map(|(&tid, outcome)| match outcome {
             Outcome::Asleep(sleeper) => Some((tid, *sleeper)),
             _ => None,
@@ -543,6 +544,7 @@ impl LiveTarget {
                 // Where its code cannot be read, it is in no call that could be told.
                 thread.registers = thread.registers.map(|one| one.settled(thread.ns_tid, &*memory).unwrap_or(one));
             }
+            image.gaps.extend(broken_calls(pid, &threads, &broken));
             let parent_threads = facts.parent.map(|parent| parent_threads(&self.proc_fs, parent, &mappings));
             let parent_threads = parent_threads.unwrap_or_default();
             image.processes.push(ProcessImage {

@@ -44,6 +44,12 @@ pub(super) struct Status {
     pub(super) seccomp: Option<u32>,
     /// Voluntary and involuntary context switches.
     pub(super) switches: Option<(u64, u64)>,
+    /// Signals that have come, to it or to its process.
+    pub(super) pending: u64,
+    /// Signals that it blocks.
+    pub(super) blocked: u64,
+    /// Signals that its process has handlers for.
+    pub(super) caught: u64,
 }
 
 /// From `stat`.
@@ -321,6 +327,9 @@ pub(super) fn parse_status(text: &str) -> Status {
             "Uid" => status.effective_uid = value.split_whitespace().nth(1).and_then(|id| id.parse().ok()),
             "CapEff" => status.effective_capabilities = u64::from_str_radix(value, 16).ok(),
             "CapPrm" => status.permitted_capabilities = u64::from_str_radix(value, 16).ok(),
+            "SigPnd" | "ShdPnd" => status.pending |= u64::from_str_radix(value, 16).unwrap_or(0),
+            "SigBlk" => status.blocked = u64::from_str_radix(value, 16).unwrap_or(0),
+            "SigCgt" => status.caught = u64::from_str_radix(value, 16).unwrap_or(0),
             "Seccomp" => status.seccomp = value.parse().ok(),
             "voluntary_ctxt_switches" => voluntary = value.parse().ok(),
             "nonvoluntary_ctxt_switches" => involuntary = value.parse().ok(),
@@ -459,12 +468,14 @@ mod tests {
     fn status_takes_the_innermost_id_and_lives_without_fields() {
         let status = parse_status(
             "Name:\tx\nTgid:\t7\nTracerPid:\t11\nUid:\t1\t2\t3\t4\nNSpid:\t700\t41\t7\nCapEff:\t0000000000080000\n\
+             SigPnd:\t0000000000000200\nShdPnd:\t0000000000010000\nSigBlk:\t0000000000000001\nSigCgt:\t8000000000000000\n\
              Seccomp:\t2\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
         );
         assert_eq!(status.innermost_id, Some(7));
         assert_eq!((status.tgid, status.tracer, status.effective_uid), (Some(7), 11, Some(2)));
         assert_eq!((status.seccomp, status.switches), (Some(2), Some((5, 6))));
         assert_eq!(status.effective_capabilities, Some(1 << 19));
+        assert_eq!((status.pending, status.blocked, status.caught), (0x1_0200, 1, 1 << 63));
         assert_eq!(parse_status("rubbish"), Status::default());
     }
 

@@ -74,6 +74,8 @@ pub(super) struct Seen {
     pub(super) spent: Duration,
     /// When the last of them was released.
     pub(super) released: Option<Instant>,
+    /// Threads whose call says EINTR since they were stopped.
+    pub(super) broken: BTreeSet<i32>,
 }
 
 impl Rounds<'_> {
@@ -89,9 +91,11 @@ impl Rounds<'_> {
         let mut allowance = Duration::ZERO;
         let mut pause = Duration::ZERO;
         let mut first_round = None;
+        let mut broken = BTreeSet::new();
         let (mut rounds, mut asked) = (0, 0);
         loop {
-            let round = self.round(inputs, copier, restless, late, allowance)?;
+            let mut round = self.round(inputs, copier, restless, late, allowance)?;
+            broken.append(&mut round.broken);
             let spent = begin.elapsed().saturating_sub(*first_round.get_or_insert_with(|| begin.elapsed()));
             asked += 1;
             rounds += u32::from(round.released.is_some());
@@ -100,7 +104,7 @@ impl Rounds<'_> {
             if late.is_empty() || spent >= self.patience || asked == MOST_ROUNDS {
                 let Round { processes, mut taken, copier, released, .. } = round;
                 taken.processes.iter_mut().for_each(|taken| taken.rounds = rounds);
-                return Ok(Seen { processes, taken, copier, pause, rounds, spent, released });
+                return Ok(Seen { processes, taken, copier, pause, rounds, spent, released, broken });
             }
             log::info!("{} threads did not come to their stop in time and are asked again", late.len());
             allowance =
@@ -177,6 +181,7 @@ impl Rounds<'_> {
                                 restless,
                                 pause: Duration::ZERO,
                                 released: None,
+                                broken: BTreeSet::new(),
                             });
                         }
                         Work::Again(stop) if stop.is_empty() => {}
@@ -200,9 +205,9 @@ impl Rounds<'_> {
         let stopped = stop::joint_stop(self.proc_fs, which, work);
         drop(standing);
         drop(deferred);
-        let Stopped { result, processes, pause } = stopped?;
+        let Stopped { result, processes, pause, broken } = stopped?;
         let (taken, copier, restless) = result?;
-        Ok(Round { processes, taken, copier, restless, pause, released: Some(Instant::now()) })
+        Ok(Round { processes, taken, copier, restless, pause, released: Some(Instant::now()), broken })
     }
 
     /// Read the threads that sleep, copy, and believe of it what they slept through.
@@ -227,7 +232,8 @@ impl Rounds<'_> {
             }
             if !sleepers_moved || attempt == UNSTOPPED_ATTEMPTS {
                 let (pause, spent) = (Duration::ZERO, Duration::ZERO);
-                return Ok(Seen { processes, taken, copier, pause, rounds: 0, spent, released: None });
+                let broken = BTreeSet::new();
+                return Ok(Seen { processes, taken, copier, pause, rounds: 0, spent, released: None, broken });
             }
         }
     }
@@ -247,6 +253,7 @@ struct Round {
     restless: BTreeSet<i32>,
     pause: Duration,
     released: Option<Instant>,
+    broken: BTreeSet<i32>,
 }
 
 /// The work under the stop, done again as long as sleepers wake.

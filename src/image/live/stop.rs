@@ -30,6 +30,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use super::asleep::Sleeper;
+use super::interrupted::Calls;
 use super::proc_fs::{self, ProcFs};
 use super::reaping;
 use crate::arch::Architecture;
@@ -89,6 +90,8 @@ pub(super) struct Stopped<T> {
     pub(super) processes: Vec<ProcessStop>,
     /// From the first thread that stood to the last detach.
     pub(super) pause: Duration,
+    /// Threads whose call says EINTR since they were stopped.
+    pub(super) broken: BTreeSet<i32>,
 }
 
 /// Why there was no joint stop.
@@ -240,6 +243,8 @@ struct Tracer<'a> {
     clock: Clock,
     /// The time that interrupting took.
     interrupting: Duration,
+    /// The calls that threads sleep in.
+    calls: Calls<'a>,
 }
 
 /// How long all may last.
@@ -275,7 +280,7 @@ impl<'a> Tracer<'a> {
         let threads = vec![BTreeMap::new(); which.pids.len()];
         let most = which.max_pause * 4 / 5;
         let clock = Clock { begin: Instant::now(), allowance: which.allowance, most, held: None };
-        Tracer { proc_fs, which, threads, clock, interrupting: Duration::ZERO }
+        Tracer { proc_fs, which, threads, clock, interrupting: Duration::ZERO, calls: Calls::new(proc_fs) }
     }
 
     /// `others_are_free` is called when only threads are awaited that run.
@@ -310,7 +315,7 @@ impl<'a> Tracer<'a> {
         self.release_late_ones();
         stopped?;
         let result = result.ok_or_else(|| StopError::Tracer(io::Error::other("the tracer thread failed")))?;
-        Ok(Stopped { result, processes, pause })
+        Ok(Stopped { result, processes, pause, broken: self.calls.broken() })
     }
 
     /// What it will take to let go all that were interrupted, by what it took to interrupt them: both are a system call or two a
@@ -397,6 +402,7 @@ impl<'a> Tracer<'a> {
     fn seize(&mut self, index: usize, tid: i32) -> (Progress, Option<Errno>) {
         let begin = Instant::now();
         let id = Pid::from_raw(tid);
+        self.calls.before_stop(self.which.pids[index], tid);
         // An exec is reported, since it makes all that was read before worthless.
         let seized = ptrace::seize(id, ptrace::Options::PTRACE_O_TRACEEXEC).and_then(|()| ptrace::interrupt(id));
         self.interrupting += begin.elapsed();
@@ -425,7 +431,7 @@ impl<'a> Tracer<'a> {
                         Ok(None) => awaited += 1,
                         Ok(Some(stop)) => {
                             self.clock.held.get_or_insert(glance);
-                            let arrived = arrive(tid, stop);
+                            let arrived = arrive(&mut self.calls, self.which.pids[index], tid, stop);
                             self.threads[index].insert(tid, arrived);
                             if stop.is_exec() {
                                 return Err(StopError::Executed(self.which.pids[index]));
@@ -496,16 +502,15 @@ impl<'a> Tracer<'a> {
 
     /// Let all go that have come to their stop; how long it lasted.
     fn release(&mut self) -> Duration {
-        for progress in self.threads.iter_mut().flatten() {
-            match progress {
-                (&tid, Progress::Stands { undelivered, .. }) => {
-                    // Fails only for a thread that was killed in its stop.
-                    let _ = sys::detach(tid, *undelivered);
+        for (&pid, threads) in self.which.pids.iter().zip(&mut self.threads) {
+            for (&tid, progress) in threads {
+                match progress {
+                    Progress::Stands { undelivered, .. } => let_go(&mut self.calls, tid, *undelivered),
+                    Progress::Awaited if let_go_if_come(&mut self.calls, pid, tid) => {
+                        *progress = Progress::Final(Outcome::Ended);
+                    }
+                    _ => {}
                 }
-                (&tid, progress @ Progress::Awaited) if let_go_if_come(tid) => {
-                    *progress = Progress::Final(Outcome::Ended);
-                }
-                _ => {}
             }
         }
         self.clock.held.map_or(Duration::ZERO, |begin| begin.elapsed())
@@ -520,11 +525,14 @@ impl<'a> Tracer<'a> {
         let mut in_d_since: Option<Instant> = None;
         while begin.elapsed() < UNTIL_LATE_ONES_COME {
             let mut awaited = 0;
-            for (&tid, progress) in self.threads.iter_mut().flatten() {
+            let threads = self.which.pids.iter().zip(&mut self.threads);
+            for (&pid, (&tid, progress)) in
+                threads.flat_map(|(pid, threads)| threads.iter_mut().map(move |one| (pid, one)))
+            {
                 if !matches!(progress, Progress::Awaited) {
                     continue;
                 }
-                if let_go_if_come(tid) {
+                if let_go_if_come(&mut self.calls, pid, tid) {
                     *progress = Progress::Final(Outcome::Ended);
                     last_arrival = Instant::now();
                 } else {
@@ -546,13 +554,20 @@ impl<'a> Tracer<'a> {
     }
 }
 
+/// Let a thread go that stands.
+fn let_go(calls: &mut Calls<'_>, tid: i32, undelivered: i32) {
+    calls.before_release(tid);
+    // Fails only for a thread that was killed in its stop.
+    let _ = sys::detach(tid, undelivered);
+}
+
 /// Let a thread go that was interrupted, if it has come to its stop since, or was ended; whether that is so.
-fn let_go_if_come(tid: i32) -> bool {
+fn let_go_if_come(calls: &mut Calls<'_>, pid: i32, tid: i32) -> bool {
     match sys::poll_stop(tid) {
         Ok(None) => false,
         Ok(Some(stop)) => {
-            if let Progress::Stands { undelivered, .. } = arrive(tid, stop) {
-                let _ = sys::detach(tid, undelivered);
+            if let Progress::Stands { undelivered, .. } = arrive(calls, pid, tid, stop) {
+                let_go(calls, tid, undelivered);
             }
             true
         }
@@ -560,17 +575,11 @@ fn let_go_if_come(tid: i32) -> bool {
     }
 }
 
-/// Read the registers of a thread that has come to its stop, and have the kernel restart the call that the stop broke.
-/// (A group-stop breaks such calls by itself, so there nothing is changed.)
-fn arrive(tid: i32, stop: sys::Stop) -> Progress {
+/// Read the registers of a thread that has come to its stop, and have the call go on that the stop interrupted.
+fn arrive(calls: &mut Calls<'_>, pid: i32, tid: i32, stop: sys::Stop) -> Progress {
     let second = Architecture::NATIVE.second_register_set();
     let Ok(mut registers) = sys::registers(tid, second) else { return Progress::Final(Outcome::Ended) };
-    if let Some(restart) = Architecture::NATIVE.restarted(registers.as_slice())
-        && !stop.is_group_stop()
-        && !stop.is_exec()
-        // If it fails the call returns EINTR, as after any debugger's stop.
-        && sys::set_registers(tid, &restart).is_ok()
-    {
+    if calls.at_stop(pid, tid, &registers, stop) {
         registers = sys::registers(tid, second).unwrap_or(registers);
     }
     Progress::Stands { registers, undelivered: stop.undelivered() }

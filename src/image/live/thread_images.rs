@@ -3,7 +3,7 @@
 //! In: facts from before the look, what was taken, how each thread fared. Out: [`ThreadImage`]s and their gaps. The processes
 //! run again; what a thread came into being with after the facts were read can be asked for still.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::asleep::Sleeper;
 use super::facts::{ProcessFacts, ThreadFacts};
@@ -35,6 +35,24 @@ pub(super) fn missing_registers(pid: i32, threads: &[ThreadImage]) -> Vec<Gap> {
         many => vec![gap(format!("{many} threads"), why)],
     });
     gaps.flat_map(|gaps: Vec<Gap>| gaps).collect()
+}
+
+/// Threads whose call the stop has ended, though nothing else did; `None` where there are none.
+pub(super) fn broken_calls(pid: i32, threads: &[ThreadImage], broken: &BTreeSet<i32>) -> Option<Gap> {
+    /// So many are named.
+    const FEW: usize = 8;
+    // Of some machines only the code says that a thread was in a call at all.
+    let is_in_call = |thread: &&ThreadImage| thread.registers.is_some_and(|registers| registers.asleep().is_some());
+    let tids = threads.iter().filter(|thread| broken.contains(&thread.tid)).filter(is_in_call).map(|thread| thread.tid);
+    let tids: Vec<i32> = tids.collect();
+    let named: Vec<String> = tids.iter().take(FEW).map(i32::to_string).collect();
+    let more = if tids.len() > FEW { ", ..." } else { "" };
+    (!tids.is_empty()).then(|| {
+        Gap::new(
+            format!("the rest of the calls that threads of process {pid} slept in ({}{more})", named.join(", ")),
+            "the stop interrupted them, and lockscope could not have them made again: they say EINTR, as after any debugger's stop",
+        )
+    })
 }
 
 /// The number of the restarted `call` where its code says that it is poll: of the calls that wait for descriptors the one
@@ -193,6 +211,24 @@ mod tests {
     use super::*;
 
     const MAPS: &[u8] = b"10000-11000 r-xp 00000000 fe:01 7 /bin/x\n20000-21000 r-xp 00000000 fe:01 8 /lib/y\n";
+
+    #[test]
+    fn a_call_that_was_ended_is_said() {
+        let architecture = Architecture::Aarch64;
+        let mut general = crate::image::RegisterSet::new(architecture);
+        general.set(architecture.result(), -4i64 as u64);
+        let registers = |system_call: i64| {
+            let thread_pointer = crate::image::Addr(0);
+            Some(crate::image::Registers { general, system_call, thread_pointer, descriptor: None })
+        };
+        let thread =
+            |tid: i32, system_call: i64| ThreadImage { registers: registers(system_call), ..ThreadImage::new(tid) };
+        // The second runs code of its own, the third was not stopped.
+        let threads = [thread(1, 22), thread(2, -1), thread(3, 22)];
+        let gap = broken_calls(9, &threads, &BTreeSet::from([1, 2])).expect("a gap");
+        assert!(gap.what.contains("process 9 slept in (1)"), "{}", gap.what);
+        assert_eq!(broken_calls(9, &threads, &BTreeSet::from([2])), None);
+    }
 
     #[test]
     fn only_of_a_parent_that_is_seen_to_be_of_the_same_program_threads_are_told() {

@@ -27,7 +27,11 @@ use crate::limits::live::MOST_RECORDS;
 use crate::sys;
 
 /// The program, as scripts/check/bpf-object builds it.
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("task_registers.bpf.o"));
+#[cfg(target_arch = "x86_64")]
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("task_registers.x86_64.bpf.o"));
+/// The program, as scripts/check/bpf-object builds it.
+#[cfg(target_arch = "aarch64")]
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("task_registers.aarch64.bpf.o"));
 /// Where its own types are.
 const TYPES_OF_OBJECT: &str = ".BTF";
 /// Its names in `task_registers.bpf.c`.
@@ -242,8 +246,8 @@ fn refused(error: impl std::error::Error) -> Unavailable {
     Unavailable::Refused(text)
 }
 
-/// Bytes of registers in a record: those that a stop shows too, in the same order, without the segment registers at the end.
-const REGISTERS: usize = 23 * 8;
+/// Bytes of registers in a record.
+const REGISTERS: usize = Architecture::NATIVE.asleep_registers_size();
 /// Bytes of `struct record` in `task_registers.bpf.c`: four words of 4 bytes, three of 8, the registers.
 const RECORD: usize = 4 * 4 + 3 * 8 + REGISTERS;
 
@@ -254,8 +258,7 @@ fn parse(bytes: &[u8]) -> Option<Record> {
     let (process, thread, state, on_cpu) = (half()? as i32, half()? as i32, half()?, half()?);
     let mut word = || Some(u64::from_le_bytes(*take(&mut rest)?));
     let (voluntary, involuntary, exec_start) = (word()?, word()?, word()?);
-    let mut registers = take::<REGISTERS>(&mut rest)?.to_vec();
-    registers.resize(Architecture::NATIVE.user_registers_size(), 0);
+    let registers = take::<REGISTERS>(&mut rest)?;
     Some(Record {
         process,
         thread,
@@ -266,7 +269,7 @@ fn parse(bytes: &[u8]) -> Option<Record> {
             // 0 was seen of a thread that slept (Linux 6.18), as after a move to another processor: it tells no time.
             ran: Some(exec_start).filter(|ran| *ran != 0),
         },
-        registers: Architecture::NATIVE.asleep_registers(&registers),
+        registers: Architecture::NATIVE.asleep_registers(registers),
     })
 }
 
@@ -381,6 +384,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn a_record_and_damaged_ones() {
         let mut bytes = Vec::new();
         for half in [7u32, 8, 1, 0] {

@@ -5,8 +5,8 @@
  * In: the map `wanted` with the process ids to tell of, as the reader's own PID namespace has them. Out: for each of
  * their threads one `struct record`, written to the iterator's file; `iterator.rs` reads it. It changes nothing.
  *
- * Built by scripts/check/bpf-object into task_registers.bpf.o, which is checked in: no compiler is needed where
- * lockscope runs. No kernel header is used: of the kernel's structures only the fields that are read are declared, and
+ * Built by scripts/check/bpf-object into an object for each machine (with ON_AARCH64 for that one), which are checked in: no
+ * compiler is needed where lockscope runs. No kernel header is used: of the kernel's structures only the fields that are read are declared, and
  * where they lie is found in the running kernel's type information when the program is loaded (CO-RE relocations).
  * The helpers needed are given to programs with a GPL-compatible licence only.
  */
@@ -42,10 +42,41 @@ struct sched_entity {
 	u64 exec_start;
 } FROM_KERNEL;
 
+#ifdef ON_AARCH64
+struct thread_struct {
+	struct {
+		u64 tp_value;
+	} uw;
+} FROM_KERNEL;
+
+struct user_pt_regs {
+	u64 regs[31];
+	u64 sp;
+	u64 pc;
+	u64 pstate;
+} FROM_KERNEL;
+
+struct pt_regs {
+	struct user_pt_regs user_regs;
+	u64 orig_x0;
+	s32 syscallno;
+} FROM_KERNEL;
+
+/* As in the kernel's `user_pt_regs`; the first argument, the number of the system call or -1, the thread pointer. */
+#define REGISTERS (34 + 3)
+#else
 struct thread_struct {
 	u64 fsbase;
 	u64 gsbase;
 } FROM_KERNEL;
+
+struct pt_regs {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+} FROM_KERNEL;
+
+/* As in the kernel's `user_regs_struct`, without the four segment registers at its end. */
+#define REGISTERS 23
+#endif
 
 struct task_struct {
 	u32 __state;
@@ -56,10 +87,6 @@ struct task_struct {
 	u64 nvcsw;
 	u64 nivcsw;
 	struct thread_struct thread;
-} FROM_KERNEL;
-
-struct pt_regs {
-	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 } FROM_KERNEL;
 
 struct bpf_iter_meta {
@@ -80,8 +107,7 @@ struct record {
 	u64 voluntary;
 	u64 involuntary;
 	u64 exec_start;
-	/* As in the kernel's `user_regs_struct`, without the four segment registers at its end. */
-	u64 registers[23];
+	u64 registers[REGISTERS];
 };
 
 struct {
@@ -144,13 +170,23 @@ int task_registers(struct bpf_iter__task *context)
 		.voluntary = task->nvcsw,
 		.involuntary = task->nivcsw,
 		.exec_start = task->se.exec_start,
+#ifndef ON_AARCH64
 		.registers = {
 			registers->r15, registers->r14, registers->r13, registers->r12, registers->bp, registers->bx,
 			registers->r11, registers->r10, registers->r9, registers->r8, registers->ax, registers->cx,
 			registers->dx, registers->si, registers->di, registers->orig_ax, registers->ip, registers->cs,
 			registers->flags, registers->sp, registers->ss, task->thread.fsbase, task->thread.gsbase,
 		},
+#endif
 	};
+#ifdef ON_AARCH64
+	s32 call = -1;
+	if (probe_read_kernel(record.registers, 34 * sizeof(u64), __builtin_preserve_access_index(&registers->user_regs)) ||
+	    READ(record.registers[34], registers->orig_x0) || READ(call, registers->syscallno) ||
+	    READ(record.registers[36], task->thread.uw.tp_value))
+		return 0;
+	record.registers[35] = (u64)(long long)call;
+#endif
 	if (record.thread)
 		seq_write(context->meta->seq, &record, sizeof(record));
 	return 0;
