@@ -24,7 +24,7 @@ use crate::limits::job::LARGEST_RANK;
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Job {
-    /// `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`.
+    /// `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`; `torch` where PyTorch's objects alone say that it is one.
     pub engine: String,
     /// The engine's name for it; null where the engine sets none.
     pub id: Option<String>,

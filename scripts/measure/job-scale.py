@@ -2,8 +2,8 @@
 """What `lockscope merge` costs for large jobs, simulated from a real digest: time, memory, and the size of the files.
 
 job-scale.py LOCKSCOPE DIGEST [RANKS] [THREADS] [SHAPE]. Each rank of the job is a copy of one in DIGEST, in two rounds, eight ranks a node
-and one file a look as `lockscope job -o` writes them; then one file a rank and round, as `lockscope run --report-dir` does. One rank in
-fifty has a class of threads of its own. Which digest it is made of says what hangs:
+and one file a look as `lockscope job -o` writes them; then one file a rank and round, as `lockscope run --report-dir` does. Which
+digest it is made of says what hangs:
 
     testdata/jobs/gloo/lock/all.digest.json      one rank deadlocks, the others wait for it in one operation
     testdata/jobs/gloo/receive/all.digest.json   each rank receives from the next one, in a ring of all
@@ -82,9 +82,19 @@ def rank_like(rounds, rank, place):
 def member(rounds, rank, place):
     is_cluster = "cluster" in rounds["members"][0]
     one = actor_like(rounds, rank) if is_cluster else rank_like(rounds, rank, place)
-    left = threads - sum(count for _, count in one["classes"])
-    one["classes"][-1][1] += max(left, 0)
-    return one
+    # What 1.4 says once, where DIGEST is older: how many threads there are, and what the main thread is in.
+    one.pop("classes", None)
+    of_main = [wait["collective"] for wait in one.get("waits", []) if wait["holds_up_main"] and "collective" in wait]
+    if one.get("waits"):
+        one["waits"] = [wait for wait in one["waits"] if wait["holds_up_main"] or wait.get("collective") not in of_main]
+    ordered = {}
+    for key, value in one.items():
+        if key in ("enqueued", "witnessed"):
+            ordered.setdefault("threads", threads)
+        if key != "threads":
+            ordered[key] = value
+    ordered.setdefault("threads", threads)
+    return ordered
 
 
 def look(number, first, count, saw, partial):
@@ -92,15 +102,10 @@ def look(number, first, count, saw, partial):
     # A hang that stands: what the second round saw was there in the first.
     rounds, times = of_round(2), of_round(number)
     rounds = {key: times[key] if key in ("round", "began", "ended") else value for key, value in rounds.items()}
-    whole = {key: copy.deepcopy(value) for key, value in rounds.items() if key not in ("saw_set", "partial")}
+    whole = {key: copy.deepcopy(value) for key, value in rounds.items() if key not in ("saw_set", "partial", "classes")}
     whole["host"] = {"name": f"node{first // 8:05}", "boot_id": f"{first // 8:08x}", "kernel": "6.18"}
     whole["saw"], whole["gaps"] = [], []
     whole["members"] = [member(rounds, rank, rank % 8) for rank in range(first, first + count)]
-    if first % 50 == 0:
-        own = copy.deepcopy(whole["classes"][0])
-        own["place"] = f"step.py:{first} work"
-        whole["classes"].append(own)
-        whole["members"][0]["classes"].append([len(whole["classes"]) - 1, 1])
     ordered = {}
     for key, value in whole.items():
         ordered[key] = value
@@ -115,7 +120,7 @@ def look(number, first, count, saw, partial):
 def measure(count, partial):
     with tempfile.TemporaryDirectory() as folder:
         size, ids, files = 0, [], 1
-        head = {key: mould[key] for key in ("schema", "version", "lockscope")}
+        head = {**{key: mould[key] for key in ("schema", "version", "lockscope")}, "version": "1.4"}
         for number in (1, 2):
             saw = None
             if number == 2:

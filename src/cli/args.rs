@@ -233,7 +233,7 @@ pub(crate) enum Engine {
     Auto,
     /// srun
     Slurm,
-    /// torchrun, or RANK, WORLD_SIZE and MASTER_ADDR set by hand
+    /// torchrun; RANK, WORLD_SIZE and MASTER_ADDR set by hand; or ranks that start without a variable, as by torch.multiprocessing.spawn
     Torchrun,
     /// mpirun or mpiexec
     Mpi,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::args::Engine;
 use super::digests::FirstRound;
 use super::requests::{Answers, Request};
-use super::{CliError, Color, JobArguments, clusters, digests, output, progress};
+use super::{CliError, Color, JobArguments, clusters, digests, output, progress, spawned};
 use crate::analysis::{self, AttachOptions, Keep, Outcome};
 use crate::image::live::{self, Ranked};
 use crate::job::{self, Digest, Look, Seen};
@@ -176,19 +176,23 @@ enum Chosen {
     Ranks(Vec<Ranked>),
     /// Processes of a cluster, or such as may be until the first look.
     Cluster(Vec<i32>),
+    /// Ranks that no variable names, likewise.
+    Spawned(Vec<i32>),
 }
 
 impl Chosen {
     fn pids(&self) -> Vec<i32> {
         match self {
             Chosen::Ranks(ranks) => ranks.iter().map(|rank| rank.pid).collect(),
-            Chosen::Cluster(pids) => pids.clone(),
+            Chosen::Cluster(pids) | Chosen::Spawned(pids) => pids.clone(),
         }
     }
 
     fn named(&self) -> String {
         match self {
             Chosen::Ranks(ranks) => format!("ranks {}", job::ranges(ranks.iter().map(|rank| rank.membership.rank))),
+            Chosen::Spawned(pids) if pids.len() == 1 => "1 rank".to_owned(),
+            Chosen::Spawned(pids) => format!("{} ranks", pids.len()),
             Chosen::Cluster(pids) if pids.len() == 1 => "1 process of the cluster".to_owned(),
             Chosen::Cluster(pids) => format!("{} processes of the cluster", pids.len()),
         }
@@ -200,7 +204,8 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
     let options = AttachOptions {
         pids: chosen.pids(),
         tree: false,
-        follow: false,
+        // Who works for a rank may be what holds it up, as a worker of its DataLoader.
+        follow: !matches!(chosen, Chosen::Cluster(_)),
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
         locals: false,
@@ -210,9 +215,17 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
     let outcome = progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Nothing))
         .map_err(|error| CliError::from(error).hint(ANOTHER_WAY))?;
     let mut look = job::distil(&outcome.report, round, saw);
-    if let Chosen::Cluster(pids) = chosen {
-        look = clusters::only_one(arguments, look)?;
-        *pids = look.members.iter().map(|member| member.pid).collect();
+    let members = |look: &Look| look.members.iter().map(|member| member.pid).collect();
+    match chosen {
+        Chosen::Ranks(_) => {}
+        Chosen::Cluster(pids) => {
+            look = clusters::only_one(arguments, look)?;
+            *pids = members(&look);
+        }
+        Chosen::Spawned(pids) => {
+            look = spawned::only_one(arguments, look, &outcome.report)?;
+            *pids = members(&look);
+        }
     }
     if arguments.redact {
         look.host.name = None;
@@ -221,17 +234,25 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
     Ok(look)
 }
 
-/// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster.
+/// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster, or ranks that only their memory names.
 fn chosen(arguments: &JobArguments) -> Result<Chosen, CliError> {
     let is_any = arguments.engine == Engine::Auto;
-    if !is_any && !clusters::is_one(arguments.engine) {
-        return ranks(arguments).map(Chosen::Ranks);
+    let is_cluster = clusters::is_one(arguments.engine);
+    let ranks = if is_cluster { Err(clusters::nobody(arguments.engine)) } else { ranks(arguments) };
+    let error = match ranks {
+        Ok(ranks) => return Ok(Chosen::Ranks(ranks)),
+        Err(error) => error,
+    };
+    let cluster = if is_any || is_cluster { clusters::candidates(arguments) } else { Vec::new() };
+    let is_meant = |pids: &[i32]| !pids.is_empty() && arguments.pid.is_none_or(|pid| pids.contains(&pid));
+    if is_meant(&cluster) {
+        return Ok(Chosen::Cluster(cluster));
     }
-    let ranks = if is_any { ranks(arguments) } else { Err(clusters::nobody(arguments.engine)) };
-    ranks.map(Chosen::Ranks).or_else(|error| match clusters::candidates(arguments) {
-        pids if pids.is_empty() => Err(error),
-        pids => Ok(Chosen::Cluster(pids)),
-    })
+    let spawned = spawned::candidates(arguments);
+    if is_meant(&spawned) {
+        return Ok(Chosen::Spawned(spawned));
+    }
+    if cluster.is_empty() { Err(error) } else { Ok(Chosen::Cluster(cluster)) }
 }
 
 /// The ranks of the job that is meant.

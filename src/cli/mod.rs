@@ -29,6 +29,7 @@ mod requests;
 mod run;
 mod schema;
 mod snapshot;
+mod spawned;
 mod test_end;
 mod test_journal;
 mod version;

@@ -71,10 +71,9 @@ impl Rank {
         requests(&self.folder, &self.answered).into_iter().next()
     }
 
-    /// Of the processes of the command those that are ranks; all of them where none says so.
+    /// Of the processes of the command those that are ranks, and who works for these; all of them where none says so.
     pub(super) fn ranks_among(pids: Vec<i32>) -> Vec<i32> {
-        let ranks: BTreeSet<i32> =
-            live::ranks().into_iter().filter(|rank| !rank.inherited).map(|rank| rank.pid).collect();
+        let ranks: BTreeSet<i32> = live::ranks().into_iter().map(|rank| rank.pid).collect();
         let own: Vec<i32> = pids.iter().copied().filter(|pid| ranks.contains(pid)).collect();
         if own.is_empty() { pids } else { own }
     }

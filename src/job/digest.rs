@@ -28,9 +28,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.3";
+const VERSION: &str = "1.4";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 4] = ["1.0", "1.1", "1.2", VERSION];
+const KNOWN: [&str; 5] = ["1.0", "1.1", "1.2", "1.3", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,9 +131,9 @@ pub(crate) struct Look {
     pub partial: bool,
     /// The ranks.
     pub members: Vec<Member>,
-    /// Threads of equal stacks.
-    #[serde(default)]
-    pub classes: Vec<Class>,
+    /// Threads of equal stacks. Until 1.3: nobody asked for them, and in a file for each rank they were half of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<Class>>,
     /// What could not be read.
     #[serde(default)]
     pub gaps: Vec<Gap>,
@@ -165,15 +165,32 @@ pub(crate) struct Member {
     /// What it is to a cluster of workers. (Since 1.2.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterMember>,
-    /// Threads by their class: its place among those of the look, and how many.
+    /// How many threads it has. Since 1.4.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub threads: usize,
+    /// Threads by their class: its place among those of the look, and how many. Until 1.3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<(usize, usize)>,
+    /// Processes that work for it, and that it waits for. Since 1.4.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helpers: Vec<Helper>,
     /// What it has enqueued last in each group of ranks. Since 1.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enqueued: Vec<Enqueued>,
     /// What a witness says of it that is no wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witnessed: Option<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Member {
+    /// How many threads it has, as any version says it.
+    pub(super) fn count_of_threads(&self) -> usize {
+        self.classes.iter().fold(self.threads, |sum, (_, count)| sum.saturating_add(*count))
+    }
 }
 
 /// A finding inside of one process.
@@ -186,6 +203,19 @@ pub(crate) struct Told {
     /// Threads of this process that take part. (Since 1.2.)
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tids: Vec<i32>,
+}
+
+/// A process that inherited a rank from another one and works for that, as a DataLoader's worker does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Helper {
+    pub pid: i32,
+    /// Its program.
+    pub program: String,
+    /// `worker of a PyTorch DataLoader`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its main thread.
+    pub main: Doing,
 }
 
 /// What a thread does.

@@ -3,27 +3,26 @@
 //! In: the [`Report`] of one look at processes of a node. Out: a [`Look`] at those of them that are ranks of a job. It judges
 //! nothing: which process is in a deadlock of its own comes with the report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::content::hash;
-use super::digest::{Class, Doing, Look, Member, RankWait, Seen, Told};
+use super::digest::{Doing, Look, Member, RankWait, Seen, Told};
+use super::helpers;
+use super::lines::{doing, is_helper, place, program};
 use super::long_message::shortened;
 use crate::limits::job::{MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS};
 use crate::report::{
-    CallSite, Certainty, ClusterMember, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict,
-    Wait, base_name, installed, short_function,
+    Certainty, ClusterMember, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict, Wait,
 };
 use crate::waits::collective::Collective;
 use crate::waits::kinds;
 
 /// The look that is kept of `report`; `saw` names the looks of the first round that were there when it began.
 pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
-    let mut classes = Classes::default();
     let mut members = Vec::new();
     for process in &report.processes {
         let is_rank = process.identity.as_ref().is_some_and(|identity| identity.rank.is_some());
-        if is_rank || process.cluster.is_some() {
-            members.push(member(report, process, &mut classes));
+        if is_rank && !is_helper(process) || process.cluster.is_some() {
+            members.push(member(report, process));
         }
     }
     let look = Look {
@@ -36,7 +35,7 @@ pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
         saw_set: saw.set,
         partial: false,
         members,
-        classes: classes.list,
+        classes: None,
         gaps: kept_gaps(report),
     };
     look.named()
@@ -54,18 +53,22 @@ fn kept_gaps(report: &Report) -> Vec<Gap> {
     report.gaps.iter().filter(is_said).cloned().collect()
 }
 
-fn member(report: &Report, process: &Process, classes: &mut Classes) -> Member {
+fn member(report: &Report, process: &Process) -> Member {
     let mut identity = process.identity.clone().unwrap_or_default();
     identity.addresses.clear();
-    let main = process.threads.iter().find(|thread| thread.tid == process.pid).or(process.threads.first());
+    let main = helpers::main(process);
     let chain = main.map(|main| held_up_by(report, process, main.tid)).unwrap_or_default();
     let waits = report.waits.iter().filter(|wait| wait.process == process.id);
-    let waits = waits.filter_map(|wait| rank_wait(report, process, wait, &chain)).take(MOST_WAITS).collect();
-    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-    for thread in &process.threads {
-        *counts.entry(classes.of(report, process, thread)).or_default() += 1;
+    let mut waits: Vec<RankWait> =
+        waits.filter_map(|wait| rank_wait(report, process, wait, &chain)).take(MOST_WAITS).collect();
+    say_once(&mut waits);
+    let held_up_by = helpers::waited_for(report, process, &chain, &waits);
+    let (mut verdict, mut finding) = judged(report, process, main);
+    if verdict.exit_code() == 0
+        && let Some((inner, inside)) = held_up_by.iter().find_map(|helper| judged_helper(report, helper))
+    {
+        (verdict, finding) = (inner, Some(inside));
     }
-    let (verdict, finding) = judged(report, process, main);
     let connections = process.sockets.iter().filter(|socket| socket.state == "established");
     Member {
         pid: process.pid,
@@ -80,7 +83,9 @@ fn member(report: &Report, process: &Process, classes: &mut Classes) -> Member {
             .take(MOST_CONNECTIONS_KEPT)
             .map(|socket| (socket.local.clone(), socket.remote.clone()))
             .collect(),
-        classes: counts.into_iter().collect(),
+        threads: process.threads.len(),
+        classes: Vec::new(),
+        helpers: helpers::kept(report, &held_up_by),
         enqueued: process.enqueued.iter().take(MOST_GROUPS_KEPT).cloned().collect(),
         cluster: process.cluster.as_ref().map(|cluster| of_cluster(report, process, cluster)),
         witnessed: None,
@@ -114,9 +119,15 @@ fn of_cluster(report: &Report, process: &Process, cluster: &ClusterMember) -> Cl
     kept
 }
 
-fn program(process: &Process) -> String {
-    let path = process.exe.as_deref().or(process.cmdline.first().map(String::as_str));
-    path.map_or("process", base_name).to_owned()
+/// What is wrong inside of a process that works for a rank.
+fn judged_helper(report: &Report, helper: &Process) -> Option<(Verdict, Told)> {
+    let main = helpers::main(helper);
+    let (verdict, finding) = judged(report, helper, main);
+    let mut inside = finding.filter(|_| verdict.exit_code() != 0)?;
+    let role = main.and_then(|main| main.role.as_deref());
+    let called = helpers::called(role, &program(helper), helper.pid);
+    inside.message = shortened(&format!("it waits for {called}, in which {}", inside.message));
+    Some((verdict, inside))
 }
 
 fn nobody() -> Doing {
@@ -171,23 +182,6 @@ fn judged(report: &Report, process: &Process, main: Option<&Thread>) -> (Verdict
     (if runs && !main_waits { Verdict::Running } else { Verdict::Blocked }, None)
 }
 
-fn doing(report: &Report, process: &Process, thread: &Thread) -> Doing {
-    let wait = report.waits.iter().find(|wait| wait.process == process.id && wait.tid == Some(thread.tid));
-    let label = |wait: &Wait| label(report, &wait.resource);
-    Doing {
-        tid: thread.tid,
-        name: thread.name.clone(),
-        state: thread.state,
-        place: place(thread, wait.map_or(&thread.at, |wait| &wait.at)),
-        wait: wait.map(label),
-    }
-}
-
-fn label(report: &Report, resource: &str) -> String {
-    let found = report.resources.iter().find(|one| one.id == resource);
-    found.map(|one| one.label.clone()).unwrap_or_default()
-}
-
 /// The threads of the process that the thread `main` waits for, itself first.
 fn held_up_by(report: &Report, process: &Process, main: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::from([main]);
@@ -201,6 +195,13 @@ fn held_up_by(report: &Report, process: &Process, main: i32) -> BTreeSet<i32> {
         }
     }
     found
+}
+
+/// One thread works on an operation and the main thread waits for that: what the rank is in is told by the main thread's wait.
+fn say_once(waits: &mut Vec<RankWait>) {
+    let of_main: Vec<Collective> =
+        waits.iter().filter(|wait| wait.holds_up_main).filter_map(|wait| wait.collective.clone()).collect();
+    waits.retain(|wait| wait.holds_up_main || wait.collective.as_ref().is_none_or(|own| !of_main.contains(own)));
 }
 
 fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i32>) -> Option<RankWait> {
@@ -252,52 +253,4 @@ fn others(report: &Report, process: &Process, chain: &BTreeSet<i32>) -> usize {
             && !waits_in_cycle(thread.tid)
     };
     process.threads.iter().filter(is_programs).count()
-}
-
-/// The line of the program where a thread waits or is, else its innermost function.
-fn place(thread: &Thread, site: &CallSite) -> String {
-    let told = [site.caller, site.call].into_iter().flatten().filter_map(|index| thread.frames.get(index));
-    let own = told.chain(&thread.frames).find_map(|frame| {
-        let file = frame.file.as_deref().filter(|file| frame.library.is_none() && installed(file).is_none())?;
-        let function = frame.function.as_deref().map(short_function).unwrap_or_default();
-        Some(format!("{}:{} {function}", base_name(file), frame.line?).trim_end().to_owned())
-    });
-    let named = || thread.frames.iter().find_map(|frame| Some(short_function(frame.function.as_deref()?).to_string()));
-    own.or_else(named).unwrap_or_default()
-}
-
-/// Threads of equal stacks.
-#[derive(Debug, Default)]
-struct Classes {
-    list: Vec<Class>,
-    places: BTreeMap<Class, usize>,
-}
-
-impl Classes {
-    fn of(&mut self, report: &Report, process: &Process, thread: &Thread) -> usize {
-        let waits = report.waits.iter().filter(|wait| wait.process == process.id && wait.tid == Some(thread.tid));
-        let kind =
-            |wait: &Wait| report.resources.iter().find(|one| one.id == wait.resource).map(|one| one.kind.clone());
-        let kinds: BTreeSet<String> = waits.clone().filter_map(kind).collect();
-        let site = waits.clone().next().map_or(&thread.at, |wait| &wait.at);
-        let mut stack = String::new();
-        for frame in &thread.frames {
-            stack += frame.function.as_deref().or(frame.module.as_deref()).unwrap_or("?");
-            if let Some(line) = frame.line.filter(|_| frame.kind == FrameKind::Python) {
-                stack += &format!(":{line}");
-            }
-            stack.push('\n');
-        }
-        let class = Class {
-            name: thread.os_name.clone(),
-            state: thread.state.as_str().to_owned(),
-            waits: kinds.into_iter().collect(),
-            place: place(thread, site),
-            stack: format!("{:016x}", hash(stack.as_bytes()) as u64),
-        };
-        *self.places.entry(class.clone()).or_insert_with(|| {
-            self.list.push(class);
-            self.list.len() - 1
-        })
-    }
 }

@@ -25,6 +25,17 @@ pub(super) struct Judgement {
     pub(super) victims: Vec<usize>,
     /// Ranks in different operations of one group, where they should be in the same.
     pub(super) mismatch: Option<Mismatch>,
+    /// Ranks that wait for each other in operations of different groups.
+    pub(super) orders: Option<Orders>,
+}
+
+/// Groups that ranks use in different orders: each of some is in an operation of one, and misses those that are in one of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Orders {
+    /// How many groups.
+    pub(super) groups: usize,
+    /// Each operation with its group, and the numbers of the ranks in it.
+    pub(super) operations: Vec<(String, Vec<u32>)>,
 }
 
 /// What is behind it all.
@@ -98,7 +109,11 @@ pub(super) fn judge(job: &Gathered<'_>) -> Judgement {
         last(job, &links)
     };
     let victims = victims(job, &links, &cause);
-    Judgement { verdict, links, cause, victims, mismatch }
+    let orders = match &cause {
+        Cause::Cycle(cycle) => orders(job, &links, cycle),
+        _ => None,
+    };
+    Judgement { verdict, links, cause, victims, mismatch, orders }
 }
 
 /// A node of the graph: a rank, or behind all of these an operation.
@@ -309,6 +324,34 @@ fn victims(job: &Gathered<'_>, links: &Links, cause: &Cause) -> Vec<usize> {
         }
     }
     found.into_iter().filter(|node| *node < count && !own.contains(node)).collect()
+}
+
+/// Whether all waits of a cycle are in operations of groups, and of more than one: then these were entered in different orders.
+fn orders(job: &Gathered<'_>, links: &Links, cycle: &Cycle) -> Option<Orders> {
+    let operation_of = |(place, link): &(usize, usize)| {
+        let link = links.waits.get(*place)?.get(*link)?;
+        operation(job.ranks.get(*place)?.now.waits.get(link.wait)?.collective.as_ref()?)
+    };
+    let inside: BTreeSet<_> = cycle.steps.iter().map(operation_of).collect::<Option<_>>()?;
+    let groups: BTreeSet<(&str, &str)> =
+        inside.iter().map(|(backend, group, ..)| Some((*backend, (*group)?))).collect::<Option<_>>()?;
+    if groups.len() < 2 || groups.iter().any(|(_, group)| group.is_empty()) {
+        return None;
+    }
+    let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for rank in &job.ranks {
+        let waits = rank.now.waits.iter().filter(|wait| wait.holds_up_main);
+        let own = waits
+            .filter_map(|wait| wait.collective.as_ref())
+            .find(|one| operation(one).is_some_and(|own| inside.contains(&own)));
+        if let Some(own) = own {
+            let name = format!("{} of {}", super::links::called(own), own.group.as_deref().unwrap_or_default());
+            operations.entry(name).or_default().push(rank.number);
+        }
+    }
+    let mut operations: Vec<(String, Vec<u32>)> = operations.into_iter().collect();
+    operations.sort_by(|(name, ranks), (other, others)| (ranks, name).cmp(&(others, other)));
+    Some(Orders { groups: groups.len(), operations })
 }
 
 /// Ranks in different operations of one group, under one number or none: the calls do not match.

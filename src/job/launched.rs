@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::digest::{Digest, Look, Member};
 use super::witness::{JobAccount, PlaceAccount, Witness};
-use crate::limits::job::{LARGEST_JOB, LARGEST_RANK, MOST_SAID};
+use crate::limits::job::{LARGEST_JOB, LARGEST_RANK, MOST_RANKS_TOLD, MOST_SAID};
 use crate::report::{Gap, Job};
 
 /// What is known of a job from those who started it.
@@ -170,6 +170,14 @@ impl Launched {
             unseen.entry(fate).or_default().push(&pod.name);
         }
         self.unseen.extend(unseen.iter().map(|(fate, pods)| format!("{}, {fate}, by {source}", listed("pod", pods))));
+        // A container that was started again may have lost what the others wait for.
+        let has_fate = |pod: &&&PlaceAccount| {
+            of_rank.is_empty() && pod.fate.is_some() && pod.hosts.iter().any(|host| hosts.has(host))
+        };
+        for pod in pods.iter().filter(has_fate).take(MOST_RANKS_TOLD) {
+            let fate = pod.fate.as_deref().unwrap_or_default();
+            self.gaps.push(Gap::new(format!("pod {}", pod.name), format!("it {fate}, by {source}")));
+        }
     }
 }
 

@@ -262,3 +262,59 @@ fn accounts_that_make_no_sense_are_no_witnesses_or_say_nothing() {
         assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
     }
 }
+
+/// Two workers of Dask in pods, each seen once.
+fn workers(engine: &str) -> Digest {
+    let mut digest = Digest::default();
+    for number in 1..3 {
+        let mut member = super::cluster::tests::member(number, "worker");
+        super::cluster::tests::cluster(&mut member).engine = engine.to_owned();
+        digest.add(look(2, &format!("dask-worker-{number}"), &[], vec![member]));
+    }
+    digest
+}
+
+fn pod_of_cluster(label: &str, name: &str, status: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {label: "etl"}, "ownerReferences": [{"kind": "DaskWorkerGroup", "name": name}]},
+        "spec": {"containers": [{"name": "worker", "image": "i"}]}, "status": status})
+}
+
+#[test]
+fn pods_say_why_a_worker_of_a_cluster_has_no_look() {
+    let killed = json!({"phase": "Failed", "containerStatuses": [{"name": "worker", "restartCount": 0,
+        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]});
+    let again = json!({"phase": "Running", "containerStatuses": [{"name": "worker", "restartCount": 1,
+        "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]});
+    for (engine, label) in [("dask", "dask.org/cluster-name"), ("ray", "ray.io/cluster")] {
+        let list = |third: &Value, second: &Value| {
+            pods(&[
+                pod_of_cluster(label, "dask-worker-1", runs()),
+                pod_of_cluster(label, "dask-worker-2", second.clone()),
+                pod_of_cluster(label, "dask-worker-3", third.clone()),
+            ])
+        };
+        let report = with(workers(engine), &[("pods.json", &list(&killed, &runs()))]);
+        let why = gap(&report, "further processes of the cluster");
+        let said = "pod dask-worker-3, which has failed, container `worker` has ended: OOMKilled, status 137, by Kubernetes' list of pods";
+        assert!(why.contains(said), "{engine}: {why}");
+        let report = with(workers(engine), &[("pods.json", &list(&killed, &again))]);
+        let why = gap(&report, "pod dask-worker-2");
+        assert!(why.contains("was started again once") && why.contains("OOMKilled"), "{engine}: {why}");
+        // All are there and well.
+        let whole =
+            pods(&[pod_of_cluster(label, "dask-worker-1", runs()), pod_of_cluster(label, "dask-worker-2", runs())]);
+        let report = with(workers(engine), &[("pods.json", &whole)]);
+        assert!(!report.gaps.iter().any(|gap| gap.why.contains("Kubernetes")), "{:?}", report.gaps);
+    }
+    // Of Slurm, which names a cluster's processes as little: its job is the one that has their nodes.
+    let scontrol = "JobId=41 JobName=etl\n   JobState=RUNNING Reason=None NodeList=dask-worker-[1-3] NumNodes=3\n\n\
+                    NodeName=dask-worker-3 NodeHostName=dask-worker-3 State=DOWN Reason=Not responding [root@2026-01-01T00:00:00]\n";
+    let report = with(workers("dask"), &[("scontrol.txt", scontrol.as_bytes())]);
+    let why = gap(&report, "further processes of the cluster");
+    assert!(why.contains("node dask-worker-3, which is DOWN"), "{why}");
+    // Files about ranks say nothing of a cluster, and that is said.
+    let trace = include_bytes!("../../testdata/jobs/skipped/nccl_trace_rank_0");
+    let report = with(workers("dask"), &[("nccl_trace_rank_0", trace)]);
+    assert!(gap(&report, "PyTorch's Flight Recorder").contains("the looks are at a cluster"), "{:?}", report.gaps);
+}

@@ -7,6 +7,8 @@
 //! cluster   the same of clusters of workers, which have no ranks: Dask's and Ray's
 //! digest    what is kept of a look at the ranks of a node, and the file of it
 //! distil    a report, as the look that is kept of it
+//! lines     processes and threads of a report, in a line each
+//! helpers   processes that work for a rank and that it waits for, as workers of a DataLoader
 //! witness   what others say of ranks: files of PyTorch, NCCL, Ray, Slurm and Kubernetes
 //! testimony what they say of operations, added to the looks at these ranks
 //! launched  what they say of nodes and pods: how many ranks there are, and why there is no look at some
@@ -15,6 +17,7 @@
 //! links     who waits for whom, by numbers of ranks, else by connections
 //! judge     what that means, root cause first
 //! tell      the report
+//! phrases   what ranks do, in words
 //! ```
 //!
 //! # Invariants
@@ -32,12 +35,15 @@ mod content;
 mod digest;
 mod distil;
 mod gather;
+mod helpers;
 mod judge;
 mod launched;
 #[cfg(test)]
 mod launched_tests;
+mod lines;
 mod links;
 mod long_message;
+mod phrases;
 mod ranks;
 mod standing;
 mod tell;

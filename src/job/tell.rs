@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::digest::{Digest, Member};
+use super::digest::Digest;
 use super::gather::{Gathered, Rank, key_of};
 use super::judge::{Cause, Cycle, Doubt, Judgement, judge};
 use super::links::{Link, To};
+use super::phrases::{capital, doing, doing_as_group, helped_by, place_phrase};
 use super::ranks::{named, ranges};
 use super::testimony::applied;
 use super::told_thread::thread;
@@ -56,8 +57,8 @@ impl Teller<'_> {
         let told = self.told();
         let summary = self.summary();
         let looks: Vec<_> = digest.looks().collect();
-        let classes = self.job.ranks.iter().flat_map(|rank| &rank.now.classes);
-        let threads = classes.fold(0_usize, |sum, (_, count)| sum.saturating_add(*count));
+        let threads = self.job.ranks.iter().map(|rank| rank.now.count_of_threads());
+        let threads = threads.fold(0_usize, usize::saturating_add);
         let mut report = Report {
             findings: self.finding(&summary, &told).into_iter().collect(),
             summary,
@@ -275,7 +276,10 @@ impl Teller<'_> {
                     1 => String::new(),
                     count => format!(" So {} more {}.", count - 1, if count == 2 { "rank is" } else { "ranks are" }),
                 };
-                format!("{}: {}{more}", self.in_full(rank), inside.unwrap_or_else(|| self.doing(rank)))
+                // Whoever has come to nothing after that is the one whom the others miss.
+                let late = self.not_enqueued(rank).filter(|_| inside.is_some());
+                let late = late.map(|said| format!(" Rank {} {said}.", rank.number)).unwrap_or_default();
+                format!("{}: {}{late}{more}", self.in_full(rank), inside.unwrap_or_else(|| self.doing(rank)))
             }
             Cause::Cycle(cycle) => self.cycle(cycle),
             Cause::Ended(numbers) => {
@@ -291,6 +295,14 @@ impl Teller<'_> {
             }
             Cause::Nothing => return self.nothing(),
         };
+        if let Some(orders) = &judgement.orders {
+            let part = |(name, ranks): &(String, Vec<u32>)| {
+                format!("{} {} in {name}", named(ranks), if ranks.len() == 1 { "is" } else { "are" })
+            };
+            let parts: Vec<String> = orders.operations.iter().take(MOST_SAID).map(part).collect();
+            let count = if orders.groups == 2 { "Two".to_owned() } else { orders.groups.to_string() };
+            text = format!("{count} groups of ranks are used in different orders: {}. {text}", parts.join(", "));
+        }
         if let Some(mismatch) = &judgement.mismatch {
             let group = mismatch.group.as_deref().map(|group| format!(" of {group}")).unwrap_or_default();
             let part = |(name, ranks): &(String, Vec<u32>)| {
@@ -407,9 +419,13 @@ impl Teller<'_> {
     /// "waits for lock x at y.py:3", "is running at y.py:3".
     fn doing(&self, rank: &Rank<'_>) -> String {
         let own = doing(rank.now);
-        match self.not_enqueued(rank) {
+        let own = match self.not_enqueued(rank) {
             Some(said) if rank.now.witnessed.is_none() => format!("{own} and {said}"),
             _ => own,
+        };
+        match helped_by(rank.now) {
+            Some(said) => format!("{own}, as it waits for {said}"),
+            None => own,
         }
     }
 
@@ -535,41 +551,6 @@ impl Teller<'_> {
             groups,
         }
     }
-}
-
-fn doing(member: &Member) -> String {
-    let main = &member.main;
-    let at = place_phrase(&main.place);
-    let own = match &main.wait {
-        Some(wait) => format!("waits for {wait}{at}"),
-        // Only a witness tells of it.
-        None if main.tid == 0 => "was not looked at".to_owned(),
-        None => format!("is {}{at}", main.state.as_str()),
-    };
-    match &member.witnessed {
-        Some(said) => format!("{own} and {said}"),
-        None => own,
-    }
-}
-
-/// What a rank does, without the numbers of others: ranks of one group do the same.
-fn doing_as_group(member: &Member) -> String {
-    let collective = member.waits.iter().find(|wait| wait.holds_up_main).and_then(|wait| {
-        let collective = wait.collective.as_ref()?;
-        let group = collective.group.as_deref().filter(|group| !group.is_empty());
-        let group = group.map(|group| format!(" of {group}")).unwrap_or_default();
-        Some(format!("in {}{group}{}", super::links::called(collective), place_phrase(&wait.place)))
-    });
-    collective.unwrap_or_else(|| doing(member))
-}
-
-fn place_phrase(place: &str) -> String {
-    if place.is_empty() { String::new() } else { format!(" at {place}") }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn id(rank: &Rank<'_>) -> String {

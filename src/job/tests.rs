@@ -33,7 +33,9 @@ pub(super) fn member(rank: u32, size: u32) -> Member {
         waits: Vec::new(),
         others: 0,
         connections: Vec::new(),
-        classes: vec![(0, 1)],
+        threads: 1,
+        classes: Vec::new(),
+        helpers: Vec::new(),
         enqueued: Vec::new(),
         cluster: None,
         witnessed: None,
@@ -386,9 +388,9 @@ fn bad_files_are_told_apart() {
     let text = String::from_utf8(bytes).expect("text");
     let changed = text.replace("prog.py:1 main", "prog.py:9 main");
     assert!(why(changed.as_bytes()).to_string().contains("was changed"));
-    let newer = text.replace("\"version\":\"1.3\"", "\"version\":\"2.0\"");
+    let newer = text.replace("\"version\":\"1.4\"", "\"version\":\"2.0\"");
     assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
-    let later = text.replace("\"version\":\"1.3\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    let later = text.replace("\"version\":\"1.4\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
     let later = Digest::read(later.as_bytes(), "x").expect("additions are skipped");
     let mut both = Digest::read(text.as_bytes(), "x").expect("a digest");
     assert_eq!((later.later_version(), both.later_version()), (Some("1.7"), None));
@@ -415,6 +417,29 @@ fn jobs_and_attempts_are_not_mixed() {
     let report = told(&digest);
     assert_eq!(report.verdict.exit_code(), 0, "the ranks of the first attempt are gone");
     assert!(report.gaps.iter().any(|gap| gap.why.contains("started again")), "{:?}", report.gaps);
+}
+
+#[test]
+fn threads_are_counted_as_each_version_says_it() {
+    let before = include_bytes!("../../testdata/jobs/gloo/lock/all.digest.json");
+    let old = Digest::read(before, "old").expect("a digest");
+    let counts = |digest: &Digest| -> Vec<usize> {
+        digest.looks().flat_map(|look| &look.members).map(Member::count_of_threads).collect()
+    };
+    assert_eq!(counts(&old), [7, 7, 7, 8, 7, 7, 7, 8]);
+    // The same without classes: one number for each rank.
+    let mut new = Digest::default();
+    for mut look in old.looks().cloned() {
+        look.classes = None;
+        for member in &mut look.members {
+            (member.threads, member.classes) = (member.count_of_threads(), Vec::new());
+        }
+        new.add(look.named());
+    }
+    assert_eq!(counts(&new).iter().sum::<usize>(), counts(&old).iter().sum::<usize>());
+    let bytes = new.write();
+    assert!(bytes.len() < before.len() * 9 / 10, "{} of {}", bytes.len(), before.len());
+    assert_eq!(Digest::read(&bytes, "new"), Ok(new));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::gpu::{GpuCore, Kernel, SourceLine};
 use crate::image::launch::Connection;
 use crate::image::{Addr, ProcessImage, TaskState};
 use crate::launcher;
+use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
 use crate::threads::{Frame, FrameKind, Role};
 use crate::unwind::Trust;
@@ -229,7 +230,9 @@ fn process(
             free_threaded: python.free_threaded,
         }),
         cuda: cuda(input, position),
-        identity: identity(image).map(|identity| of_job(identity, cluster.as_ref())),
+        identity: identity(image)
+            .map(|identity| of_job(identity, cluster.as_ref()))
+            .map(|identity| of_group(input, position, identity)),
         cluster,
         sockets: image.launch.connections.iter().map(connection).collect(),
         enqueued: input.observations.enqueued.iter().filter(|(of, _)| *of == position).map(enqueued).collect(),
@@ -249,6 +252,25 @@ fn cuda_error(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<repor
 fn of_job(mut identity: report::Identity, cluster: Option<&report::ClusterMember>) -> report::Identity {
     if let Some(cluster) = cluster.filter(|cluster| cluster.job.is_some() && identity.job.is_none()) {
         identity.job = Some(report::Job { engine: cluster.engine.clone(), id: cluster.job.clone(), step: None });
+    }
+    identity
+}
+
+/// A rank that no launcher's variable names is known by its back end's object. Who has it from a parent that has the same was forked
+/// there, and helps that rank.
+fn of_group(input: &JudgeInput<'_>, position: usize, mut identity: report::Identity) -> report::Identity {
+    let by_objects =
+        |position: usize| input.observations.ranks.iter().find(|(of, _)| *of == position).map(|(_, rank)| *rank);
+    let Some(own) = by_objects(position).filter(|_| identity.rank.is_none()) else { return identity };
+    identity.job = Some(report::Job { engine: "torch".to_owned(), id: None, step: None });
+    (identity.rank, identity.size) = (Some(own.rank), Some(own.size));
+    let mut at = position;
+    for _ in 0..MOST_ANCESTORS {
+        let parent = input.image.processes.get(at).and_then(|image| image.parent);
+        let above = input.image.processes.iter().position(|image| Some(image.pid) == parent);
+        let Some(above) = above.filter(|above| *above != at) else { break };
+        identity.helper |= by_objects(above) == Some(own);
+        at = above;
     }
     identity
 }

@@ -13,6 +13,15 @@ pub(crate) fn synchronises(op: &str) -> bool {
     SYNCHRONISING.contains(&op)
 }
 
+/// The place of a process among the ranks of its job, by its back end's own object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnRank {
+    /// Its number.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub size: u32,
+}
+
 /// The last operation of a group that a rank has enqueued.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Enqueued {

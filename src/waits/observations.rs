@@ -4,7 +4,7 @@
 
 use super::circumstances::{CudaLibrary, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
-use super::collective::{Collective, Enqueued};
+use super::collective::{Collective, Enqueued, OwnRank};
 use super::model::{Enclosed, Hold, Hope, Hoped, Party, Resource, ResourceKey, Wait};
 use crate::image::Gap;
 
@@ -29,6 +29,8 @@ pub(crate) struct Observations {
     pub collectives: Vec<(ResourceKey, Collective)>,
     /// What ranks have enqueued last: (process position, what).
     pub enqueued: Vec<(usize, Enqueued)>,
+    /// Which rank of its job a process is by its own objects: (process position, which).
+    pub ranks: Vec<(usize, OwnRank)>,
     /// What processes are to clusters of workers, by their position.
     pub clusters: Vec<(usize, ClusterMember)>,
     /// Libraries of CUDA.

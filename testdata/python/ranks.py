@@ -21,6 +21,7 @@ SCENARIOS = {
     "groups": "ranks 0 and 2 are in all_reduce #1 of a group, 1 and 3 in #4 of that of all ranks",
     "receive": "ranks 0 and 1 receive from each other, with tag 5; 2 and 3 are in barrier #4",
     "store": "rank 0 waits for a key of the store that nobody sets; the others are in barrier #4",
+    "loader": "rank 1 waits for a worker of its DataLoader, which sleeps in __getitem__; the others are in all_reduce #6",
     "absent": "rank 3 sleeps; the others are in init_process_group",
     "reduce": "healthy: all_reduces, between which each rank computes for a while",
     "large": "healthy: all_reduces of 200 MB",
@@ -52,6 +53,16 @@ def deadlock():
         held.wait()
         with data:
             pass
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5 and rank == 1:
+            time.sleep(600)
+        return torch.ones(4)
 
 
 if scenario == "absent":
@@ -91,6 +102,9 @@ elif scenario == "store":
         store = dist.distributed_c10d._get_default_store()
         store.wait(["epoch/7/done"], datetime.timedelta(minutes=30))
     dist.barrier()
+elif scenario == "loader":
+    for batch in torch.utils.data.DataLoader(Slow(), batch_size=2, num_workers=2):
+        dist.all_reduce(x)
 elif scenario == "reduce":
     while True:
         time.sleep(0.005 * (rank + 1))

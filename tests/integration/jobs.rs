@@ -226,6 +226,23 @@ fn witnesses_say_what_ranks_on_gpus_wait_for() {
     }
 }
 
+/// Ranks that no launcher has started: their number and how many there are come from PyTorch's object.
+#[test]
+fn digests_of_ranks_that_no_variable_names_say_what_hangs() {
+    for way in ["spawn", "process", "fork"] {
+        let folder = testdata(&format!("jobs/gloo/{way}"));
+        let output = lockscope().arg("merge").arg(folder).args(["--format", "json"]).output().expect("lockscope runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let summary = report["summary"].as_str().unwrap_or_default();
+        assert_eq!(report["verdict"], "deadlock", "{way}: {summary}");
+        let said =
+            ["rank 1 (", "Rank 1 has enqueued nothing of default_pg after #3.", "ranks 0,2 in all_reduce #4 at "];
+        assert!(said.iter().all(|words| summary.contains(words)), "{way}: {summary}");
+        assert_eq!((&report["job"]["engine"], &report["job"]["size"]), (&"torch".into(), &3.into()), "{way}");
+        assert_eq!((&report["job"]["reported"], &report["job"]["two_rounds"]), (&"0-2".into(), &true.into()), "{way}");
+    }
+}
+
 /// Ranks of PyTorch on gloo, as scripts/check/torch-jobs found them: which sentence the merged digests say.
 #[test]
 fn digests_of_gloo_say_what_hangs() {
@@ -236,10 +253,30 @@ fn digests_of_gloo_say_what_hangs() {
         (report["verdict"].as_str().unwrap_or_default().to_owned(), report)
     };
     for (scenario, verdict, said) in [
-        ("lock", "deadlock", &["rank 3 (", "ranks 0-2 in all_reduce #4 at "][..]),
+        (
+            "lock",
+            "deadlock",
+            &["rank 3 (", "Rank 3 has enqueued nothing of default_pg after #3.", "ranks 0-2 in all_reduce #4 at "][..],
+        ),
         ("skipped", "deadlock", &["Rank 2 is in barrier #4, where ranks 0-1,3 are in all_reduce #4 of default_pg."]),
         ("mismatch", "deadlock", &["Rank 1 is in broadcast #4, where ranks 0,2-3 are in all_reduce #4 of default_pg."]),
-        ("groups", "deadlock", &["all_reduce #1 of group 1", "all_reduce #4 of default_pg"]),
+        (
+            "groups",
+            "deadlock",
+            &[
+                "Two groups of ranks are used in different orders: ranks 0,2 are in all_reduce #1 of group 1, ranks 1,3 are in \
+               all_reduce #4 of default_pg.",
+            ],
+        ),
+        (
+            "loader",
+            "blocked",
+            &[
+                "3 ranks wait for rank 1 (",
+                "has enqueued nothing of default_pg after #5, as it waits for a worker of a PyTorch DataLoader (",
+                "__getitem__. They wait: ranks 0,2-3 in all_reduce #6 at ",
+            ],
+        ),
         ("receive", "deadlock", &["recv from rank 1 (tag 5)", "recv from rank 0 (tag 5)", "ranks 2-3 in barrier #4"]),
         (
             "store",

@@ -17,10 +17,12 @@
 use std::collections::BTreeSet;
 use std::fs::{read, read_to_string};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::launch;
 use super::proc_fs::{self, ProcFs, descriptors};
 use crate::image::descriptors::socket_inode;
+use crate::launcher;
 
 /// What one process has of TCP.
 #[derive(Debug, Default)]
@@ -64,6 +66,8 @@ fn anywhere(end: SocketAddr) -> SocketAddr {
 
 /// What the processes of an engine's clusters map, by which they talk: msgpack's module of C, which distributed needs, and Ray's core.
 const MARKS: [(&str, &str); 2] = [("dask", "/_cmsgpack."), ("ray", "/_raylet.so")];
+/// What processes with PyTorch map: its module of Python.
+const PYTORCH: &str = "/libtorch_python.so";
 /// Where programs of Ray's lie that look after a cluster and take no part in jobs (2.60, ray/_private/services.py), and how such of its
 /// dashboard call themselves (ray/dashboard/subprocesses/module.py).
 const SERVICES: [&str; 3] = ["/site-packages/ray/", "/dist-packages/ray/", "ray-dashboard-"];
@@ -78,8 +82,7 @@ pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
     let marks: Vec<&str> = MARKS.iter().filter_map(is_meant).collect();
     let talks = |pid: &i32| {
         let directory = proc_fs.process(*pid);
-        let lives = proc_fs::stat(&directory).is_some_and(|stat| !stat.is_dead());
-        let maps = if lives { read_to_string(directory.join("maps")).unwrap_or_default() } else { String::new() };
+        let maps = mapped(&directory);
         let is_service = || {
             let line = read(directory.join("cmdline")).unwrap_or_default();
             let words: Vec<_> = line.split(|byte| *byte == 0).take(3).map(String::from_utf8_lossy).collect();
@@ -89,6 +92,25 @@ pub(crate) fn of_clusters(engine: Option<&str>) -> Vec<i32> {
         marks.iter().any(|mark| maps.contains(mark)) && !is_service()
     };
     let mut found: Vec<i32> = launch::others(&proc_fs).filter(talks).collect();
+    found.sort_unstable();
+    found
+}
+
+/// What a living process maps, as the kernel tells it; nothing of one that may not be read.
+fn mapped(directory: &Path) -> String {
+    let lives = proc_fs::stat(directory).is_some_and(|stat| !stat.is_dead());
+    if lives { read_to_string(directory.join("maps")).unwrap_or_default() } else { String::new() }
+}
+
+/// Processes that have PyTorch and that no launcher's variable calls a rank: they may be ranks all the same, as those that
+/// `torch.multiprocessing.spawn` starts.
+pub(crate) fn with_pytorch() -> Vec<i32> {
+    let proc_fs = ProcFs::new("/proc");
+    let may_be_one = |pid: &i32| {
+        let directory = proc_fs.process(*pid);
+        mapped(&directory).contains(PYTORCH) && launcher::membership(&launch::variables(&directory)).is_none()
+    };
+    let mut found: Vec<i32> = launch::others(&proc_fs).filter(may_be_one).collect();
     found.sort_unstable();
     found
 }

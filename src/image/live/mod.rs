@@ -64,7 +64,7 @@ use nix::errno::Errno;
 
 use asleep::{Reading, SleepReader};
 pub(crate) use awaited::Awaited;
-pub(crate) use clusters::{of_clusters, together};
+pub(crate) use clusters::{of_clusters, together, with_pytorch};
 use copier::Copier;
 pub(crate) use error::AttachError;
 use facts::{CpuSample, ProcessFacts};

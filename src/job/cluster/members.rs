@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::digest::{Digest, Look, Member};
 use super::super::gather::{has_seen, have_seen, process};
+use super::super::launched::Launched;
 use super::super::witness::TaskAccount;
 use super::ray_tasks;
-use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, RunningTask};
+use crate::limits::job::MOST_RANKS_TOLD;
+use crate::report::{ClusterLease, ClusterMember, ClusterRequest, Gap, Job, RunningTask};
 
 /// The processes of a cluster.
 #[derive(Debug, Default)]
@@ -82,6 +84,7 @@ impl<'d> Members<'d> {
         for seen in all {
             processes.entry(process(seen.0, seen.1)).or_default().push(*seen);
         }
+        members.ask_who_started_it(digest, all.iter().map(|(look, member, _)| (*look, *member)).collect());
         let running = ray_tasks::by_worker(&members.tasks);
         for mut seen in processes.into_values() {
             seen.sort_by_key(|(look, ..)| (look.round, &look.ended, &look.id));
@@ -115,6 +118,24 @@ impl<'d> Members<'d> {
         let mut seen = BTreeSet::new();
         members.gaps.retain(|gap| seen.insert((gap.what.clone(), gap.why.clone())));
         members
+    }
+
+    /// What those who started the cluster say of nodes and pods without a look: a worker there may be what others wait for.
+    fn ask_who_started_it(&mut self, digest: &Digest, all: Vec<(&'d Look, &'d Member)>) {
+        let engine = all.first().and_then(|(_, member)| member.cluster.as_ref()).map(|cluster| cluster.engine.clone());
+        let cluster = Job { engine: engine.unwrap_or_default(), id: None, step: None };
+        let launched = Launched::of(digest, &all, &cluster);
+        let unseen = launched.unseen.into_iter().take(MOST_RANKS_TOLD);
+        self.gaps.extend(unseen.map(|place| {
+            let why = format!("there is no look from {place}: they may hold up what the others wait for");
+            Gap::new("further processes of the cluster", why)
+        }));
+        self.gaps.extend(launched.gaps);
+        let of_ranks: BTreeSet<&str> =
+            digest.witnesses().filter(|one| !one.accounts.is_empty()).map(|one| one.source.as_str()).collect();
+        self.gaps.extend(of_ranks.into_iter().map(|source| {
+            Gap::new(source, "it tells of ranks, and the looks are at a cluster, which has none: it is left out")
+        }));
     }
 
     /// Whether the last looks at these processes, by their places, began when the looks before at all of them had ended.

@@ -27,7 +27,7 @@ mod sentences;
 mod stuck;
 mod tell;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::digest::Digest;
 use crate::report::Report;

@@ -22,7 +22,7 @@ use crate::waits::kinds::{self, Kind};
 pub(super) fn report(digest: &Digest, members: &Members<'_>, judgement: &Judgement<'_>) -> Report {
     let teller = Teller { members, judgement };
     let looks: Vec<_> = digest.looks().collect();
-    let threads = members.list.iter().flat_map(|one| &one.now.classes);
+    let threads = members.list.iter().map(|one| one.now.count_of_threads());
     let summary = Sentences { members, judgement }.summary();
     let told = teller.told();
     let mut report = Report {
@@ -38,7 +38,7 @@ pub(super) fn report(digest: &Digest, members: &Members<'_>, judgement: &Judgeme
         gaps: teller.gaps(),
         job: Some(teller.everybody()),
         capture: Capture {
-            threads: threads.fold(0_usize, |sum, (_, count)| sum.saturating_add(*count)),
+            threads: threads.fold(0_usize, usize::saturating_add),
             looks: u32::try_from(looks.len()).unwrap_or(u32::MAX),
             began: looks.iter().map(|look| &look.began).filter(|time| !time.is_empty()).min().cloned(),
             ended: looks.iter().map(|look| &look.ended).filter(|time| !time.is_empty()).max().cloned(),

@@ -10,7 +10,7 @@ use crate::report::{
 const SCHEDULER: &str = "tcp://10.0.0.1:8786";
 
 /// A process of the cluster, with its threads 1000 + number * 10 and on.
-pub(super) fn member(number: i32, role: &str) -> Member {
+pub(in super::super) fn member(number: i32, role: &str) -> Member {
     let pid = 100 + number;
     let role = ClusterRole {
         role: role.into(),
@@ -36,14 +36,16 @@ pub(super) fn member(number: i32, role: &str) -> Member {
         waits: Vec::new(),
         others: 3,
         connections: Vec::new(),
-        classes: vec![(0, 1)],
+        threads: 1,
+        classes: Vec::new(),
+        helpers: Vec::new(),
         enqueued: Vec::new(),
         cluster: Some(cluster),
         witnessed: None,
     }
 }
 
-pub(super) fn cluster(member: &mut Member) -> &mut ClusterMember {
+pub(in super::super) fn cluster(member: &mut Member) -> &mut ClusterMember {
     member.cluster.as_mut().expect("of a cluster")
 }
 

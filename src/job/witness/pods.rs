@@ -13,8 +13,15 @@ use crate::limits::job::{LONGEST_HOST_NAME, LONGEST_NODE_NAME, MOST_PLACES};
 
 /// Where an indexed job writes a pod's index: a label since 1.28, before that an annotation.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// Labels that say to which job a pod belongs, of Kubernetes and of Kubeflow's training operator.
-const JOBS: [&str; 3] = ["batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", "job-name"];
+/// Labels that say to which job a pod belongs, of Kubernetes and of Kubeflow's training operator; or to which cluster, of KubeRay and of
+/// Dask's operator.
+const JOBS: [&str; 5] = [
+    "batch.kubernetes.io/job-name",
+    "training.kubeflow.org/job-name",
+    "ray.io/cluster",
+    "dask.org/cluster-name",
+    "job-name",
+];
 /// Whether a value is such a list, by its shape.
 pub(super) fn is_one(value: &Value) -> bool {
     value.get("apiVersion").is_some_and(Value::is_string) && items(value).next().is_some()

@@ -78,7 +78,7 @@ impl Family for C10d {
         }
         for process in blocked.processes() {
             let position = process.context.process;
-            let is_rank = launcher::membership(&process.context.image.environment).is_some();
+            let is_rank = launcher::membership(&process.context.image.environment).is_some() || has_group(process);
             if (is_rank || waits.contains(&position))
                 && let Some(recorder) = self.recorder(process)
             {
@@ -86,6 +86,12 @@ impl Family for C10d {
             }
         }
     }
+}
+
+/// Whether the back ends of a group have their threads: no launcher's variable need say that it is a rank.
+fn has_group(process: &Process<'_>) -> bool {
+    const THREADS: [&str; 2] = ["pt_gloo_", "pt_nccl_"];
+    process.threads.iter().any(|thread| THREADS.iter().any(|name| thread.image.name.starts_with(name)))
 }
 
 /// Whether the families below saw a wait for whoever has the other end of a connection, as calls of a store make it.

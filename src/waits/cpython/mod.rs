@@ -18,6 +18,7 @@ mod lock_names;
 mod lock_object;
 mod managers;
 mod multiprocessing;
+mod process_groups;
 mod process_pools;
 mod ray;
 mod signals;
@@ -310,12 +311,15 @@ impl Family for Cpython<'_> {
     }
 }
 
-/// What each process says of itself to the cluster of workers that it is of.
+/// What each process says of itself to the cluster of workers that it is of, and to the other ranks of its job.
 fn clusters(family: &Cpython<'_>, blocked: &Blocked<'_>, out: &mut Observations) {
     for process in blocked.processes() {
         let Some(facts) = family.facts(process) else { continue };
         if let Some(member) = dask::member(facts, process).or_else(|| ray::member(facts, process)) {
             out.clusters.push((process.context.process, member));
+        }
+        if let Some(rank) = process_groups::own_rank(facts, process) {
+            out.ranks.push((process.context.process, rank));
         }
     }
 }

@@ -216,7 +216,7 @@ class Namespaces:
 class Job:
     """A job, as its engine names it."""
 
-    #: `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`.
+    #: `torchrun`, `mpi`, `slurm`, `kubernetes`, `ray`; `torch` where PyTorch's objects alone say that it is one.
     engine: str
 
     #: The engine's name for it; null where the engine sets none.
