@@ -88,7 +88,7 @@
 //! waits::c10d          -> image launcher limits threads waits::kinds waits::model waits::collective waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::cuda          -> arch limits image modules unwind symbols code gpu threads waits::label waits::kinds waits::model waits::circumstances waits::observations waits::c_library waits::thread waits::references waits::blocked_on waits::holders waits::family
 //! waits::cpython       -> limits image python threads waits::label waits::kinds waits::model waits::circumstances waits::cluster waits::collective waits::observations waits::c_library waits::thread waits::identity waits::blocked_on waits::holders waits::family
-//! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::observations waits::thread waits::holders
+//! waits::recorded      -> image python recorder unwind waits::kinds waits::model waits::circumstances waits::observations waits::thread waits::holders
 //! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
 //! graph                -> limits waits

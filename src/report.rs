@@ -31,7 +31,8 @@ pub use finding::{Finding, FindingClass, Severity, ThreadReference};
 pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
 pub use identity::{Connection, Identity, Job, JobRanks, Namespaces, RankGroup};
 pub use process::{
-    CallSite, Callback, CudaError, CudaInfo, Enqueued, Frame, Library, Process, PythonInfo, Thread, ThreadState, Trust,
+    CallSite, Callback, CudaCall, CudaCallError, CudaError, CudaInfo, Enqueued, Frame, Library, Process, PythonInfo,
+    Thread, ThreadState, Trust,
 };
 pub use scene::{Scene, SceneLine, ScenePlace};
 pub(crate) use shorten::{

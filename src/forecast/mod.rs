@@ -230,6 +230,7 @@ impl Made<'_> {
                 frames: step.wanted.lines.iter().map(frame).collect(),
                 working: None,
                 cuda_error: None,
+                cuda_call: None,
             });
         }
         named.tid

@@ -33,5 +33,6 @@ pub(super) fn thread(tid: i32, name: &str, state: crate::report::ThreadState, pl
         frames: vec![frame],
         working: None,
         cuda_error: None,
+        cuda_call: None,
     }
 }

@@ -440,6 +440,10 @@ limits! {
         MOST_GENERATIONS: u64 = 1 << 24, Shape "this is no such table";
         /// Bytes of the frames that took a lock: the recorder writes no longer text.
         LONGEST_TEXT: u64 = 1024, Shape "the recorder writes no longer one";
+        /// Bytes that the table has for the name of a function of CUDA's driver: it has 64.
+        LONGEST_FUNCTION: u64 = 256, Shape "this is no such table";
+        /// Functions of CUDA's driver: it has room for 1024.
+        MOST_FUNCTIONS: u64 = 1 << 16, Shape "this is no such table";
         /// Records of one process: its file has room for about so many.
         MOST_RECORDS: usize = 2 << 20, Gap "the records that were not read";
         /// Ways in which two locks were taken one after the other.

@@ -1,9 +1,10 @@
 //! The table that the recorder keeps in a process.
 //!
-//! In: a captured process. Out: [`Recorded`], or none where no recorder was preloaded. The offsets are those of
-//! `preload/table.rs`, version 2; the table has the sizes of its parts itself. Nothing of it is believed that is not of the
-//! process's own threads: fork copies the rows of threads that the child does not have.
+//! In: a captured process. Out: [`Recorded`], or none where no recorder was preloaded. The offsets are those of `preload/table.rs`,
+//! versions 2 and 3, where calls into CUDA's driver were added; the table has the sizes of its parts itself. Nothing of it is
+//! believed that is not of the process's own threads: fork copies the rows of threads that the child does not have.
 
+use super::calls::{Calls, DriverCall};
 use crate::image::{Addr, Mapping, MemoryExt, ProcessImage};
 use crate::limits;
 use crate::limits::recorder::{LARGEST_DATA, LONGEST_TEXT, MOST_GENERATIONS, MOST_HELD, MOST_ROWS};
@@ -13,7 +14,8 @@ pub(super) const FILE_STEM: &str = "liblockscope_recorder";
 /// What stands at the beginning of the beacon, which is on a multiple of so many bytes, and of the table.
 const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
 const BEACON_ALIGNMENT: u64 = 64;
-const VERSION: u32 = 2;
+const VERSIONS: [u32; 2] = [3, 2];
+const WITH_CALLS: u32 = 3;
 
 /// The head.
 mod head {
@@ -145,6 +147,8 @@ pub(crate) struct PythonFrame {
 pub(crate) struct Recorded {
     /// The locks, by thread.
     pub(crate) locks: Vec<RecordedLock>,
+    /// Calls into CUDA's driver.
+    pub(crate) calls: Vec<DriverCall>,
     /// How much found no room in the table.
     pub(crate) lost: u64,
 }
@@ -190,7 +194,7 @@ struct Table<'p> {
 impl<'p> Table<'p> {
     fn at(process: &'p ProcessImage, at: Addr) -> Option<Table<'p>> {
         let memory = &*process.memory;
-        if memory.bytes(at, MAGIC.len()).ok()? != MAGIC || memory.u32(at + head::VERSION).ok()? != VERSION {
+        if memory.bytes(at, MAGIC.len()).ok()? != MAGIC || !VERSIONS.contains(&memory.u32(at + head::VERSION).ok()?) {
             return None;
         }
         let size = |field: u64| memory.u32(at + field).ok().map(u64::from);
@@ -218,13 +222,16 @@ impl<'p> Table<'p> {
     fn read(&self) -> Option<Recorded> {
         let memory = &*self.process.memory;
         let lost = memory.u64(self.at + head::LOST).ok()?;
-        let mut recorded = Recorded { locks: Vec::new(), lost };
+        let has_calls = memory.u32(self.at + head::VERSION).ok()? >= WITH_CALLS;
+        let calls = if has_calls { Calls::of(memory, self.at, self.epoch) } else { None };
+        let mut recorded = Recorded { lost, ..Recorded::default() };
         if self.rows > MOST_ROWS {
             limits::met(MOST_ROWS, format!("the recorder's table of process {}", self.process.pid), "threads");
         }
         for position in 0..self.rows.min(MOST_ROWS) {
             let row = self.at + self.rows_at + position * self.row_size;
             let Some(thread) = self.thread(row) else { continue };
+            recorded.calls.extend(calls.as_ref().and_then(|calls| calls.of_row(position, thread)));
             let count = memory.u32(row + row::HELD_COUNT).map_or(0, u64::from).min(MOST_HELD);
             let locks = (0..count).filter_map(|one| self.lock(row + self.held_at + one * self.held_size, thread));
             recorded.locks.extend(locks);
@@ -345,7 +352,7 @@ mod tests {
         made.put(DATA + 144, &TABLE.to_le_bytes());
         made.put(TABLE, &MAGIC);
         for (field, value) in [
-            (head::VERSION, VERSION),
+            (head::VERSION, WITH_CALLS),
             (head::PROCESS, 7),
             (head::ROW_SIZE, 512),
             (head::HELD_SIZE, 48),
@@ -393,6 +400,37 @@ mod tests {
         assert_eq!((lock.thread, lock.lock, lock.kind, lock.count), (1, Addr(LOCK), LockKind::PythonLock, 1));
         let frame = PythonFrame { file: "/srv/orders.py".into(), line: 12, function: "begin_update".into() };
         assert_eq!(lock.frames, [frame]);
+    }
+
+    #[test]
+    fn the_last_call_into_cudas_driver_is_read_with_its_error() {
+        const CALLS: u64 = TABLE + 0x1a00;
+        const FUNCTIONS: u64 = TABLE + 0x1b00;
+        let with = |depth: u32, function: u32| {
+            let mut made = made();
+            // The head's words, as `preload/table.rs` has them behind the threads' count.
+            for (field, value) in [(112, CALLS), (120, 128), (128, FUNCTIONS), (136, 64), (144, 2)] {
+                made.put(TABLE + field, &value.to_le_bytes());
+            }
+            made.put(FUNCTIONS, b"cuLaunchKernel");
+            made.put(FUNCTIONS + 64, b"cuCtxSynchronize");
+            for (field, value) in [(0, function), (4, depth), (56, 600), (60, 700), (72, 1)] {
+                made.put(CALLS + field, &value.to_le_bytes());
+            }
+            made.put(CALLS + 8, &0x5005u64.to_le_bytes());
+            made.put(CALLS + 64, &12u64.to_le_bytes());
+            recorded(made).expect("a table").calls
+        };
+        let calls = with(0, 2);
+        let [call] = calls.as_slice() else { panic!("{calls:?}") };
+        assert_eq!((call.thread, call.function.as_str(), call.arguments[0]), (1, "cuCtxSynchronize", 0x5005));
+        assert_eq!(call.result, Some(600));
+        let error = call.error.as_ref().expect("an error");
+        assert_eq!((error.number, error.function.as_str(), error.since), (700, "cuLaunchKernel", 12));
+        // It is in the call; a thread that has made none; a number of no function.
+        assert_eq!(with(1, 2).first().map(|call| call.result), Some(None));
+        assert_eq!(with(0, 0), []);
+        assert_eq!(with(0, 3), []);
     }
 
     #[test]

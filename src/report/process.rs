@@ -107,6 +107,9 @@ pub struct Thread {
     /// The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_error: Option<CudaError>,
+    /// Its last call into CUDA's driver, where the recorder saw it. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda_call: Option<CudaCall>,
     /// Where it is, for a thread of which no wait is known.
     #[serde(flatten)]
     pub at: CallSite,
@@ -137,6 +140,38 @@ pub struct CudaError {
     pub number: u32,
     /// Its name: `cudaErrorLaunchFailure`.
     pub name: String,
+}
+
+/// A call into CUDA's driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CudaCall {
+    /// `cuStreamSynchronize`, as the program has asked for it.
+    pub function: String,
+    /// The first four words that it was given, in hexadecimal digits; a function with fewer arguments has not looked at the rest.
+    pub arguments: Vec<String>,
+    /// How long ago it began, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// What it has answered; absent while the thread is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<u32>,
+    /// The last error that a call of the thread has answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CudaCallError>,
+}
+
+/// An error that a call into CUDA's driver has answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct CudaCallError {
+    /// Its number: 700.
+    pub number: u32,
+    /// The call that answered it first, since the last other error.
+    pub function: String,
+    /// How long ago, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
 }
 
 /// What a thread does, by the kernel's word.

@@ -217,6 +217,7 @@ fn process(
             frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
             working: None,
             cuda_error: cuda_error(input, position, thread.tid),
+            cuda_call: cuda_call(input, position, thread.tid),
         }
     });
     report::Process {
@@ -246,6 +247,24 @@ fn cuda_error(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<repor
     let party = Party::Thread(position, tid);
     let kept = input.observations.last_errors.iter().find(|kept| kept.thread == party)?;
     Some(report::CudaError { number: kept.error.number, name: kept.error.name() })
+}
+
+/// The last call into CUDA's driver that the recorder saw of a thread.
+fn cuda_call(input: &JudgeInput<'_>, position: usize, tid: i32) -> Option<report::CudaCall> {
+    let party = Party::Thread(position, tid);
+    let call = input.observations.driver_calls.iter().find(|call| call.thread == party)?;
+    let error = |(number, function, since_ms): &(u32, String, Option<u64>)| report::CudaCallError {
+        number: *number,
+        function: function.clone(),
+        since_ms: *since_ms,
+    };
+    Some(report::CudaCall {
+        function: call.function.clone(),
+        arguments: call.arguments.iter().map(|word| format!("{word:#x}")).collect(),
+        since_ms: call.since_ms,
+        result: call.result,
+        error: call.error.as_ref().map(error),
+    })
 }
 
 /// Of a cluster that runs several jobs its process knows its own, and no launcher says so.

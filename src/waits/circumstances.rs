@@ -166,6 +166,23 @@ pub(crate) struct LastError {
     pub error: CudaError,
 }
 
+/// The last call of a thread into CUDA's driver, by the recorder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DriverCalled {
+    /// The thread.
+    pub thread: Party,
+    /// `cuStreamSynchronize`.
+    pub function: String,
+    /// The first words that it was given.
+    pub arguments: [u64; 4],
+    /// How long ago it began, in milliseconds.
+    pub since_ms: Option<u64>,
+    /// What it has answered; none while the thread is in it.
+    pub result: Option<u32>,
+    /// The last error that a call of the thread has answered, by which function, and how long ago.
+    pub error: Option<(u32, String, Option<u64>)>,
+}
+
 /// An exception of Python in whose handler a thread is.
 #[derive(Debug, Clone)]
 pub(crate) struct Handled {

@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: [`Observations`], which families and rules fill, and which graph, verdict and report read.
 
-use super::circumstances::{CudaLibrary, Handled, KernelWord, LastError, Queued};
+use super::circumstances::{CudaLibrary, DriverCalled, Handled, KernelWord, LastError, Queued};
 use super::cluster::ClusterMember;
 use super::collective::{Collective, Enqueued, OwnRank};
 use super::model::{Enclosed, Hold, Hope, Hoped, Party, Resource, ResourceKey, Wait};
@@ -41,6 +41,8 @@ pub(crate) struct Observations {
     pub kernel_words: Vec<KernelWord>,
     /// Errors of CUDA that the runtime keeps for threads.
     pub last_errors: Vec<LastError>,
+    /// The last call into CUDA's driver of each thread that the recorder saw.
+    pub driver_calls: Vec<DriverCalled>,
     /// Exceptions of Python that threads handle now.
     pub handled: Vec<Handled>,
     /// What could not be decided.

@@ -6,6 +6,7 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
+use super::circumstances::DriverCalled;
 use super::holders::{Blocked, exact_hold};
 use super::kinds::{self, Giver, Kind, Topic};
 use super::model::{Certainty, Hold, HoldSource, Party, Resource, Scope, TakenAt};
@@ -13,7 +14,7 @@ use super::observations::Observations;
 use super::thread::Process;
 use crate::image::{Addr, Gap};
 use crate::python::library::is_library;
-use crate::recorder::{LockKind, Mode, Recorded, RecordedLock};
+use crate::recorder::{DriverCall, LockKind, Mode, Recorded, RecordedLock};
 
 /// What the recorder calls a kind of lock.
 pub(crate) const KINDS: [(LockKind, &Kind); 7] = [
@@ -30,6 +31,7 @@ pub(crate) const KINDS: [(LockKind, &Kind); 7] = [
 pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
     for (position, process) in blocked.processes().iter().enumerate() {
         let Some(recorded) = Recorded::of(process.context.image) else { continue };
+        recorded.calls.iter().for_each(|call| driver_call(blocked, process, call, out));
         let of_process = |resource: &&Resource| resource.key.scope == Scope::Process(position);
         let resources: Vec<Resource> = out.resources.iter().filter(of_process).cloned().collect();
         for resource in resources {
@@ -47,6 +49,44 @@ pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
             ));
         }
     }
+}
+
+/// A call into CUDA's driver: what it is known by, and the evidence of who waits within.
+fn driver_call(blocked: &Blocked<'_>, process: &Process<'_>, call: &DriverCall, out: &mut Observations) {
+    let Some(thread) = process.threads.get(call.thread) else { return };
+    let party = Party::Thread(process.context.process, thread.image.tid);
+    let [first, second, third, fourth] = call.arguments;
+    let since = moment(call.since);
+    if call.result.is_none() {
+        let evidence = format!(
+            "the recorder saw {} call {}({first:#x}, {second:#x}, {third:#x}, {fourth:#x}) at {}, and not come back",
+            thread.describe(),
+            call.function,
+            since.to_rfc3339_opts(SecondsFormat::Millis, true),
+        );
+        out.waits.iter_mut().filter(|wait| wait.waiter == party).for_each(|wait| wait.evidence.push(evidence.clone()));
+    }
+    let error = call.error.as_ref();
+    out.driver_calls.push(DriverCalled {
+        thread: party,
+        function: call.function.clone(),
+        arguments: call.arguments,
+        since_ms: ago(blocked, since),
+        result: call.result,
+        error: error.map(|error| (error.number, error.function.clone(), ago(blocked, moment(error.since)))),
+    });
+}
+
+/// A time of the recorder.
+fn moment(nanoseconds: u64) -> DateTime<Utc> {
+    DateTime::<Utc>::from_timestamp_nanos(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
+}
+
+/// How long ago that was, in milliseconds at the end of the look.
+fn ago(blocked: &Blocked<'_>, moment: DateTime<Utc>) -> Option<u64> {
+    let taken = blocked.processes().first()?.context.all.taken.as_ref()?;
+    let now = DateTime::parse_from_rfc3339(&taken.ended).ok()?;
+    u64::try_from((now.with_timezone(&Utc) - moment).num_milliseconds()).ok()
 }
 
 /// A lock that somebody waits for, and those that the recorder saw take it.
@@ -124,7 +164,7 @@ impl Case<'_, '_> {
             _ => (None, ""),
         };
         let times = if taker.count > 1 { format!(" {} times", taker.count) } else { String::new() };
-        let since = DateTime::<Utc>::from_timestamp_nanos(i64::try_from(taker.since).unwrap_or(i64::MAX));
+        let since = moment(taker.since);
         let evidence = format!(
             "the recorder saw {} take it{how}{times} at {}, {place}, and not give it back",
             thread.describe(),
@@ -134,7 +174,7 @@ impl Case<'_, '_> {
         Hold {
             frame: self.frame(taker),
             taken,
-            since_ms: self.since(since),
+            since_ms: ago(self.blocked, since),
             source: Some(HoldSource::Recorder),
             ..exact_hold(&self.resource.key, holder, mode, vec![evidence])
         }
@@ -161,13 +201,6 @@ impl Case<'_, '_> {
             _ => taker.at.to_string(),
         };
         (taken, format!("by a call that returned to {address}"))
-    }
-
-    /// How long ago that was, at the end of the look.
-    fn since(&self, since: DateTime<Utc>) -> Option<u64> {
-        let taken = self.blocked.processes().first()?.context.all.taken.as_ref()?;
-        let now = DateTime::parse_from_rfc3339(&taken.ended).ok()?;
-        u64::try_from((now.with_timezone(&Utc) - since).num_milliseconds()).ok()
     }
 
     /// The frame that took it, where that has not returned.

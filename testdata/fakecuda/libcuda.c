@@ -4,6 +4,7 @@
  * synchronising calls spin, yield or sleep as the context was made; host functions run on a thread of the driver's own.
  * Kernels are known by name: `endless`, `until_flag`, `wrong_address`; all others are done at once. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -11,11 +12,12 @@
 #include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, DEINITIALIZED = 4, ILLEGAL_ADDRESS = 700 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, DEINITIALIZED = 4, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 enum kind { DONE, ENDLESS, UNTIL_FLAG, HOST_FUNCTION };
 enum { YIELDS = 2, SLEEPS = 4, MOST = 64 };
 
@@ -70,6 +72,18 @@ int cuInit(unsigned flags) {
     streams = &default_stream;
     start(handle_events, "cuda-EvtHandlr");
     return SUCCESS;
+}
+
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+    (void)version, (void)flags;
+    *function = dlsym(RTLD_DEFAULT, name);
+    if (!*function) {
+        char second[128];
+        snprintf(second, sizeof second, "%s_v2", name);
+        *function = dlsym(RTLD_DEFAULT, second);
+    }
+    if (status) *status = !*function;
+    return *function ? SUCCESS : NOT_FOUND;
 }
 
 __attribute__((destructor)) static void deinitialise(void) { initialised_in = -1; }

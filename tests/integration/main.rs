@@ -47,6 +47,7 @@ mod ray_jobs;
 mod readme;
 mod recipes;
 mod recorded;
+mod recorded_calls;
 mod run;
 mod run_hostile;
 mod run_reports;

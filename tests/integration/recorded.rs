@@ -10,7 +10,7 @@ use crate::post_mortem::looks;
 use crate::python_locks::pythons;
 
 /// What the recorder is preloaded by.
-fn preload() -> String {
+pub(crate) fn preload() -> String {
     let output = lockscope().args(["run", "--record", "--", "sh", "-c", "echo $LD_PRELOAD"]).output().expect("it runs");
     let value = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(value.contains("liblockscope_recorder"), "{value} {}", String::from_utf8_lossy(&output.stderr));

@@ -4,7 +4,7 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::table::Row;
+use crate::table::{MOST_FUNCTIONS, Row};
 
 /// What a thread keeps: storage of the initial kind, which needs no allocation. A library that is there from the start may have it.
 #[repr(C)]
@@ -93,6 +93,146 @@ pub(crate) fn system_call(number: usize, arguments: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+/// The entry of the function of CUDA's driver with this number: it goes on to that function, with the same arguments.
+pub(crate) fn call_entry(number: usize) -> usize {
+    unsafe extern "C" {
+        /// The first of the entries, each of which takes 16 bytes.
+        fn lockscope_recorder_calls();
+    }
+    lockscope_recorder_calls as *const () as usize + number * 16
+}
+
+// Each entry leaves its own address in r11. Then, below the saved frame pointer: six arguments (-48), the function's address and later the
+// answer (-56), rax (-64), eight registers of floating point (-192), the outer call (-272), and what is handed on of the arguments on the
+// stack: eight words, though a function may have fewer.
+global_asm!(
+    ".text",
+    ".p2align 4",
+    ".hidden lockscope_recorder_calls",
+    ".globl lockscope_recorder_calls",
+    ".type lockscope_recorder_calls,@function",
+    "lockscope_recorder_calls:",
+    ".rept {most}",
+    "lea r11, [rip]",
+    "jmp 2f",
+    ".p2align 4",
+    ".endr",
+    "2:",
+    ".cfi_startproc",
+    "push rbp",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "sub rsp, 336",
+    "mov [rbp - 48], rdi",
+    "mov [rbp - 40], rsi",
+    "mov [rbp - 32], rdx",
+    "mov [rbp - 24], rcx",
+    "mov [rbp - 16], r8",
+    "mov [rbp - 8], r9",
+    "mov [rbp - 64], rax",
+    "movups [rbp - 192], xmm0",
+    "movups [rbp - 176], xmm1",
+    "movups [rbp - 160], xmm2",
+    "movups [rbp - 144], xmm3",
+    "movups [rbp - 128], xmm4",
+    "movups [rbp - 112], xmm5",
+    "movups [rbp - 96], xmm6",
+    "movups [rbp - 80], xmm7",
+    "lea rax, [rip + lockscope_recorder_calls]",
+    "mov rdi, r11",
+    "sub rdi, rax",
+    "shr rdi, 4",
+    "lea rsi, [rbp - 48]",
+    "lea rdx, [rbp - 272]",
+    "call {begins}",
+    "mov [rbp - 56], rax",
+    "movups xmm0, [rbp - 192]",
+    "movups xmm1, [rbp - 176]",
+    "movups xmm2, [rbp - 160]",
+    "movups xmm3, [rbp - 144]",
+    "movups xmm4, [rbp - 128]",
+    "movups xmm5, [rbp - 112]",
+    "movups xmm6, [rbp - 96]",
+    "movups xmm7, [rbp - 80]",
+    "mov rax, [rbp + 16]",
+    "mov [rsp], rax",
+    "mov rax, [rbp + 24]",
+    "mov [rsp + 8], rax",
+    "mov rax, [rbp + 32]",
+    "mov [rsp + 16], rax",
+    "mov rax, [rbp + 40]",
+    "mov [rsp + 24], rax",
+    "mov rax, [rbp + 48]",
+    "mov [rsp + 32], rax",
+    "mov rax, [rbp + 56]",
+    "mov [rsp + 40], rax",
+    "mov rax, [rbp + 64]",
+    "mov [rsp + 48], rax",
+    "mov rax, [rbp + 72]",
+    "mov [rsp + 56], rax",
+    "mov rdi, [rbp - 48]",
+    "mov rsi, [rbp - 40]",
+    "mov rdx, [rbp - 32]",
+    "mov rcx, [rbp - 24]",
+    "mov r8, [rbp - 16]",
+    "mov r9, [rbp - 8]",
+    "mov rax, [rbp - 64]",
+    "call [rbp - 56]",
+    "mov [rbp - 56], rax",
+    "mov edi, eax",
+    "lea rsi, [rbp - 272]",
+    "call {ended}",
+    "mov rax, [rbp - 56]",
+    "leave",
+    ".cfi_def_cfa rsp, 8",
+    "ret",
+    ".cfi_endproc",
+    ".size lockscope_recorder_calls, . - lockscope_recorder_calls",
+    most = const MOST_FUNCTIONS,
+    begins = sym crate::cuda::begins,
+    ended = sym crate::cuda::ended,
+);
+
+const _: () = assert!(size_of::<crate::cuda::Outer>() <= 80);
+
+/// `dlsym`. What is asked for by other names than the driver's, or from wherever it is found next, goes on to the C library as if nothing
+/// stood before it: that looks who calls.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym() {
+    core::arch::naked_asm!(
+        "lea rax, [rdi + 1]", // RTLD_NEXT is -1, RTLD_DEFAULT is 0
+        "cmp rax, 1",
+        "jbe 3f",
+        "test rsi, rsi",
+        "jz 3f",
+        "cmp word ptr [rsi], {beginning}",
+        "jne 3f",
+        "movzx eax, byte ptr [rsi + 2]",
+        "sub eax, 'A'",
+        "cmp eax, 25",
+        "ja 3f",
+        "jmp {of_driver}",
+        "3:",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 4f",
+        "jmp rax",
+        "4: ret",
+        beginning = const u16::from_le_bytes(*b"cu"),
+        of_driver = sym crate::cuda::dlsym_of_driver,
+        real = sym crate::cuda::real_dlsym,
+    )
 }
 
 /// What a thread begins with: it is told, and goes on with what the program gave. No frame of the recorder's stays on its stack.

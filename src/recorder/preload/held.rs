@@ -10,7 +10,7 @@ use crate::file;
 use crate::orders;
 use crate::sites;
 use crate::start;
-use crate::table::{ENDED, HASHED, Held, LIVES, MOST_HELD, MOST_ROWS, Row, TAKEN, Table, hash, table};
+use crate::table::{DriverCall, ENDED, HASHED, Held, LIVES, MOST_HELD, MOST_ROWS, Row, TAKEN, Table, hash, table};
 
 /// The kinds of locks, as the table has them.
 pub(crate) const MUTEX: u8 = b'M';
@@ -81,6 +81,12 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     row.number.store(own.number as u32, Ordering::Relaxed);
     row.segment.store(0, Ordering::Relaxed);
     row.told.store(0, Ordering::Relaxed);
+    let place = (row as *const Row as usize).wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>();
+    if let Some(call) = table.calls.get(place) {
+        call.function.store(0, Ordering::Relaxed);
+        call.depth.store(0, Ordering::Relaxed);
+        call.error.store(0, Ordering::Relaxed);
+    }
     row.state.store(LIVES, Ordering::Release);
     // SAFETY: the storage of this thread.
     unsafe { (*arch::thread()).row = (row as *const Row).cast_mut() };
@@ -136,6 +142,12 @@ fn is_signal(table: &Table, lock: u64) -> bool {
 fn entry(row: &Row, position: u32) -> *mut Held {
     // SAFETY: positions are below the count, and that is below the length.
     unsafe { (&raw const row.held).cast::<Held>().cast_mut().add(position as usize) }
+}
+
+/// Where the calling thread's calls into CUDA's driver are written down.
+pub(crate) fn own_call(table: &'static Table) -> Option<&'static DriverCall> {
+    let row = own_row(table)? as *const Row as usize;
+    table.calls.get(row.wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>())
 }
 
 /// The thread has taken a lock.

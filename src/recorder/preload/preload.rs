@@ -15,6 +15,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod arch;
+mod cuda;
 mod exec;
 mod file;
 mod held;

@@ -29,6 +29,7 @@ static BEGIN: extern "C" fn() = begin;
 extern "C" fn begin() {
     real::look_up();
     exec::begin();
+    crate::cuda::real_dlsym();
     file::begin();
     CLOCK.store(symbols::any(c"clock_gettime"), Ordering::Relaxed);
     let (create, set) = (symbols::any(c"pthread_key_create"), symbols::any(c"pthread_setspecific"));

@@ -67,6 +67,43 @@ pub(crate) fn any(name: &'static CStr) -> usize {
     search(name, false)
 }
 
+/// Whether an address is in a library whose file's name begins so.
+pub(crate) fn is_in(address: usize, name: &'static [u8]) -> bool {
+    let mut place = Place { address, name, is_it: false };
+    // SAFETY: the callback gets the place as long as it lives.
+    unsafe { dl_iterate_phdr(compare, (&raw mut place).cast()) };
+    place.is_it
+}
+
+/// What library is asked for.
+struct Place {
+    address: usize,
+    name: &'static [u8],
+    is_it: bool,
+}
+
+unsafe extern "C" fn compare(library: *const Library, _: usize, place: *mut c_void) -> c_int {
+    // SAFETY: the loader gives a library that is mapped, and the place that was passed to it.
+    let (library, place) = unsafe { (&*library, &mut *place.cast::<Place>()) };
+    if !has(library, place.address) || library.name.is_null() {
+        return 0;
+    }
+    // SAFETY: the loader's own text.
+    let path = unsafe { CStr::from_ptr(library.name) }.to_bytes();
+    place.is_it = path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(place.name));
+    1
+}
+
+/// Whether an address is in one of the library's segments.
+fn has(library: &Library, address: usize) -> bool {
+    (0..usize::from(library.header_count)).any(|position| {
+        // SAFETY: there are as many headers.
+        let header = unsafe { &*library.headers.add(position) };
+        let start = library.base.wrapping_add(header.address as usize);
+        header.kind == 1 && (start..start.wrapping_add(header.memory_size as usize)).contains(&address)
+    })
+}
+
 fn search(name: &'static CStr, is_behind: bool) -> usize {
     let mut search = Search { name, is_behind, was_here: false, found: 0 };
     // SAFETY: the callback gets the search as long as it lives.
@@ -78,15 +115,13 @@ unsafe extern "C" fn visit(library: *const Library, _: usize, search: *mut c_voi
     // SAFETY: the loader gives a library that is mapped, and the search that was passed to it.
     let (library, search) = unsafe { (&*library, &mut *search.cast::<Search>()) };
     let own = visit as *const () as usize;
-    let (mut dynamic, mut has_own) = (0, false);
+    let (mut dynamic, has_own) = (0, has(library, own));
     for position in 0..usize::from(library.header_count) {
         // SAFETY: there are as many headers.
         let header = unsafe { &*library.headers.add(position) };
         let start = library.base.wrapping_add(header.address as usize);
-        match header.kind {
-            1 => has_own |= (start..start.wrapping_add(header.memory_size as usize)).contains(&own),
-            2 => dynamic = start,
-            _ => {}
+        if header.kind == 2 {
+            dynamic = start;
         }
     }
     if has_own {

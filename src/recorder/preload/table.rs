@@ -4,7 +4,7 @@
 //! memory that holds them: one private anonymous mapping. Fork copies it, it has no descriptor, and it is in each core. [`BEACON`]
 //! lies in the data of this library, by which it is found.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch::{self, MMAP, system_call};
 use crate::orders::Start;
@@ -57,6 +57,12 @@ pub(crate) struct Head {
     pub(crate) sites: u64,
     pub(crate) site_count: u64,
     pub(crate) threads: AtomicU32,
+    /// Calls into CUDA's driver by row and the size of one, the names of its functions and the size of one.
+    pub(crate) calls: u64,
+    pub(crate) call_size: u64,
+    pub(crate) functions: u64,
+    pub(crate) function_size: u64,
+    pub(crate) function_count: u64,
 }
 
 /// One thread.
@@ -101,6 +107,29 @@ pub(crate) struct Held {
     pub(crate) mark: u64,
 }
 
+/// The last call into CUDA's driver of a row's thread.
+#[repr(C, align(64))]
+pub(crate) struct DriverCall {
+    /// The number of the function's name and one more; 0 before the first.
+    pub(crate) function: AtomicU32,
+    /// In how many calls the thread is, one within the other.
+    pub(crate) depth: AtomicU32,
+    pub(crate) arguments: [AtomicU64; 4],
+    /// CLOCK_MONOTONIC, in nanoseconds, when it began.
+    pub(crate) since: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    /// What the last call that has returned has answered.
+    pub(crate) result: AtomicU32,
+    /// The last error, and the call that answered it first.
+    pub(crate) error: AtomicU32,
+    pub(crate) error_since: AtomicU64,
+    pub(crate) error_function: AtomicU32,
+}
+
+/// Functions of the driver that were asked for, and bytes of a name, which ends with zero.
+pub(crate) const MOST_FUNCTIONS: usize = 1024;
+pub(crate) const LONGEST_NAME: usize = 64;
+
 /// Texts of frames of Python, and the bytes of all.
 pub(crate) const MOST_SITES: usize = 1 << 16;
 pub(crate) const TEXT: usize = 16 << 20;
@@ -129,6 +158,8 @@ pub(crate) struct Table {
     pub(crate) starting: [Start; STARTING],
     /// `pthread_t` and number, by a hash of the first.
     pub(crate) threads: [[AtomicU64; 2]; THREADS],
+    pub(crate) calls: [DriverCall; MOST_ROWS],
+    pub(crate) functions: [[AtomicU8; LONGEST_NAME]; MOST_FUNCTIONS],
     pub(crate) seen: Seen,
 }
 
@@ -157,7 +188,7 @@ pub(crate) fn make(epoch: i64) {
     unsafe {
         let head = &raw mut (*table).head;
         (*head).magic = MAGIC;
-        (*head).version = 2;
+        (*head).version = 3;
         (*head).process = AtomicU32::new(system_call(arch::GETPID, [0; 6]) as u32);
         (*head).row_size = size_of::<Row>() as u32;
         (*head).held_size = size_of::<Held>() as u32;
@@ -169,6 +200,11 @@ pub(crate) fn make(epoch: i64) {
         (*head).hashed = HASHED as u64;
         (*head).sites = &raw const (*table).sites as u64;
         (*head).site_count = MOST_SITES as u64;
+        (*head).calls = &raw const (*table).calls as u64;
+        (*head).call_size = size_of::<DriverCall>() as u64;
+        (*head).functions = &raw const (*table).functions as u64;
+        (*head).function_size = LONGEST_NAME as u64;
+        (*head).function_count = MOST_FUNCTIONS as u64;
     }
     BEACON.table.store(table, Ordering::Release);
 }

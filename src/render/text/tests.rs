@@ -51,6 +51,7 @@ fn thread(tid: i32, name: &str, frames: Vec<Frame>) -> Thread {
         frames,
         working: None,
         cuda_error: None,
+        cuda_call: None,
     }
 }
 

@@ -1,15 +1,16 @@
 //! `gpu-error-behind-hang`: a core of the GPU has an error of a kernel, from which on every call of CUDA fails; or the runtime keeps one
-//! for a thread, which nobody has asked for; or the kernel's driver has written one into the kernel's log (Xid).
+//! for a thread, which nobody has asked for; or the recorder saw a call of the driver answer one; or the kernel's driver has written
+//! one into the kernel's log (Xid).
 //!
 //! In: the judged look, with cores of GPUs and what the runtime keeps. Out: drafts of the finding, one an error. Errors that programs leave
 //! behind when they look for a GPU are none.
 
 use super::{Context, Draft, Example, Requirement, Rule};
-use crate::image::cuda_errors::Meaning;
+use crate::image::cuda_errors::{self, Meaning};
 use crate::limits::verdict::ERRORS_TOLD;
 use crate::report::Severity;
 use crate::waits::Party;
-use crate::waits::circumstances::LastError;
+use crate::waits::circumstances::{DriverCalled, LastError};
 
 /// The finding's texts and its rule.
 pub(super) const RULE: Rule = Rule {
@@ -40,8 +41,9 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         ..Draft::default()
     });
     let kept = context.input.observations.last_errors.iter().filter_map(|kept| unasked(context, kept));
+    let seen = context.input.observations.driver_calls.iter().filter_map(|call| answered(context, call));
     let logged = logged(context).take(ERRORS_TOLD);
-    of_kernels.chain(kept.take(ERRORS_TOLD)).chain(logged).collect()
+    of_kernels.chain(kept.take(ERRORS_TOLD)).chain(seen.take(ERRORS_TOLD)).chain(logged).collect()
 }
 
 /// Errors that the kernel's driver has written while a process lived that waits for its GPU.
@@ -71,13 +73,42 @@ fn logged<'c>(context: &'c Context<'_>) -> impl Iterator<Item = Draft> + 'c {
     })
 }
 
-/// An error that nobody has asked for, in a process of which a thread waits.
-fn unasked(context: &Context<'_>, kept: &LastError) -> Option<Draft> {
-    let Party::Thread(process, _) = kept.thread else { return None };
+/// An error of the kind that ends a context, which a call of the driver has answered, in a process of which a thread waits.
+fn answered(context: &Context<'_>, call: &DriverCalled) -> Option<Draft> {
+    let (number, function, since) = call.error.as_ref()?;
+    // The driver and the runtime have the same numbers for these.
+    let error = cuda_errors::of(*number).filter(|error| error.meaning == Meaning::Lost)?;
+    let Party::Thread(process, _) = call.thread else { return None };
+    let is_told = |kept: &LastError| kept.thread == call.thread && kept.error.number == *number;
+    if !somebody_waits(context, process) || context.input.observations.last_errors.iter().any(is_told) {
+        return None;
+    }
+    let when = since.map(|since| format!(" {:.1} s ago", since as f64 / 1000.0)).unwrap_or_default();
+    Some(Draft {
+        title: Some("a call of CUDA has failed".into()),
+        message: format!(
+            "{function} has answered {number} ({}) to {}{when}, as the recorder saw: a kernel or the GPU failed, and from then on \
+             every call of CUDA in the process fails. Whoever got the error may have stopped giving what others wait for.",
+            error.name(),
+            context.names.party_in_full(&call.thread),
+        ),
+        parties: vec![call.thread.clone()],
+        ..Draft::default()
+    })
+}
+
+/// Whether a thread of the process waits for anything but for work to do.
+fn somebody_waits(context: &Context<'_>, process: usize) -> bool {
     let seen = context.input.observations;
     let is_idle = |key| seen.resource(key).is_some_and(|resource| resource.role.is_some());
     let mut waits = seen.waits.iter().filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == process));
-    if !waits.any(|wait| !is_idle(&wait.resource)) {
+    waits.any(|wait| !is_idle(&wait.resource))
+}
+
+/// An error that nobody has asked for, in a process of which a thread waits.
+fn unasked(context: &Context<'_>, kept: &LastError) -> Option<Draft> {
+    let Party::Thread(process, _) = kept.thread else { return None };
+    if !somebody_waits(context, process) {
         return None;
     }
     let (behind, help) = match kept.error.meaning {

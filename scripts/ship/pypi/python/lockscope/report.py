@@ -15,6 +15,8 @@ __all__ = [
     "ClusterRequest",
     "ClusterRole",
     "Connection",
+    "CudaCall",
+    "CudaCallError",
     "CudaError",
     "CudaInfo",
     "Cycle",
@@ -666,6 +668,41 @@ class CudaError:
     name: str
 
 
+@dataclass(frozen=True)
+class CudaCallError:
+    """An error that a call into CUDA's driver has answered."""
+
+    #: Its number: 700.
+    number: int
+
+    #: The call that answered it first, since the last other error.
+    function: str
+
+    #: How long ago, in milliseconds.
+    since_ms: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class CudaCall:
+    """A call into CUDA's driver."""
+
+    #: `cuStreamSynchronize`, as the program has asked for it.
+    function: str
+
+    #: The first four words that it was given, in hexadecimal digits; a function with fewer arguments has not looked at
+    #: the rest.
+    arguments: List[str]
+
+    #: How long ago it began, in milliseconds.
+    since_ms: Optional[int] = None
+
+    #: What it has answered; absent while the thread is in it.
+    result: Optional[int] = None
+
+    #: The last error that a call of the thread has answered.
+    error: Optional[CudaCallError] = None
+
+
 #: What a merged frame is.
 FrameKind = Literal["native", "inline", "python", "boundary"]
 
@@ -820,6 +857,9 @@ class Thread:
 
     #: The error that CUDA's runtime keeps for it until somebody asks. (Since 1.1.)
     cuda_error: Optional[CudaError] = None
+
+    #: Its last call into CUDA's driver, where the recorder saw it. (Since 1.1.)
+    cuda_call: Optional[CudaCall] = None
 
     #: The call: the entry point of CUDA or the C library that is known by name, what the program called of Python's
     #: library, or a line of the program itself.
