@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 /// The rooms that read foreign data. What the others bound is what they show, or how long they wait.
-const READERS: [&str; 25] = [
+const READERS: [&str; 26] = [
     "cli/digests",
     "cli/record",
     "cli/requests",
     "forecast",
+    "recorder/calls",
     "recorder/inversions",
     "recorder/orders",
     "job",
