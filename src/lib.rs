@@ -72,7 +72,7 @@
 //! waits::collective    ->
 //! waits::observations  -> image waits::model waits::circumstances waits::cluster waits::collective
 //! waits::blocked_call  -> arch image
-//! waits::c_library     -> arch image
+//! waits::c_library     -> arch image recorder
 //! waits::thread        -> arch limits image symbols code gpu python threads waits::blocked_call waits::c_library
 //! waits::polling       -> python waits::thread
 //! waits::references    -> arch limits image waits::blocked_call waits::thread

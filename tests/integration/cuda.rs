@@ -26,18 +26,34 @@ fn text(command: &mut Command) -> String {
     text
 }
 
+/// Looks at each program on the stand-in, as the measurement on a real GPU does.
+fn table_on_the_stand_in(python: &Python, options: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut run = python.command();
+    run.arg(scripts().join("table.py")).args(options).arg(env!("CARGO_BIN_EXE_lockscope")).arg(folder.path());
+    run.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
+    println!("{}", text(&mut run));
+}
+
+/// The oldest Python and the newest one that need no folder of their own to run in.
+fn oldest_and_newest() -> [Python; 2] {
+    let mut own = pythons().into_iter().filter(|(_, python)| python.root().is_none()).map(|(_, python)| python);
+    let oldest = own.next().expect("a Python");
+    let newest = own.next_back().expect("two Pythons");
+    [oldest, newest]
+}
+
 #[test]
 fn programs_on_the_stand_in_are_told_right() {
-    // Each program runs under the oldest Python and the newest one that need no folder of their own to run in.
-    let own: Vec<(String, Python)> = pythons().into_iter().filter(|(_, python)| python.root().is_none()).collect();
-    let (Some(oldest), Some(newest)) = (own.first(), own.last()) else { panic!("no Python") };
-    for (version, python) in [oldest, newest] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut run = python.command();
-        run.arg(scripts().join("table.py")).arg(env!("CARGO_BIN_EXE_lockscope")).arg(folder.path());
-        run.env("LD_LIBRARY_PATH", driver().parent().expect("a folder")).env("PYTHONDONTWRITEBYTECODE", "1");
-        println!("Python {version}\n{}", text(&mut run));
+    for python in oldest_and_newest() {
+        table_on_the_stand_in(&python, &[]);
     }
+}
+
+#[test]
+fn the_recorder_changes_nothing_that_is_told_of_them() {
+    let [_, newest] = oldest_and_newest();
+    table_on_the_stand_in(&newest, &["--record"]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-"""Looks at every program of workloads.py and prints a table of the verdicts: table.py LOCKSCOPE FOLDER [CASE...]
+"""Looks at every program of workloads.py and prints a table of the verdicts: table.py [--record] LOCKSCOPE FOLDER [CASE...]
 
 Needs a machine with an NVIDIA GPU. Leaves report, JSON and snapshot of each case in FOLDER. A row is right when verdict
-and findings are those of the case, the snapshot gives the same, and the target has the threads that it had. Exits with 1
-if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
+and findings are those of the case, the snapshot gives the same, and the target has the threads that it had. With --record all of
+them have lockscope's recorder in them, which changes no row. Exits with 1 if a row is wrong. testdata/gpu holds what this gave on a real GPU."""
 import argparse
 import importlib.util
 import json
@@ -25,6 +25,7 @@ def main():
     arguments.add_argument("folder")
     arguments.add_argument("cases", nargs="*")
     arguments.add_argument("--repeat", type=int, default=1)
+    arguments.add_argument("--record", action="store_true")
     options = arguments.parse_intermixed_args()
     os.makedirs(options.folder, exist_ok=True)
     devices, wrong = count_devices(), 0
@@ -64,6 +65,9 @@ def missing(case, devices):
 def row(name, case, options, number):
     """Run a case, look at it, print its row. What is wrong with it."""
     environment = dict(os.environ, PYTHONUNBUFFERED="1", **case.environment)
+    if options.record or case.recorded:
+        preload = subprocess.check_output([options.lockscope, "record", "--preload"], universal_newlines=True)
+        environment["LD_PRELOAD"] = preload.strip()
     errors = open(os.path.join(options.folder, name + ".stderr"), "w")
     command = [sys.executable, os.path.join(HERE, "workloads.py"), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment, universal_newlines=True) as target:

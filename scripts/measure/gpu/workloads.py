@@ -22,9 +22,10 @@ CASES = {}
 class Case:
     """A program and its truth: verdicts that are right, findings that must be there, names around the cycle."""
 
-    def __init__(self, run, verdicts, findings, cycle=None, environment=None, devices=1, words=(), needs=()):
+    def __init__(self, run, verdicts, findings, cycle=None, environment=None, devices=1, words=(), needs=(), recorded=False):
         self.run, self.verdicts, self.findings, self.cycle = run, verdicts, findings, cycle
         self.environment, self.devices, self.words, self.needs = environment or {}, devices, words, needs
+        self.recorded = recorded  # what is true of it only lockscope's recorder has seen
 
 
 def case(name, verdicts, findings=(), **truth):
@@ -437,6 +438,44 @@ def failed_launch_torch():
     worker = threading.Thread(target=work, name="worker")
     worker.start()
     worker.join()
+
+
+@case("error-thrown-away", verdicts=["blocked", "stuck"], findings=["gpu-error-behind-hang"], recorded=True,
+      words=["cuStreamSynchronize has answered 7"])
+def error_thrown_away():
+    """A worker gets the error of its kernel, tells nobody, and waits for more to do; the main thread waits for its result."""
+    driver = Driver()
+    wrong, more, results = driver.function(b"wrong_address"), threading.Event(), threading.Event()
+
+    def work():
+        driver.enter()
+        driver.launch(wrong)
+        driver.releasing.cuStreamSynchronize(driver.stream)
+        ready()
+        more.wait()
+
+    threading.Thread(target=work, name="worker").start()
+    results.wait()
+
+
+@case("error-thrown-away-torch", needs=["torch"], verdicts=["blocked", "stuck"], findings=["gpu-error-behind-hang"],
+      recorded=True, words=["has answered 710 (cudaErrorAssert)"])
+def error_thrown_away_torch():
+    import torch
+
+    more, results = threading.Event(), threading.Event()
+
+    def work():
+        table = torch.zeros(8, device="cuda")
+        try:
+            table[torch.tensor([1 << 20], device="cuda")].cpu()
+        except RuntimeError:
+            pass
+        ready()
+        more.wait()
+
+    threading.Thread(target=work, name="worker").start()
+    results.wait()
 
 
 @case("hostfunc-calls-cuda", verdicts=["suspected-deadlock", "deadlock"], findings=["cuda-call-in-host-function"])

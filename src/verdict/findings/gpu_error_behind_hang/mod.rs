@@ -93,6 +93,12 @@ fn answered(context: &Context<'_>, call: &DriverCalled) -> Option<Draft> {
             context.names.party_in_full(&call.thread),
         ),
         parties: vec![call.thread.clone()],
+        help: [
+            "let the thread that gets an error of CUDA end the process, since the context cannot be used again",
+            "run under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1, which shows whose kernel failed",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         ..Draft::default()
     })
 }
