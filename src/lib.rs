@@ -55,7 +55,8 @@
 //! limits               ->
 //! arch                 -> memory limits
 //! launcher             -> limits
-//! image                -> sys memory arch limits launcher
+//! nccl_ras             ->
+//! image                -> sys memory arch limits launcher nccl_ras
 //! recorder             -> limits image
 //! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
@@ -93,8 +94,8 @@
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
 //! graph                -> limits waits
 //! report               -> launcher image threads waits
-//! verdict              -> launcher limits image unwind symbols gpu python threads graph waits report
-//! job                  -> launcher limits report waits
+//! verdict              -> launcher limits nccl_ras image unwind symbols gpu python threads graph waits report
+//! job                  -> launcher limits nccl_ras report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
 //! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
@@ -210,6 +211,7 @@ mod limits;
 mod manual;
 mod memory;
 mod modules;
+mod nccl_ras;
 mod python;
 mod recorder;
 mod render;

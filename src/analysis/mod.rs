@@ -316,6 +316,7 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
                 judgement = judge(&image, &analysis, seen);
             }
             judgement.gaps.extend(subject.late_gaps());
+            judgement.gaps.extend(analysis.gpu.iter().flat_map(|gpu| gpu.gaps.clone()));
             let capture = Capture {
                 threads: image.processes.iter().map(|p| p.threads.len()).sum(),
                 pause_us: longest_pause,

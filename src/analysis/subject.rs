@@ -167,8 +167,8 @@ impl Subject for Live {
         }
     }
 
-    fn gpu(&self, _image: &Image) -> Option<GpuUse> {
-        Some(live::gpu::ask())
+    fn gpu(&self, image: &Image) -> Option<GpuUse> {
+        Some(live::gpu::ask(image))
     }
 
     fn source(&self) -> Source {

@@ -16,7 +16,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::gpu_errors::DriverError;
-use super::{Addr, Mapping, ProcessImage};
+use super::{Addr, Gap, Mapping, ProcessImage};
+use crate::nccl_ras::Answer;
 
 /// How busy the devices were at the look.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,22 @@ pub(crate) struct GpuUse {
     /// Errors of devices in the kernel's log, where that may be read.
     #[serde(default)]
     pub errors: Vec<DriverError>,
+    /// What NCCL's RAS has said of the jobs of the processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<Heard>,
+    /// Who of these gave no answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// An answer of NCCL's RAS: what stood still between two of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Heard {
+    /// Where it listens.
+    pub address: String,
+    /// The processes of the look that it speaks of.
+    pub processes: Vec<i32>,
+    pub answer: Answer,
 }
 
 /// One device.
@@ -111,6 +128,11 @@ pub(crate) fn is_of_host(image: &ProcessImage, address: Addr) -> bool {
 /// Whether a process has a GPU's device file mapped; under Windows' subsystem for Linux that is /dev/dxg.
 pub(crate) fn has_device_file(mappings: &[Mapping]) -> bool {
     mappings.iter().any(|mapping| device_number(mapping).is_some() || mapping.path.as_deref() == Some("/dev/dxg"))
+}
+
+/// Whether a process has NCCL mapped.
+pub(crate) fn has_nccl(process: &ProcessImage) -> bool {
+    process.mappings.iter().any(|mapping| mapping.path.as_deref().is_some_and(|path| path.contains("/libnccl.so")))
 }
 
 /// Whether a process has a GPU's device file, or the driver's library, mapped.

@@ -338,6 +338,10 @@ limits! {
         MOST_TURNS: u32 = 6, Told "threads that woke to the last have no registers, which is a gap, unless they come to a stop when all are asked again";
         /// More than the answer for the largest machine.
         LONGEST_ANSWER: usize = 1 << 20, Told "the GPUs' use is a gap that says that nvidia-smi did not end";
+        /// Bytes of an answer of NCCL's RAS: that of 10,000 ranks has some million.
+        LONGEST_RAS_ANSWER: usize = 64 << 20, Told "what it knows of the job is a gap that says so";
+        /// Network namespaces with a job in them among the processes of one look.
+        MOST_RAS_LISTENERS: usize = 16, Gap "what NCCL's RAS knows of further jobs";
         /// Messages of the kernel's log: its buffer has some thousand.
         MOST_MESSAGES: usize = 1 << 18, Beyond "the log has no more, unless it is written while it is read";
         /// Bytes of one: the kernel writes no longer ones (kernel/printk/printk.c, CONSOLE_EXT_LOG_MAX).
@@ -668,6 +672,8 @@ limits! {
         /// Bytes between the first and the last instruction at which threads of a kernel stand that polls a word: 64 instructions of 16
         /// bytes (Volta and newer).
         LARGEST_LOOP: u64 = 1024, Shape "a loop that polls is smaller";
+        /// Ranks of which NCCL's RAS says the same.
+        RANKS_TOLD: usize = 4, Told "the message says how many more there are";
         /// Errors of kernels that get a finding.
         ERRORS_TOLD: usize = 4, Told "the report lists all errors with their GPU";
         /// Frames of the C library and of the driver at the outer end of a thread that the driver made.

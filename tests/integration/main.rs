@@ -32,6 +32,7 @@ mod libcs;
 mod managers;
 mod mutations;
 mod native;
+mod nccl_ras;
 mod orders;
 mod other_machines;
 mod own_locks;

@@ -1,6 +1,6 @@
-//! Asks nvidia-smi how busy the devices are, and the kernel's log for their errors.
+//! Asks nvidia-smi how busy the devices are, the kernel's log for their errors, and NCCL's RAS who has launched what.
 //!
-//! In: nothing. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
+//! In: the processes of a look. Out: [`GpuUse`], within a time limit: a program that hangs in the kernel's driver is left alone.
 //! nvidia-smi is asked as a program, since its library may not be loaded here and the program is there wherever a driver
 //! is. It is looked for in fixed folders and must be root's: PATH may be whoever's who started lockscope as root.
 
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::kernel_log;
+use super::{kernel_log, nccl_ras};
+use crate::image::Image;
 use crate::image::gpu::{DEVICES, GpuUse, PROCESSES};
 use crate::limits::live::LONGEST_ANSWER;
 
@@ -29,7 +30,7 @@ const PLACES: [&str; 5] = [
 ];
 
 /// Ask.
-pub(crate) fn ask() -> GpuUse {
+pub(crate) fn ask(image: &Image) -> GpuUse {
     let end = Instant::now() + LIMIT;
     // Both at once: each takes as long as the other.
     let (devices, processes) = (start(&DEVICES), start(&PROCESSES));
@@ -42,7 +43,8 @@ pub(crate) fn ask() -> GpuUse {
         },
         (Err(error), _) | (_, Err(error)) => missing(format!("nvidia-smi could not be run ({error})")),
     };
-    GpuUse { errors, ..known }
+    let (heard, gaps) = nccl_ras::ask(image);
+    GpuUse { errors, heard, gaps, ..known }
 }
 
 fn missing(why: String) -> GpuUse {

@@ -34,6 +34,7 @@ mod late;
 mod launch;
 mod locked_files;
 mod memory;
+mod nccl_ras;
 mod open;
 mod plan;
 mod proc_fs;

@@ -201,6 +201,8 @@ pub(super) struct Row {
     pub(super) is_open: bool,
     pub(super) unread: u64,
     pub(super) unsent: u64,
+    /// Whose it is.
+    pub(super) user: u32,
     pub(super) inode: u64,
 }
 
@@ -217,6 +219,7 @@ fn parse_tcp(line: &str) -> Option<Row> {
         is_open: state == TCP_ESTABLISHED,
         unread: u64::from_str_radix(unread, 16).ok()?,
         unsent: u64::from_str_radix(unsent, 16).ok()?,
+        user: words.get(7)?.parse().ok()?,
         inode: words.get(9)?.parse().ok()?,
     })
 }

@@ -39,6 +39,7 @@ use serde_json::Value;
 
 use super::content;
 use super::long_message::shortened;
+use crate::nccl_ras::Answer;
 use crate::report::Gap;
 use crate::waits::collective::Collective;
 
@@ -221,9 +222,9 @@ impl Witness {
             let accounts = flight_recorder::accounts(&value, file).map_err(|why| damaged(RECORDER, why));
             return Some(accounts.map(|(accounts, gaps)| Witness::named(RECORDER, file, accounts, gaps)));
         }
-        if ras::is_one(&value) {
-            let accounts = ras::accounts(&value).map_err(|why| damaged(RAS, why));
-            return Some(accounts.map(|(accounts, gaps)| Witness::named(RAS, file, accounts, gaps)));
+        if Answer::is_one(&value) {
+            let (accounts, gaps) = ras::accounts(&Answer::of(&value));
+            return Some(Ok(Witness::named(RAS, file, accounts, gaps)));
         }
         if let Some((tasks, gaps)) = ray_tasks::read(&value) {
             let tasks = Witness { tasks, gaps, ..Witness::default() };

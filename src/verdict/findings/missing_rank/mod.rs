@@ -1,9 +1,13 @@
 //! `missing-rank`: some ranks wait for the GPU, inside a collective, and another has not come.
 //!
-//! In: the judged look at several processes. Out: drafts of the finding. Which collective it is, is not seen from here.
+//! In: the judged look at one process or several, and what NCCL's RAS has said. Out: drafts of the finding. Which collective it is, RAS
+//! alone knows.
 
 use super::{Context, Draft, Example, Requirement, Rule};
 use crate::image::ProcessImage;
+use crate::image::gpu::has_nccl;
+use crate::limits::verdict::RANKS_TOLD;
+use crate::nccl_ras::{Communicator, Lag, Rank};
 use crate::report::Severity;
 use crate::waits::Party;
 
@@ -50,20 +54,76 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         );
         Some((main, text))
     });
-    let (parties, missing): (Vec<Party>, Vec<String>) = told.unzip();
-    if missing.is_empty() {
+    let (mut parties, missing): (Vec<Party>, Vec<String>) = told.unzip();
+    let lags = lags(context, &waiting);
+    if missing.is_empty() && lags.is_empty() {
         return Vec::new();
     }
     let there: Vec<String> = waiting.iter().map(|position| rank(&processes[*position])).collect();
-    vec![Draft {
-        message: format!("{} in a collective or behind one. Not there is {}.", gathered(&there), missing.join("; ")),
-        parties,
-        ..Draft::default()
-    }]
+    let mut message = format!("{} in a collective or behind one.", gathered(&there));
+    if missing.is_empty() {
+        parties =
+            seen.waits.iter().filter(|wait| wait.resource.kind.is_gpu()).map(|wait| wait.waiter.clone()).collect();
+    } else {
+        message += &format!(" Not there is {}.", missing.join("; "));
+    }
+    message.extend(lags.iter().map(|lag| format!(" {lag}")));
+    vec![Draft { message, parties, ..Draft::default() }]
 }
 
-fn has_nccl(process: &ProcessImage) -> bool {
-    process.mappings.iter().any(|mapping| mapping.path.as_deref().is_some_and(|path| path.contains("/libnccl.so")))
+/// What NCCL's RAS says of those that wait: who has launched more of an operation than others, a sentence each.
+fn lags(context: &Context<'_>, waiting: &[usize]) -> Vec<String> {
+    let processes = &context.input.image.processes;
+    let mut told = Vec::new();
+    for heard in context.input.gpu.iter().flat_map(|gpu| &gpu.heard) {
+        let own: Vec<i32> = waiting
+            .iter()
+            .map(|position| &processes[*position])
+            .filter(|process| heard.processes.contains(&process.pid))
+            .map(|process| process.ns_pid)
+            .collect();
+        let theirs = |communicator: &&Communicator| own.iter().any(|pid| communicator.rank_of(*pid).is_some());
+        for communicator in heard.answer.communicators.iter().filter(theirs) {
+            told.extend(communicator.lags().iter().map(|lag| sentence(lag, communicator, &heard.address)));
+        }
+    }
+    told
+}
+
+/// "By NCCL's RAS (127.0.0.1:28028), rank 0 (process 562 on 192.0.2.2) has launched AllReduce 2 times in communicator 0x7, rank 1 (..)
+/// once, and none of its ranks has launched anything for a while."
+fn sentence(lag: &Lag<'_>, communicator: &Communicator, address: &str) -> String {
+    let of = |rank: &Rank| match rank.pid {
+        Some(pid) => format!("rank {} (process {pid} on {})", rank.rank, rank.host),
+        None => format!("rank {}", rank.rank),
+    };
+    let times = |count: u64| match count {
+        0 => "never".to_owned(),
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    };
+    let ahead: Vec<String> = lag.ahead.iter().map(|rank| of(rank)).collect();
+    let behind: Vec<String> =
+        lag.behind.iter().map(|(rank, count)| format!("{} {}", of(rank), times(*count))).collect();
+    format!(
+        "By NCCL's RAS ({address}), {} {} launched {} {} in communicator {}, {}, and none of its ranks has launched anything for a \
+         while.",
+        some(&ahead),
+        if ahead.len() == 1 { "has" } else { "have" },
+        lag.operation,
+        times(lag.launched),
+        communicator.hash,
+        some(&behind),
+    )
+}
+
+/// The first of them, and how many more there are.
+fn some(list: &[String]) -> String {
+    let told = list.iter().take(RANKS_TOLD).cloned().collect::<Vec<_>>().join(", ");
+    match list.len().saturating_sub(RANKS_TOLD) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
 }
 
 /// "rank 0 waits for the GPU", "rank 0, rank 2 wait for the GPU".

@@ -1,0 +1,71 @@
+"""A rank that waits for its GPU, on the stand-in for the driver, and NCCL's RAS as it answers meanwhile: nccl_ras.py CASE PORT FOLDER
+
+FOLDER has libcuda.so.1 and a library that is called as NCCL is. RAS is this process's own thread.
+missing: rank 1 has launched one all-reduce less, and stays so.
+moves: so it is, but all go on from one answer to the next.
+other: the answer speaks of a job with other processes.
+even: all have launched the same.
+silent: it takes the connection and says nothing.
+old: it knows no JSON.
+Prints READY when the kernel runs that never ends, and ends by SIGALRM."""
+import ctypes
+import json
+import os
+import signal
+import socketserver
+import sys
+import threading
+
+signal.alarm(120)
+case, port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+ctypes.CDLL(os.path.join(folder, "libnccl.so.2"))
+cuda = ctypes.CDLL(os.path.join(folder, "libcuda.so.1"))
+asked = 0
+
+
+def rank(number, pid, count):
+    return {"rank": number, "host": "192.0.2.2", "pid": pid, "cuda_dev": number,
+            "collective_counts": {"Broadcast": 1, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": count}}
+
+
+def answer():
+    global asked
+    asked += 1
+    own, count = os.getpid() + (1 << 22 if case == "other" else 0), 7 + (asked if case == "moves" else 0)
+    ranks = [rank(0, own, count), rank(1, own + (1 << 22), count if case == "even" else count - 1)]
+    job = {"hash": "0xabc7", "size": 2, "ranks": ranks, "missing_ranks": []}
+    return {"nccl_version": "2.28.3", "communicators": [job], "ras": {"collection_time_sec": 0.001, "timeouts_count": 0}}
+
+
+class Ras(socketserver.StreamRequestHandler):
+    def handle(self):
+        if case == "silent":
+            self.rfile.read()
+            return
+        form = "text"
+        for line in self.rfile:
+            words = line.decode().split()
+            if words[:2] == ["CLIENT", "PROTOCOL"]:
+                self.wfile.write(b"SERVER PROTOCOL 2\n")
+            elif words[:2] == ["SET", "FORMAT"] and case != "old":
+                form = words[2]
+                self.wfile.write(b"OK\n")
+            elif words == ["VERBOSE", "STATUS"]:
+                text = json.dumps(answer()) if form == "json" else "NCCL version 2.24.3\n\nCommunicators... OK\n"
+                self.wfile.write(text.encode() + b"\n")
+                return
+            else:
+                self.wfile.write(b"ERROR: Unknown command\n")
+
+
+socketserver.ThreadingTCPServer.daemon_threads = True
+server = socketserver.ThreadingTCPServer(("127.0.0.1", port), Ras)
+threading.Thread(target=server.serve_forever, name="ras", daemon=True).start()
+context, module, function, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+calls = [("cuInit", 0), ("cuDevicePrimaryCtxSetFlags_v2", 0, 4), ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0),
+         ("cuModuleLoadData", ctypes.byref(module), b""), ("cuModuleGetFunction", ctypes.byref(function), module, b"endless"),
+         ("cuStreamCreate", ctypes.byref(stream), 1), ("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, None, None)]
+for name, *arguments in calls:
+    assert not getattr(cuda, name)(*arguments), name
+print("READY pids=%d" % os.getpid(), flush=True)
+cuda.cuStreamSynchronize(stream)
