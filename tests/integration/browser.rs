@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Target, compile, report, testdata};
+use crate::harness::{Target, compile, patience, report, testdata};
 use crate::kernel_waits::asleep_in;
 
 const CHECKS: &str = include_str!("page_checks.js");
@@ -77,7 +77,7 @@ impl Browser {
     }
 
     fn next(&self, what: &str) -> Value {
-        self.messages.recv_timeout(3 * PATIENCE).unwrap_or_else(|error| panic!("no answer to {what}: {error}"))
+        self.messages.recv_timeout(3 * patience()).unwrap_or_else(|error| panic!("no answer to {what}: {error}"))
     }
 
     fn call(&mut self, method: &str, parameters: Value) -> Value {
@@ -194,7 +194,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // Asked, it ends the processes that it started.
         let _ = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
-        let closed = std::iter::from_fn(|| self.messages.recv_timeout(PATIENCE).ok()).take(1000).count();
+        let closed = std::iter::from_fn(|| self.messages.recv_timeout(patience()).ok()).take(1000).count();
         if closed == 1000 || !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
         }

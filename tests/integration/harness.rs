@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything is waited for; the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything is waited for; the machine may be busy. LOCKSCOPE_PATIENCE says how many times as long on one that is slow.
+pub(crate) fn patience() -> Duration {
+    let times = std::env::var("LOCKSCOPE_PATIENCE").ok().and_then(|times| times.parse().ok());
+    Duration::from_secs(60) * times.unwrap_or(1)
+}
 
 /// Say that something is not tried here, and why: `skipped!("no {shell}")`.
 macro_rules! skipped {
@@ -214,7 +217,7 @@ fn state(pid: i32) -> Option<char> {
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(started.elapsed() < patience(), "{what}: not within {:?}", patience());
         std::thread::yield_now();
         // Polling, not hoping: the condition decides, this only leaves the processor to the target.
         std::thread::park_timeout(Duration::from_millis(5));

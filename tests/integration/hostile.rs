@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{PATIENCE, Target, compile, lockscope, signal_process, status_field, threads, wait_until};
+use crate::harness::{Target, compile, lockscope, patience, signal_process, status_field, threads, wait_until};
 
 /// Start it; `None` where the kernel or the user's rights do not allow the attack.
 fn start(command: &mut Command) -> Option<Target> {
@@ -38,7 +38,7 @@ fn finish_look(look: &mut Child, what: &str) -> i32 {
         if let Some(status) = look.try_wait().expect("its state") {
             return status.code().unwrap_or(-1);
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > patience() {
             let _ = look.kill();
             panic!("the look at {what} does not end");
         }
@@ -103,7 +103,7 @@ fn attack(target: Target, what: &str) -> u64 {
     let longest = said.lines().find_map(|line| line.strip_prefix("longest_us=")).and_then(|us| us.parse().ok());
     let longest: u64 = longest.expect("the target tells its longest stop");
     println!("{what}: the longest stop of 23 looks was {longest} us");
-    assert!(Duration::from_micros(longest) < PATIENCE / 2, "{what}: stood still for {longest} us");
+    assert!(Duration::from_micros(longest) < patience() / 2, "{what}: stood still for {longest} us");
     longest
 }
 

@@ -10,8 +10,8 @@ pub(crate) struct Truth {
     /// Threads asleep in futex when the hang is complete.
     pub(crate) asleep: usize,
     pub(crate) verdict: &'static str,
-    finding: &'static str,
-    cycle: &'static [&'static str],
+    pub(crate) finding: &'static str,
+    pub(crate) cycle: &'static [&'static str],
     mentions: &'static [&'static str],
 }
 
