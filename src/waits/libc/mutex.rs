@@ -141,11 +141,17 @@ fn refused(case: &Case<'_, '_>) -> Option<BlockedOn> {
     from_word(case, base, "the kernel refused the lock and glibc sleeps for ever on a word of its own")
 }
 
-/// What registers of the C library's own frame have that its caller has not put there, where the frame has a name.
+/// What registers of the C library's own frame have that its caller has not put there, where the frame or the call that led to it
+/// has a name.
 fn of_the_call(case: &Case<'_, '_>) -> Vec<u64> {
-    let Some((frame, _)) = case.thread.names(PARKED_FRAMES).filter(|(_, name)| name.starts_with(LOCK)).last() else {
-        return Vec::new();
+    let is_lock = |name: &str| base_symbol(name).starts_with(LOCK);
+    let by_name = || case.thread.names(PARKED_FRAMES).filter(|(_, name)| is_lock(name)).last().map(|(frame, _)| frame);
+    // `pthread_mutex_lock` ends by a jump into an inner function, which has a name in debug symbols only.
+    let by_call = || {
+        let mut entries = case.thread.nameless_entries(case.process).take_while(|(frame, _)| *frame < PARKED_FRAMES);
+        entries.find(|(_, name)| is_lock(name)).map(|(frame, _)| frame)
     };
+    let Some(frame) = by_name().or_else(by_call) else { return Vec::new() };
     let all = case.thread.registers(PARKED_FRAMES + 1);
     let of = |wanted: usize| all.iter().filter(move |(frame, ..)| *frame == wanted);
     let is_callers =
