@@ -18,6 +18,8 @@ LOCKSCOPE = [os.path.join(HERE, "lockscope")]
 # An emulated machine is slow, and what it takes to stop a thread there says nothing.
 AMPLE = ["--max-pause", "10s"]
 FUTEX, EPOLL_PWAIT = "98", "22"
+# Files that were read whole once.
+LOADED = set()
 
 
 def text(path):
@@ -76,10 +78,23 @@ def run(words, **more):
     return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE * 2, **more)
 
 
+def mapped_files(pids):
+    lines = [line.split(None, 5) for pid in pids for line in text(f"/proc/{pid}/maps").splitlines()]
+    return {words[5] for words in lines if len(words) > 5 and os.path.isfile(words[5])}
+
+
+def load_files(pids):
+    """Whatever is read of them later is in memory then: the disk of a busy host takes longer than lockscope waits for a file system."""
+    for name in mapped_files(pids) - LOADED:
+        with open(name, "rb") as file:
+            while file.read(1 << 20):
+                pass
+        LOADED.add(name)
+
+
 def keep_files(pids, root):
     """What is mapped of files, where it would be found below `root`."""
-    names = {line.split(None, 5)[5] for pid in pids for line in text(f"/proc/{pid}/maps").splitlines() if len(line.split(None, 5)) > 5}
-    for name in filter(os.path.isfile, names):
+    for name in mapped_files(pids):
         copy = root + name
         if not os.path.exists(copy):
             os.makedirs(os.path.dirname(copy), exist_ok=True)
@@ -98,6 +113,7 @@ def look(case, results):
         truth = next((json.loads(line.removeprefix("TRUTH ")) for line in said if line.startswith("TRUTH ")), {})
         if truth or case["asleep"]:
             settle(pids, truth.get("asleep", case["asleep"]))
+        load_files(pids)
         names = [str(pid) for pid in pids]
         for kind, more in (("live", []), ("stopped", ["--stop", *AMPLE])):
             files = [word for end in ("json", "txt") for word in ("-o", f"{folder}/{kind}.{end}")]
