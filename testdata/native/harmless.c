@@ -43,7 +43,7 @@ static void *block(void *which) {
 int main(void) {
     sigset_t set;
     pthread_t thread;
-    alarm(120);
+    alarm(900);
     sem_init(&semaphore, 0, 0);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
