@@ -11,9 +11,9 @@ import threading
 
 CASE = sys.argv[1]
 signal.alarm(60)
-BAD = ["differ", "bare", "recursive", "gil"]
+BAD = ["differ", "bare", "named", "named-timeout", "recursive", "named-recursive", "gil"]
 print("orders differ" if CASE in BAD else "orders do not differ", flush=True)
-kind = threading.RLock if CASE == "recursive" else threading.Lock
+kind = threading.RLock if CASE.endswith("recursive") else threading.Lock
 ledger, journal, gate = kind(), kind(), kind()
 # What tells a thread that it is its turn is no lock.
 reading, writing = os.pipe()
@@ -45,6 +45,18 @@ def audit():
         ledger.acquire(True, -1)
         ledger.release()
         journal.release()
+    elif CASE in ("named", "named-recursive"):
+        with journal:
+            if ledger.acquire(timeout=-1, blocking=True):
+                ledger.release()
+    elif CASE == "named-timeout":
+        with journal:
+            if ledger.acquire(True, timeout=-1):
+                ledger.release()
+    elif CASE == "named-tried":
+        with journal:
+            if ledger.acquire(blocking=False):
+                ledger.release()
     elif CASE == "tried":
         with journal:
             if ledger.acquire(False):

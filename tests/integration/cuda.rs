@@ -141,6 +141,11 @@ fn reports_of_a_real_gpu_name_handles_threads_and_the_gpu() {
     says(&snapshot("exit"), &["FlushesOnExit::~FlushesOnExit() in libat_exit.so"]);
     says(&snapshot("fork"), &["was forked by a process that had initialised CUDA"]);
     says(&snapshot("failed-launch-torch"), &["AcceleratorError: CUDA error: device-side assert triggered"]);
+    // Of a run with the recorder, on an H100.
+    says(
+        &snapshot("error-thrown-away"),
+        &["cuStreamSynchronize has answered 700 (cudaErrorIllegalAddress) to thread", "gpu-error-behind-hang"],
+    );
     says(
         &snapshot("nccl"),
         &["Not there is rank 1", "watchdog of PyTorch's ProcessGroupNCCL", "proxy service of NCCL"],

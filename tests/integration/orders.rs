@@ -176,9 +176,22 @@ fn orders_of_python_are_told_on_each_version() {
         if version.ends_with('t') || !(11..=14).contains(&minor) || python.root().is_some() {
             continue;
         }
-        for case in
-            ["differ", "bare", "recursive", "gil", "gated", "tried", "timed", "one-thread", "instances", "signals"]
-        {
+        for case in [
+            "differ",
+            "bare",
+            "named",
+            "named-timeout",
+            "recursive",
+            "named-recursive",
+            "gil",
+            "gated",
+            "tried",
+            "named-tried",
+            "timed",
+            "one-thread",
+            "instances",
+            "signals",
+        ] {
             let (_folder, command) = python.in_a_folder();
             let script = testdata("python/orders.py");
             let mut words: Vec<&Path> = vec![Path::new(command.get_program())];

@@ -137,6 +137,8 @@ type Call = extern "C" fn(usize, usize, usize, usize) -> usize;
 static METHOD_FUNCTIONS: [AtomicUsize; METHODS.len()] = [const { AtomicUsize::new(0) }; METHODS.len()];
 static METHOD_FLAGS: [AtomicU32; METHODS.len()] = [const { AtomicU32::new(0) }; METHODS.len()];
 static AS_DOUBLE: AtomicUsize = AtomicUsize::new(0);
+static COMPARE: AtomicUsize = AtomicUsize::new(0);
+static GET_ITEM: AtomicUsize = AtomicUsize::new(0);
 static HAS_HASHED_TUPLES: AtomicUsize = AtomicUsize::new(0);
 static TYPE_FUNCTIONS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
@@ -183,32 +185,68 @@ extern "C" fn takes<const PLACE: usize, const KIND: u8>(lock: usize, b: usize, c
     result
 }
 
-/// Whether a call of `acquire` waits without end, by its arguments: `()`, `(True)` or `(True, -1)`. What names them is taken for one
-/// that does not.
+/// Whether a call of `acquire` waits without end, by its arguments, of which any may be named: `blocking` is true, or not given, and
+/// `timeout` is -1, or not given.
 fn waits(place: usize, b: usize, c: usize, d: usize) -> bool {
     const KEYWORDS: c_int = 2;
     const NO_ARGUMENTS: c_int = 4;
     const FAST: c_int = 0x80;
     let flags = METHOD_FLAGS.get(place).map_or(0, |one| one.load(Ordering::Relaxed)) as c_int;
-    // SAFETY: the arguments of a call of a method with these flags: an array and how many, with the names of the last ones; or
-    // a tuple (PyTupleObject: length at 16, from there on at 24; 3.14 has a hash between) and a dictionary or null.
-    unsafe {
-        let (first, count) = match flags {
+    let has_names = flags & KEYWORDS != 0;
+    // SAFETY: the arguments of a call of a method with these flags: an array and how many, with a tuple of the names of those that
+    // follow in it, or null; or a tuple, and a dictionary or null. They were good enough for the method, which has been called.
+    let (blocking, timeout) = unsafe {
+        match flags {
             flags if flags & NO_ARGUMENTS != 0 => return WAITS,
-            flags if flags & FAST != 0 && (flags & KEYWORDS == 0 || d == 0) => (b as *const usize, c),
-            flags if flags & FAST == 0 && (flags & KEYWORDS == 0 || c == 0) && b != 0 => {
-                let count = *((b + 16) as *const usize);
-                ((b + if HAS_HASHED_TUPLES.load(Ordering::Relaxed) != 0 { 32 } else { 24 }) as *const usize, count)
+            flags if flags & FAST != 0 => {
+                let given = if b == 0 { &[] } else { core::slice::from_raw_parts(b as *const usize, c) };
+                let (mut blocking, mut timeout) = (given.first().copied(), given.get(1).copied());
+                let names = if has_names && d != 0 { items(d) } else { &[] };
+                for (position, name) in names.iter().enumerate() {
+                    let value = *((b as *const usize).add(c + position));
+                    match is_called(*name, c"timeout") {
+                        true => timeout = Some(value),
+                        false => blocking = Some(value),
+                    }
+                }
+                (blocking, timeout)
             }
-            _ => return TRIES,
-        };
-        match count {
-            0 => WAITS,
-            1 => *first == TRUE.load(Ordering::Relaxed),
-            2 if *first == TRUE.load(Ordering::Relaxed) => is_minus_one(*first.add(1)),
-            _ => TRIES,
+            _ if b == 0 => return TRIES,
+            _ => {
+                let given = items(b);
+                let named = |name: &CStr| if has_names && c != 0 { value_of(c, name) } else { None };
+                let blocking = given.first().copied().or_else(|| named(c"blocking"));
+                (blocking, given.get(1).copied().or_else(|| named(c"timeout")))
+            }
         }
-    }
+    };
+    let is_blocking = blocking.is_none_or(|value| value == TRUE.load(Ordering::Relaxed));
+    // SAFETY: what the method has taken for a number.
+    is_blocking && timeout.is_none_or(|value| unsafe { is_minus_one(value) })
+}
+
+/// What a tuple has in it (PyTupleObject: its length at 16, from there on at 24; 3.14 has a hash between).
+unsafe fn items(tuple: usize) -> &'static [usize] {
+    let first = if HAS_HASHED_TUPLES.load(Ordering::Relaxed) != 0 { 32 } else { 24 };
+    // SAFETY: a tuple that lives as long as the call.
+    unsafe { core::slice::from_raw_parts((tuple + first) as *const usize, *((tuple + 16) as *const usize)) }
+}
+
+/// Whether a text of Python's is this name; there are two.
+unsafe fn is_called(text: usize, name: &CStr) -> bool {
+    type Compare = extern "C" fn(usize, *const c_char) -> c_int;
+    let compare = COMPARE.load(Ordering::Relaxed);
+    // SAFETY: int PyUnicode_CompareWithASCIIString(PyObject *, const char *), with the GIL.
+    compare != 0 && unsafe { core::mem::transmute::<usize, Compare>(compare)(text, name.as_ptr()) } == 0
+}
+
+/// What a dictionary has under a name.
+unsafe fn value_of(dictionary: usize, name: &CStr) -> Option<usize> {
+    type Get = extern "C" fn(usize, *const c_char) -> usize;
+    let get = GET_ITEM.load(Ordering::Relaxed);
+    // SAFETY: PyObject *PyDict_GetItemString(PyObject *, const char *), with the GIL: borrowed, or null.
+    let value = if get == 0 { 0 } else { unsafe { core::mem::transmute::<usize, Get>(get)(dictionary, name.as_ptr()) } };
+    (value != 0).then_some(value)
 }
 
 /// Whether a number that the method has taken is -1.
@@ -268,6 +306,8 @@ extern "C" fn replace(_: usize) -> c_int {
     }
     TRUE.store(yes, Ordering::Relaxed);
     AS_DOUBLE.store(any(c"PyFloat_AsDouble"), Ordering::Relaxed);
+    COMPARE.store(any(c"PyUnicode_CompareWithASCIIString"), Ordering::Relaxed);
+    GET_ITEM.store(any(c"PyDict_GetItemString"), Ordering::Relaxed);
     HAS_HASHED_TUPLES.store(usize::from(sites::minor() >= 14), Ordering::Relaxed);
     // SAFETY: PyImport_ImportModule(const char *), PyObject_GetAttrString(PyObject *, const char *), PyErr_Clear(void), called with
     // the GIL. The references that they give are kept: types of the interpreter's own live as long as it does. What is written are
