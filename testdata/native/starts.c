@@ -18,6 +18,13 @@ int main(int count, char **arguments) {
     if (!strcmp(call, "execv")) execv(program, words);
     if (!strcmp(call, "execvp")) execvp(program, words);
     if (!strcmp(call, "execvpe")) execvpe(program, words, environ);
+    /* More arguments than registers have, and fewer. */
+    if (!strcmp(call, "execl")) execl(program, program, (char *)0);
+    if (!strcmp(call, "execlp")) execlp(program, program, (char *)0);
+    if (!strcmp(call, "execle")) execle(program, program, (char *)0, environ);
+    if (!strcmp(call, "execl-many")) execl(program, program, "-u", "A", "-u", "B", "-u", "C", "-u", "D", (char *)0);
+    if (!strcmp(call, "execle-many")) execle(program, program, "-u", "A", "-u", "B", "-u", "C", "-u", "D", (char *)0, environ);
+    if (!strcmp(call, "execl-fails") && execl("/nowhere/at/all", "all", "1", "2", "3", "4", "5", (char *)0) == -1) execl(program, program, (char *)0);
     if (!strcmp(call, "posix_spawn") && posix_spawn(&child, program, 0, 0, words, environ)) return 3;
     if (!strcmp(call, "posix_spawnp") && posix_spawnp(&child, program, 0, 0, words, environ)) return 3;
     wait(&status);

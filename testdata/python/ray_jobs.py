@@ -12,6 +12,7 @@ case each of ROUNDS double rounds is counted by its verdict. An alarm ends it, a
   load      healthy: actors that wait for short calls of one another all the time, in both directions, from threads that are free
 """
 
+import _thread
 import json
 import os
 import signal
@@ -151,6 +152,9 @@ def begin(case, folder):
     raise SystemExit(__doc__)
 
 
+ended = []
+
+
 def watch(case, folder, count, file, rounds):
     while len(list(Path(folder).iterdir())) < count:
         threading.Event().wait(0.05)
@@ -178,8 +182,9 @@ def watch(case, folder, count, file, rounds):
         "not_seen": diagnosis.not_seen,
     }
     print(json.dumps(said), flush=True)
-    ray.shutdown()
-    os._exit(wrong)
+    # The main thread waits in ray.get, where nobody else may shut Ray down.
+    ended.append(int(wrong))
+    _thread.interrupt_main()
 
 
 def main():
@@ -189,7 +194,12 @@ def main():
     ray.init(num_cpus=2, object_store_memory=100 << 20, log_to_driver=False, dashboard_port=0)
     wanted, count = begin(case, folder)
     threading.Thread(target=watch, args=(case, folder, count, file, rounds), name="watch", daemon=True).start()
-    ray.get(wanted)
+    try:
+        ray.get(wanted)
+    except KeyboardInterrupt:
+        pass
+    ray.shutdown()
+    os._exit(ended[0] if ended else 1)
 
 
 if __name__ == "__main__":

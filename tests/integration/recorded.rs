@@ -178,8 +178,21 @@ fn each_call_that_starts_a_program_takes_it_out_for_those_that_carry_it_elsewher
     let folder = tempfile::tempdir().expect("a folder");
     for (name, is_recorded) in [("mpirun", false), ("printer", true)] {
         environment_printer(folder.path(), name);
-        for way in ["execve", "execv", "execvp", "execvpe", "posix_spawn", "posix_spawnp"] {
-            let on_path = way.ends_with('p') || way.ends_with("pe");
+        for way in [
+            "execve",
+            "execv",
+            "execvp",
+            "execvpe",
+            "execl",
+            "execlp",
+            "execle",
+            "execl-many",
+            "execle-many",
+            "execl-fails",
+            "posix_spawn",
+            "posix_spawnp",
+        ] {
+            let on_path = ["execvp", "execvpe", "execlp", "posix_spawnp"].contains(&way);
             let program = if on_path { PathBuf::from(name) } else { folder.path().join(name) };
             let mut command = Command::new(&starts);
             command.arg(way).arg(program).env("PATH", folder.path()).env("LD_PRELOAD", &library).env("OTHER", "kept");

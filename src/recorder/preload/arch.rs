@@ -261,3 +261,35 @@ macro_rules! interposed {
     )* };
 }
 pub(crate) use interposed;
+
+/// Functions whose further arguments are a list that ends with a null pointer, as those of `execl`: `body(first, list, 0, 0)`. The
+/// list comes to lie where the caller has its other end, in front of it those that came in registers; the address to return to
+/// waits below meanwhile.
+macro_rules! listed {
+    ($($name:ident => $body:path;)*) => { $(
+        /// Goes on to the function of the recorder, which calls the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "mov rax, qword ptr [rsp]",
+                "mov qword ptr [rsp], r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rax",
+                "xor edx, edx",
+                "xor ecx, ecx",
+                "call {}",
+                "pop rcx",
+                "add rsp, 32",
+                "mov qword ptr [rsp], rcx",
+                "ret",
+                sym $body,
+            )
+        }
+    )* };
+}
+pub(crate) use listed;

@@ -1,15 +1,15 @@
 //! Programs that the process becomes, and in which the recorder has no business.
 //!
-//! In: `execve`, `execv`, `execvp`, `execvpe`, `posix_spawn`, `posix_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for
+//! In: `execve`, `execv`, `execvp`, `execvpe`, `execl`, `execlp`, `execle`, `posix_spawn`, `posix_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for
 //! programs of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands in
 //! front of the same functions and refuses to be second; and for those that carry their environment to other machines or file
 //! systems, where the file is not. It looks at the first bytes of the program. One that is looked for on the PATH is known by its
-//! name alone, and `execl` and its like are not seen here.
+//! name alone.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::{CLOSE, MACHINE, MMAP, MUNMAP, OPENAT, READ, interposed, system_call};
+use crate::arch::{CLOSE, MACHINE, MMAP, MUNMAP, OPENAT, READ, interposed, listed, system_call};
 use crate::real::{Real, call, call_with_six};
 use crate::symbols::any;
 
@@ -18,6 +18,12 @@ interposed! {
     execv => execute_as_it_is;
     execvp => execute_on_path;
     execvpe => execute_on_path_with;
+}
+
+listed! {
+    execl => execute_as_it_is;
+    execlp => execute_on_path;
+    execle => execute_with_last;
 }
 
 /// # Safety
@@ -76,6 +82,19 @@ extern "C" fn execute_as_it_is(path: usize, arguments: usize, _: usize, _: usize
         None => call(Real::EXECV, path, arguments, 0, 0),
         Some(made) => call(Real::EXECVE, path, arguments, made.at, 0),
     }
+}
+
+/// `execle`: behind the null pointer that ends the arguments is the environment.
+extern "C" fn execute_with_last(path: usize, arguments: usize, _: usize, _: usize) -> i32 {
+    let mut end = arguments as *const usize;
+    // SAFETY: the caller has put a null pointer behind its last argument, and one more word.
+    let environment = unsafe {
+        while *end != 0 {
+            end = end.add(1);
+        }
+        *end.add(1)
+    };
+    execute(path, arguments, environment, 0)
 }
 
 extern "C" fn execute_on_path(file: usize, arguments: usize, _: usize, _: usize) -> i32 {
