@@ -13,6 +13,33 @@ pub(crate) fn synchronises(op: &str) -> bool {
     SYNCHRONISING.contains(&op)
 }
 
+/// What PyTorch's Flight Recorder calls an operation: `nccl:all_reduce`, `nccl:_all_gather_base`, `nccl:recv 1<-0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Called<'n> {
+    /// `nccl`.
+    pub backend: &'n str,
+    /// `all_gather`.
+    pub op: &'n str,
+    /// The other end of a message: its rank in the group.
+    pub other: Option<u32>,
+}
+
+impl<'n> Called<'n> {
+    /// From its name.
+    pub(crate) fn of(name: &'n str) -> Called<'n> {
+        let (backend, call) = name.split_once(':').unwrap_or(("torch", name));
+        let mut words = call.split(' ');
+        let op = words.next().unwrap_or_default().trim_start_matches('_');
+        // `to->from` and `to<-from`: the own one first.
+        let ends = words.next().and_then(|pair| pair.split_once("<-").or_else(|| pair.split_once("->")));
+        Called {
+            backend,
+            op: op.strip_suffix("_base").unwrap_or(op),
+            other: ends.and_then(|(_, other)| other.parse().ok()),
+        }
+    }
+}
+
 /// The place of a process among the ranks of its job, by its back end's own object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnRank {

@@ -146,6 +146,13 @@ fn reports_of_a_real_gpu_name_handles_threads_and_the_gpu() {
         &snapshot("error-thrown-away"),
         &["cuStreamSynchronize has answered 700 (cudaErrorIllegalAddress) to thread", "gpu-error-behind-hang"],
     );
+    // A job of one rank, whose GPU has a kernel of its own before the all-reduce.
+    says(
+        &snapshot("nccl-behind-a-kernel"),
+        &[
+            "The first that NCCL was given and has not done is all_reduce #4 of default_pg, by PyTorch's Flight Recorder",
+        ],
+    );
     says(
         &snapshot("nccl"),
         &["Not there is rank 1", "watchdog of PyTorch's ProcessGroupNCCL", "proxy service of NCCL"],

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Account;
 use crate::limits::job::LARGEST_JOB;
 use crate::report::Gap;
-use crate::waits::collective::{Collective, synchronises};
+use crate::waits::collective::{Called, Collective, synchronises};
 
 /// Folders of libraries: the line of the program is the first that is in none.
 const LIBRARIES: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3", "/torch/"];
@@ -150,15 +150,10 @@ fn name_of(entry: &Value) -> Option<(&str, &str)> {
 /// `nccl:all_reduce`, `nccl:_all_gather_base`, `nccl:recv 1<-0`.
 fn operation(entry: &Value, account: &Account, seq: Option<u64>, is_message: bool) -> Collective {
     let named = entry.get("profiling_name").and_then(Value::as_str).unwrap_or_default();
-    let (backend, call) = named.split_once(':').unwrap_or(("torch", named));
-    let mut words = call.split(' ');
-    let name = words.next().unwrap_or_default().trim_start_matches('_');
-    let name = name.strip_suffix("_base").unwrap_or(name);
-    // `to->from` and `to<-from` are ranks in the group, the own one first.
-    let ends = words.next().and_then(|pair| pair.split_once("<-").or_else(|| pair.split_once("->")));
-    let in_job = |number: &str| {
-        let number: usize = number.parse().ok()?;
-        account.ranks.get(number).copied().or_else(|| u32::try_from(number).ok().filter(|_| account.ranks.is_empty()))
+    let Called { backend, op: name, other } = Called::of(named);
+    let in_job = |number: u32| match account.ranks.is_empty() {
+        true => Some(number),
+        false => account.ranks.get(usize::try_from(number).ok()?).copied(),
     };
     let place = account.ranks.iter().position(|rank| *rank == account.rank);
     Collective {
@@ -168,7 +163,7 @@ fn operation(entry: &Value, account: &Account, seq: Option<u64>, is_message: boo
         seq,
         rank: place.and_then(|place| u32::try_from(place).ok()),
         size: u32::try_from(account.ranks.len()).ok().filter(|size| *size > 0 && !is_message),
-        peers: ends.and_then(|(_, other)| in_job(other)).into_iter().collect(),
+        peers: other.and_then(in_job).into_iter().collect(),
         synchronises: !is_message && synchronises(name),
         ..Collective::default()
     }

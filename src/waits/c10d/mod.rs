@@ -20,7 +20,7 @@ use std::cell::OnceCell;
 use crate::image::Gap;
 use crate::launcher;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
-use crate::waits::collective::{Collective, synchronises};
+use crate::waits::collective::{Called, Collective, synchronises};
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::Blocked;
 use crate::waits::kinds::{self, Giver, Holding, Kind, Topic, World};
@@ -85,6 +85,7 @@ impl Family for C10d {
                 out.enqueued.extend(recorder.enqueued().into_iter().map(|one| (position, one)));
             }
         }
+        self.behind_gpus(blocked, out);
     }
 }
 
@@ -99,7 +100,24 @@ fn is_peer(below: &BlockedOn) -> bool {
     [kinds::SOCKET, kinds::TIMER, kinds::DESCRIPTOR].contains(&below.resource.key.kind)
 }
 
+/// What says so where the rank's own call is one of CUDA's.
+const RECORDER: &str = "PyTorch's Flight Recorder";
+
 impl C10d {
+    /// Who waits for the GPU waits, if NCCL was given work that is not done, for the first of it, or for what the GPU does before.
+    fn behind_gpus(&self, blocked: &Blocked<'_>, out: &mut Observations) {
+        for wait in blocked.waits().iter().filter(|wait| wait.blocked_on.resource.key.kind.is_gpu()) {
+            let process = blocked.process(wait);
+            let key = &wait.blocked_on.resource.key;
+            let Some(recorder) = self.recorder(process) else { continue };
+            if let Some(entry) = recorder.first_open("nccl")
+                && out.collectives.iter().all(|(known, _)| known != key)
+            {
+                out.collectives.push((key.clone(), of_gpu(process, recorder, entry)));
+            }
+        }
+    }
+
     fn recorder(&self, process: &Process<'_>) -> Option<&Recorder> {
         self.recorders.get(process.context.process)?.get_or_init(|| Recorder::of(process)).as_ref()
     }
@@ -276,6 +294,30 @@ fn collective(
         ..Collective::default()
     };
     (collective, peers.is_some())
+}
+
+/// An operation that was given to the GPU.
+fn of_gpu(process: &Process<'_>, recorder: &Recorder, entry: &Entry) -> Collective {
+    let called = Called::of(&entry.name);
+    let ranks = recorder.ranks.get(&entry.group).map(Vec::as_slice).unwrap_or_default();
+    let in_job = |number: u32| match ranks.is_empty() {
+        true => Some(number),
+        false => ranks.get(usize::try_from(number).ok()?).copied(),
+    };
+    let own = launcher::membership(&process.context.image.environment).map(|membership| membership.rank);
+    let place = own.and_then(|own| ranks.iter().position(|rank| *rank == own));
+    Collective {
+        backend: called.backend.to_owned(),
+        group: Some(recorder.called(entry)),
+        op: called.op.to_owned(),
+        seq: Some(entry.seq),
+        rank: place.and_then(|place| u32::try_from(place).ok()),
+        size: u32::try_from(ranks.len()).ok().filter(|size| *size > 0 && !entry.is_message),
+        peers: called.other.and_then(in_job).into_iter().collect(),
+        synchronises: !entry.is_message && synchronises(called.op),
+        witness: Some(RECORDER.to_owned()),
+        ..Collective::default()
+    }
 }
 
 /// "all_reduce #4 of default_pg", "recv from rank 1 (tag 5)".

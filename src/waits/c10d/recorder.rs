@@ -25,12 +25,13 @@ use crate::limits::c10d::{
     LARGEST_ENTRY, LARGEST_GROUP, LARGEST_NUMBER, MOST_ENTRIES, MOST_GROUPS, MOST_MAPPED, MOST_RECORDED,
     WORDS_OF_OBJECT,
 };
-use crate::waits::collective::Enqueued;
+use crate::waits::collective::{Called, Enqueued};
 use crate::waits::thread::Process;
 
-/// The static variables: of gloo and others, of NCCL, and before 2.7.
-const INSTANCES: [&str; 3] = [
+/// The static variables: of gloo and others, of NCCL since 2.15 and before, and before 2.7.
+const INSTANCES: [&str; 4] = [
     "_ZZN4c10d14FlightRecorderIN3c105EventEE3getEvE8instance",
+    "_ZZN4c10d14FlightRecorderIN3c104cuda9CUDAEventEE3getEvE8instance",
     "_ZZN4c10d14FlightRecorderIN2at4cuda9CUDAEventEE3getEvE8instance",
     "_ZZN4c10d14FlightRecorder3getEvE9instance_",
 ];
@@ -123,6 +124,12 @@ impl Recorder {
                 if shared { format!("{described} {}", entry.group) } else { described.to_owned() }
             }
         }
+    }
+
+    /// The first operation of a back end that was enqueued and is not done.
+    pub(super) fn first_open(&self, backend: &str) -> Option<&Entry> {
+        let is_of = |entry: &&Entry| !entry.retired && Called::of(&entry.name).backend == backend;
+        self.entries.iter().filter(is_of).min_by_key(|entry| entry.id)
     }
 
     /// The last collective of each group that the rank has enqueued.

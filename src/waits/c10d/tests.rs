@@ -196,6 +196,8 @@ fn a_recorder_says_what_was_enqueued_last_in_each_group() {
     ];
     let found = Recorder::read(&recorder(&entries), Addr(HEAP)).expect("a recorder");
     assert_eq!(found.ranks.get("0"), Some(&vec![0, 3]));
+    assert_eq!(found.first_open("gloo").map(|entry| (entry.seq, entry.group.as_str())), Some((2, "0")));
+    assert_eq!(found.first_open("nccl"), None);
     let said: Vec<(String, u64, bool)> =
         found.enqueued().into_iter().map(|one| (one.group, one.last, one.over)).collect();
     assert_eq!(said, [("default_pg".to_owned(), 2, false), ("group 1".to_owned(), 1, true)]);

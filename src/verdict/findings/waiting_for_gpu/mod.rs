@@ -59,6 +59,7 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
     }
     message += ". No thread of the process holds that up.";
     message += &held_up(context, &waits);
+    message += &given(context, &waits);
     message += &gpu(context, process);
     Some(Draft {
         message,
@@ -67,6 +68,17 @@ fn of_process(context: &Context<'_>, position: usize, process: &ProcessImage) ->
         help: help(process),
         ..Draft::default()
     })
+}
+
+/// " The first that NCCL was given and has not done is all_reduce #4 of default_pg, by PyTorch's Flight Recorder."
+fn given(context: &Context<'_>, waits: &[&Wait]) -> String {
+    let known = waits.iter().find_map(|wait| context.input.observations.collective(&wait.resource));
+    let Some((known, source)) = known.and_then(|known| Some((known, known.witness.as_ref()?))) else {
+        return String::new();
+    };
+    let number = known.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+    let group = known.group.as_ref().map(|group| format!(" of {group}")).unwrap_or_default();
+    format!(" The first that NCCL was given and has not done is {}{number}{group}, by {source}.", known.op)
 }
 
 /// " MainThread (5) waits for rwlock 0x.., which launcher (6) may have."
