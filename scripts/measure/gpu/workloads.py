@@ -478,6 +478,26 @@ def error_thrown_away_torch():
     results.wait()
 
 
+@case("nccl-behind-a-kernel", needs=["torch"], verdicts=["blocked"], findings=["waiting-for-gpu"],
+      words=["The first that NCCL was given and has not done is all_reduce #4 of default_pg"])
+def nccl_behind_a_kernel():
+    """A job of one rank: a kernel of its own runs without end, and behind it the fourth all-reduce."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    import torch
+    import torch.distributed
+
+    torch.cuda.set_device(0)
+    torch.distributed.init_process_group("nccl")
+    numbers = torch.ones(1 << 20, device="cuda")
+    for _ in range(3):
+        torch.distributed.all_reduce(numbers)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(1 << 40)
+    torch.distributed.all_reduce(numbers)
+    ready()
+    torch.cuda.synchronize()
+
+
 @case("hostfunc-calls-cuda", verdicts=["suspected-deadlock", "deadlock"], findings=["cuda-call-in-host-function"])
 def call_in_host_function():
     """cuCtxSynchronize and cuMemAlloc return an error there (driver 580.159.04); this one never returns."""
