@@ -306,12 +306,12 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             settle(&mut analysis.observations);
             let seen_before = &analysis.observations;
             let ways_out = confirmed.then(|| (seen_before.hopes.clone(), seen_before.enclosed.clone()));
-            helped = name_frames(&image, &symbols, &mut analysis, subject);
+            helped = complete(&image, &symbols, &mut analysis, subject);
             settle(&mut analysis.observations);
             let seen = (!confirmation.is_empty() && !subject.is_frozen()).then(|| confirmation.confirmed());
             let mut judgement = judge(&image, &analysis, seen);
             if let Some(ways_out) = ways_out.filter(|_| !confirmation.is_all_in(&judgement.suspicions)) {
-                // Naming reads more, later: of an interpreter that goes on meanwhile that may say what never was.
+                // Decoding again reads more, later: of an interpreter that goes on meanwhile that may say what never was.
                 (analysis.observations.hopes, analysis.observations.enclosed) = ways_out;
                 judgement = judge(&image, &analysis, seen);
             }
@@ -442,7 +442,10 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject, gpu_co
             process.pid
         );
         let stacks = subject.stacks(position).unwrap_or_else(|| unwind::stacks(process, symbols.modules()));
-        let python = python::find(process, symbols);
+        let mut python = python::find(process, symbols);
+        if let Some(python) = &mut python {
+            python::name_threads(process, python);
+        }
         all_threads.push(threads::merge(process, symbols, stacks, python.as_ref()));
         all_python.push(python);
     }
@@ -474,22 +477,15 @@ fn observe(
     waits::observe(&contexts)
 }
 
-/// Name threads, add what the own walk could not say, then merge and decode again with the better names. Of which
-/// processes something was asked beside their memory.
-fn name_frames(
-    image: &Image,
-    symbols: &[Symbols<'_>],
-    analysis: &mut Analysis,
-    subject: &mut dyn Subject,
-) -> Vec<bool> {
+/// Add what the own walk could not say, then merge and decode again where that was anything. Of which processes something was asked
+/// beside their memory.
+fn complete(image: &Image, symbols: &[Symbols<'_>], analysis: &mut Analysis, subject: &mut dyn Subject) -> Vec<bool> {
     let mut helped = Vec::with_capacity(image.processes.len());
     for (position, process) in image.processes.iter().enumerate() {
         let known = &mut analysis.python[position];
-        if let Some(python) = known {
-            python::name_threads(process, python);
-        }
-        helped.push(subject.complete(position, process, known));
-        let Some(python) = known else { continue };
+        let is_helped = subject.complete(position, process, known);
+        helped.push(is_helped);
+        let Some(python) = known.as_ref().filter(|_| is_helped) else { continue };
         let stacks = process.threads.iter().map(|thread| {
             let own = analysis.threads[position].iter().find(|merged| merged.tid == thread.tid);
             own.map_or_else(unwind::NativeStack::unknown, |merged| merged.native.clone())
@@ -499,8 +495,10 @@ fn name_frames(
     if analysis.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {
         analysis.gpu = subject.gpu(image);
     }
-    analysis.observations =
-        observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref(), &analysis.gpu_cores);
+    if analysis.gpu.is_some() || helped.contains(&true) {
+        analysis.observations =
+            observe(image, symbols, &analysis.threads, &analysis.python, analysis.gpu.as_ref(), &analysis.gpu_cores);
+    }
     helped
 }
 

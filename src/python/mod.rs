@@ -31,6 +31,8 @@ mod walk;
 
 pub(crate) use kernel_threads::KernelThreads;
 
+use std::collections::HashMap;
+
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::limits::python::MEMORY_OF_FRAMES;
 use crate::symbols::Symbols;
@@ -235,12 +237,15 @@ pub(crate) fn walk_foreign(image: &ProcessImage, runtime: Addr, version: usize) 
     python
 }
 
-/// Names of threads as `threading` knows them, and the third number of the version. Not part of [`find`], because no
-/// decoding needs them, and the fewer pages a look reads the shorter the target stands still.
+/// Names of threads as `threading` knows them, and the third number of the version.
 pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
     let Some(layout) = &python.layout else { return };
     let memory = &*image.memory;
     let objects = objects::Objects::new(memory, layout);
+    // Of two threads with one ident the first is meant.
+    let threads = python.threads.iter().enumerate().rev();
+    let positions: HashMap<(i64, u64), usize> =
+        threads.map(|(position, thread)| ((thread.interpreter, thread.ident), position)).collect();
     for interpreter in &python.interpreters {
         let Ok(modules) = memory.pointer(interpreter.modules_field) else { continue };
         if interpreter.id == 0
@@ -254,8 +259,8 @@ pub(crate) fn name_threads(image: &ProcessImage, python: &mut Python) {
             let (Some(ident), Some(name)) = (objects.unsigned(ident), objects.attribute(thread, "_name")) else {
                 continue;
             };
-            let own = python.threads.iter_mut().find(|t| t.interpreter == interpreter.id && t.ident == ident);
-            if let Some(own) = own {
+            let position = positions.get(&(interpreter.id, ident));
+            if let Some(own) = position.and_then(|position| python.threads.get_mut(*position)) {
                 own.name = objects.text(name);
             }
         }

@@ -163,8 +163,9 @@ impl Copier {
             let mut first = 0;
             while first < piece.pages() {
                 let count = (first..piece.pages()).take_while(|&number| is_copied(number)).count();
-                let mut bytes = vec![0; count * copying::PAGE];
-                if count > 0 && self.board.take(piece.page + first, &mut bytes) {
+                if count > 0
+                    && let Some(bytes) = self.board.bytes(piece.page + first, count * copying::PAGE)
+                {
                     ranges.insert(piece.span.start + (first * copying::PAGE) as u64, bytes);
                 }
                 first += count + 1;
@@ -185,8 +186,7 @@ impl Copier {
 
     fn text(&mut self, kind: u8, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
         let length = self.order(kind, u64::try_from(tid).ok()?, deadline)?;
-        let mut bytes = vec![0; usize::try_from(length).ok().filter(|&length| length > 0)?];
-        self.board.take(0, &mut bytes).then_some(bytes)
+        self.board.bytes(0, usize::try_from(length).ok().filter(|&length| length > 0)?)
     }
 
     /// Give an order and wait for its answer.

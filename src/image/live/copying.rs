@@ -195,9 +195,9 @@ impl Board {
         (HEAD + self.pages * (WORDS * 8 + 1)).next_multiple_of(PAGE) + page * PAGE
     }
 
-    /// Copy bytes out, from the start of a page on; false if that is not on the board.
-    pub(super) fn take(&self, page: usize, buffer: &mut [u8]) -> bool {
-        self.area.copy_out(self.data_at(page), buffer)
+    /// So many bytes from the start of a page on; `None` if they are not all on the board.
+    pub(super) fn bytes(&self, page: usize, length: usize) -> Option<Vec<u8>> {
+        self.area.bytes(self.data_at(page), length)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads after the release: from the running processes, through the copier, each with a limit in time.
 //!
-//! In: a span of a mapping, and a larger one around it of which only what is in memory is read, too. Out: the pages that can be
+//! In: a span of a mapping, and further ones of which only what is in memory is read, too. Out: the pages that can be
 //! read. A page that does not come in time makes its place (a file system,
 //! or a mapping served by userfaultfd) one that is not waited for again: of such a place only what is in memory is read, and
 //! a [`Gap`] names it.
@@ -199,19 +199,12 @@ impl LateProcess {
 }
 
 impl Source for LateProcess {
-    fn read(&self, mapping: &Mapping, span: Span, around: Span) -> Result<Ranges, SourceError> {
+    fn read(&self, mapping: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError> {
         let place = Place::of(self.pid, mapping);
         let touch = self.late.silent.may_be_asked(&place);
-        let end = |span: Span| span.start + span.length as u64;
-        let parts =
-            [(around.start, span.start, false), (span.start, end(span), touch), (end(span), end(around), false)];
+        let spans = || std::iter::once((span, touch)).chain(further.iter().map(|&span| (span, false)));
         let read = |tid: i32| {
-            let wanted = parts.iter().filter(|(start, end, _)| start < end).map(|&(start, end, touch)| Wanted {
-                tid,
-                process: self.position,
-                span: Span { start, length: (end - start) as usize },
-                touch,
-            });
+            let wanted = spans().map(|(span, touch)| Wanted { tid, process: self.position, span, touch });
             self.late.pages(self.position, &wanted.collect::<Vec<_>>())
         };
         let mut task = *locked(&self.task);

@@ -4,20 +4,26 @@
 //! were read after the release, so that the next look copies them under its stop. It never reads device memory, and
 //! it promises one instant only for what was copied.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::limits::live::MOST_ALIKE;
 use crate::sys::Span;
 
 /// Page size of x86-64.
 pub(super) const PAGE: u64 = super::copying::PAGE as u64;
 /// Reads after the release ask for blocks of this size, wherever their pages have to come from.
 const BLOCK: u64 = 16 * 1024;
-/// The first of them about an address takes with it what of so much around it is in memory: to ask again takes longer.
+/// The first of them in a mapping takes with it what of so much around it is in memory: to ask again takes longer.
 const NEIGHBOURS: u64 = 64 * 1024;
+/// Each further one in the same mapping takes twice as much along, up to this.
+const MOST_NEIGHBOURS: u64 = 1024 * 1024;
+/// Of mappings up to this size all that are alike are read together: each thread of Python has one (from 3.11 on the chunk of
+/// its stack of frames), and who asks for one asks for all.
+const SMALL: u64 = 64 * 1024;
 
 /// Why a source gave no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +36,8 @@ pub(super) enum SourceError {
 
 /// Where a running process's bytes come from; a seam for tests.
 pub(super) trait Source: Send + Sync + std::fmt::Debug {
-    /// The pages of a span of a mapping that can be read, and with them what is in memory of a larger span `around` it.
-    fn read(&self, mapping: &Mapping, span: Span, around: Span) -> Result<Ranges, SourceError>;
+    /// The pages of a span of a mapping that can be read, and with them what is in memory of further spans.
+    fn read(&self, mapping: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError>;
 }
 
 /// Ranges of memory copied at one time, page-aligned and apart from each other.
@@ -120,8 +126,10 @@ struct LatePages {
     ranges: Vec<Vec<u8>>,
     /// By their address, without those that were copied; none where there is none to be had.
     pages: HashMap<u64, Option<LatePage>, Scatter>,
-    /// Those of which the neighbours were read.
-    blocks: HashSet<u64>,
+    /// How much was last taken along in a mapping, by its start.
+    neighbours: HashMap<u64, u64>,
+    /// The first mapping that was not looked at yet of those that are read together, by their size.
+    alike: HashMap<u64, usize>,
 }
 
 impl LatePages {
@@ -211,7 +219,7 @@ impl LiveMemory {
         let start = address.0 & !(PAGE - 1);
         let end = address.0.saturating_add(length as u64).next_multiple_of(PAGE).min(mapping.end.0);
         let span = Span { start, length: (end - start) as usize };
-        let Ok(pages) = self.source.read(mapping, span, span) else { return false };
+        let Ok(pages) = self.source.read(mapping, span, &[]) else { return false };
         pages.values().for_each(|page| now.extend_from_slice(page));
         let first = (address.0 - start) as usize;
         now.get(first..first + known.len()) == Some(&known) && !known.is_empty()
@@ -244,31 +252,81 @@ impl LiveMemory {
         Ok(count)
     }
 
-    /// Read the block with `address` from the running process.
+    /// Read the block with `address` from the running process, and what is likely to be asked for next.
     fn read_block(&self, address: u64, late: &mut LatePages) -> Result<(), Fault> {
         let mapping = self.mapping(address)?;
-        let part_of = |size: u64| {
-            let start = address & !(size - 1);
-            let end = start.saturating_add(size).min(mapping.end.0);
-            let start = start.max(mapping.start.0);
-            Span { start, length: (end - start) as usize }
-        };
-        let block = part_of(BLOCK);
-        let is_first = late.blocks.insert(address & !(NEIGHBOURS - 1));
-        let around = if is_first { part_of(NEIGHBOURS) } else { block };
-        let ranges = self.source.read(mapping, block, around).map_err(|error| match error {
+        let block = part_of(mapping, address, BLOCK);
+        let size = late.neighbours.entry(mapping.start.0).or_insert(NEIGHBOURS / 2);
+        *size = (*size * 2).min(MOST_NEIGHBOURS);
+        let around = part_of(mapping, address, *size);
+        let mut further = Vec::new();
+        self.add_unknown(around, block, late, &mut further);
+        if is_small(mapping) {
+            self.add_alike(mapping, block, late, &mut further);
+        }
+        let ranges = self.source.read(mapping, block, &further).map_err(|error| match error {
             SourceError::Gone => Fault::Gone(Addr(address)),
             SourceError::Refused => Fault::Denied(Addr(address)),
         })?;
         late.add(ranges, &self.copied);
-        let end = block.start + block.length as u64;
-        (block.start & !(PAGE - 1)..end).step_by(PAGE as usize).for_each(|page| {
+        pages_of(block).for_each(|page| {
             if self.copied.at(page).is_none() {
                 late.pages.entry(page).or_default();
             }
         });
         Ok(())
     }
+
+    /// Add what is not known of small mappings of this one's size: of the next so many, where there are thousands.
+    fn add_alike(&self, mapping: &Mapping, block: Span, late: &mut LatePages, runs: &mut Vec<Span>) {
+        let size = length(mapping);
+        let mut next = late.alike.get(&size).copied().unwrap_or(0);
+        for _ in 0..MOST_ALIKE {
+            let rest = self.mappings.get(next..).unwrap_or_default();
+            let Some(found) = rest.iter().position(|one| length(one) == size && is_small(one)) else {
+                next = self.mappings.len();
+                break;
+            };
+            if let Some(one) = rest.get(found) {
+                self.add_unknown(Span { start: one.start.0, length: size as usize }, block, late, runs);
+            }
+            next += found + 1;
+        }
+        late.alike.insert(size, next);
+    }
+
+    /// Add the runs of pages of a span of which nothing is known yet, but for those of `block`.
+    fn add_unknown(&self, span: Span, block: Span, late: &LatePages, runs: &mut Vec<Span>) {
+        let is_of_block = |page: u64| page.wrapping_sub(block.start) < block.length as u64;
+        let is_known = |page: u64| late.pages.contains_key(&page) || self.copied.at(page).is_some();
+        for page in pages_of(span).filter(|&page| !is_of_block(page) && !is_known(page)) {
+            match runs.last_mut().filter(|run| run.start + run.length as u64 == page) {
+                Some(run) => run.length += PAGE as usize,
+                None => runs.push(Span { start: page, length: PAGE as usize }),
+            }
+        }
+    }
+}
+
+/// The part of a mapping that lies in the piece of memory of this size with `address`.
+fn part_of(mapping: &Mapping, address: u64, size: u64) -> Span {
+    let start = address & !(size - 1);
+    let end = start.saturating_add(size).min(mapping.end.0);
+    let start = start.max(mapping.start.0);
+    Span { start, length: (end - start) as usize }
+}
+
+fn pages_of(span: Span) -> impl Iterator<Item = u64> {
+    (span.start..span.start.saturating_add(span.length as u64)).step_by(PAGE as usize)
+}
+
+fn length(mapping: &Mapping) -> u64 {
+    mapping.end.0.saturating_sub(mapping.start.0)
+}
+
+/// Whether it is a small piece of the process's own memory.
+fn is_small(mapping: &Mapping) -> bool {
+    length(mapping) <= SMALL && mapping.read && mapping.write && !mapping.shared && mapping.path.is_none()
 }
 
 impl Memory for LiveMemory {
@@ -315,12 +373,12 @@ mod tests {
     }
 
     impl Source for Fake {
-        fn read(&self, _: &Mapping, _: Span, span: Span) -> Result<Ranges, SourceError> {
+        fn read(&self, _: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError> {
             if self.gone {
                 return Err(SourceError::Gone);
             }
             *locked(&self.calls) += 1;
-            let numbers = (span.start >> 12)..((span.start + span.length as u64) >> 12);
+            let numbers = further.iter().chain([&span]).flat_map(|&span| pages_of(span)).map(|page| page >> 12);
             let present = numbers.filter(|number| [0x10, 0x11, 0x13].contains(number));
             Ok(present.map(|number| (number << 12, vec![number as u8; 0x1000])).collect())
         }
@@ -374,6 +432,43 @@ mod tests {
         assert_eq!((memory.u8(Addr(0x13000)), *locked(&source.calls)), (Ok(0x13), 1), "a neighbour");
         assert_eq!(memory.u8(Addr(0x12000)), Err(Fault::Denied(Addr(0x12000))));
         assert_eq!(memory.late_pages().into_iter().collect::<Vec<_>>(), [0x11000, 0x13000]);
+    }
+
+    #[test]
+    fn small_mappings_that_are_alike_are_read_together() {
+        let source = Arc::new(Fake::default());
+        let maps = vec![
+            mapping(0x10000, 0x11000, true, None),
+            mapping(0x11000, 0x12000, true, Some("/lib/x")),
+            mapping(0x13000, 0x14000, true, None),
+        ];
+        let memory = LiveMemory::new(source.clone(), maps, Copied::default());
+        assert_eq!((memory.u8(Addr(0x10000)), memory.u8(Addr(0x13000))), (Ok(0x10), Ok(0x13)));
+        assert_eq!(*locked(&source.calls), 1);
+        assert_eq!((memory.u8(Addr(0x11000)), *locked(&source.calls)), (Ok(0x11), 2), "a file's is none of them");
+        assert_eq!(memory.late_pages().into_iter().collect::<Vec<_>>(), [0x10000, 0x11000, 0x13000]);
+    }
+
+    #[test]
+    fn more_is_taken_along_each_time() {
+        /// Has every page, and notes how many were asked for.
+        #[derive(Debug, Default)]
+        struct Whole(Mutex<Vec<usize>>);
+        impl Source for Whole {
+            fn read(&self, _: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError> {
+                let pages: Vec<u64> = further.iter().chain([&span]).flat_map(|&span| pages_of(span)).collect();
+                locked(&self.0).push(pages.len());
+                Ok(pages.into_iter().map(|page| (page, vec![1; PAGE as usize])).collect())
+            }
+        }
+        let source = Arc::new(Whole::default());
+        let memory =
+            LiveMemory::new(source.clone(), vec![mapping(0x100_0000, 0x200_0000, true, None)], Copied::default());
+        for page in (0x100_0000..0x180_0000).step_by(PAGE as usize) {
+            assert_eq!(memory.u8(Addr(page)), Ok(1));
+        }
+        // Nothing is asked for twice.
+        assert_eq!(*locked(&source.0), [16, 16, 32, 64, 128, 256, 256, 256, 256, 256, 256, 256]);
     }
 
     #[test]
