@@ -36,9 +36,9 @@ pub struct Exported {
     pub lost: Vec<String>,
 }
 
-/// Look at every exported function of an ELF file, and in each at `most` instructions that stand evenly apart, the first among them.
-/// `None` if it is no ELF file of a machine that lockscope knows.
-pub fn exported(bytes: Vec<u8>, most: usize) -> Option<Exported> {
+/// Look at every exported function of an ELF file, and in each at up to `most` instructions that stand evenly apart, the first among
+/// them; in all functions together at about `in_all`, though at one of each. `None` if it is no ELF file of a machine that lockscope knows.
+pub fn exported(bytes: Vec<u8>, most: usize, in_all: usize) -> Option<Exported> {
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
     let architecture = Architecture::of_elf(elf.elf_header().e_machine.get(elf.endian()).0).ok()?;
     let mut functions: Vec<Function> = elf
@@ -47,6 +47,7 @@ pub fn exported(bytes: Vec<u8>, most: usize) -> Option<Exported> {
         .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?.to_owned())))
         .collect();
     functions.sort();
+    let most = most.min(in_all / functions.len().max(1)).max(1);
     let segments = segments(&elf);
     let file = Mapped { bytes: FileBytes::new(bytes), segments };
     let image = file.image(architecture, Vec::new());
