@@ -12,7 +12,7 @@ use crate::arch::Architecture;
 use crate::image::{Addr, Fault, FileBytes, Files, Mapping, Memory, ProcessImage, RegisterSet, Registers, ThreadImage};
 use crate::modules::Modules;
 use crate::symbols::{Symbols, Tables};
-use crate::unwind;
+use crate::unwind::{self, StackEnd};
 
 /// Where the file is mapped, where its threads have their stacks, and where all their functions return to.
 const BASE: u64 = 0x10_0000_0000;
@@ -32,7 +32,9 @@ pub struct Exported {
     pub places: usize,
     /// From how many of these its caller is found by call frame information, and is right.
     pub unwound: usize,
-    /// Where not: the function, how far inside, and what is found instead.
+    /// Where the file has no call frame information at all, as for some code that was written in assembly.
+    pub bare: usize,
+    /// Where it has, and the caller is not found: the function, how far inside, and what is found instead.
     pub lost: Vec<String>,
 }
 
@@ -77,6 +79,8 @@ pub fn exported(bytes: Vec<u8>, most: usize, in_all: usize) -> Option<Exported> 
             let caller = stack.frames.get(1);
             if caller.is_some_and(|frame| frame.pc == Addr(RETURN) && frame.trust.is_certain()) {
                 found.unwound += 1;
+            } else if caller.is_none() && stack.end == StackEnd::NoRule(*at) {
+                found.bare += 1;
             } else {
                 let what = caller.map(|frame| (frame.pc, frame.trust));
                 found.lost.push(format!("{name}+{:#x}: {what:?}, {}", *at - start, stack.end));

@@ -426,13 +426,15 @@ fn exported_functions_of_64_bit_arm_have_names_and_callers() {
         };
         let (functions, named) = (found.functions, found.functions - found.nameless.len());
         println!(
-            "{}: {named} of {functions} functions named, {} of {} places unwound",
+            "{}: {named} of {functions} functions named, {} of {} places unwound, {} without any information",
             path.display(),
             found.unwound,
-            found.places
+            found.places,
+            found.bare
         );
         found.nameless.iter().chain(&found.lost).take(20).for_each(|one| println!("    {one}"));
         assert_eq!(named, functions, "{}", path.display());
         assert!(found.lost.len() * 1000 <= found.places, "{}", path.display());
+        assert!(found.bare * 100 <= found.places, "{}: much without call frame information", path.display());
     }
 }

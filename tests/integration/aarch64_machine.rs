@@ -321,8 +321,8 @@ fn without_time_and_host(report: &[u8]) -> Value {
     let mut report: Value = serde_json::from_slice(report).expect("valid JSON");
     let is_snapshot = report["source"]["kind"] == "snapshot";
     let members: &[(&str, &[&str])] = match is_snapshot {
-        // All of that is the snapshot's.
-        true => &[],
+        // All else is the snapshot's.
+        true => &[("capture", &["total_us"])],
         false => &[("host", &["name", "boot_id", "kernel"]), ("capture", &["total_us", "began", "ended"])],
     };
     for (object, names) in members {
