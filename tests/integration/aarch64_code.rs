@@ -409,7 +409,7 @@ fn instructions_of_64_bit_arm_are_what_a_disassembler_says() {
         );
         // What overwrites more than it does ends searches for values too early.
         assert!(cautious * 500 <= compared.instructions, "{}: {:?}", path.display(), compared.cautious);
-        assert!(compared.values * 2 >= compared.instructions, "{}: {compared:?}", path.display());
+        assert!(compared.values * 4 >= compared.instructions, "{}: {compared:?}", path.display());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -87,9 +87,12 @@ fn read_on_both(own: &Path) -> Vec<Vec<String>> {
     ]
 }
 
-/// A hang of this machine: its snapshot, its core, and the files that this needs.
+/// A hang of this machine: its snapshot, its core, and the files that this needs. Of the C library, which is linked in, no debug
+/// information of this machine is found that the other has not.
 fn hang_here(folder: &Path) {
-    let target = Target::start(Command::new(compile("native/deadlocks.c", "deadlocks", &[])).arg("abba")).settle(3);
+    let target =
+        Target::start(Command::new(compile("native/deadlocks.c", "deadlocks-static", &["-static"])).arg("abba"))
+            .settle(3);
     let pid = target.pid().to_string();
     let snapshot = folder.join("here.snapshot");
     let done = lockscope().args(["snapshot", &pid, "-o"]).arg(&snapshot).output().expect("lockscope runs");
