@@ -119,7 +119,7 @@ def look(case, results):
         for kind, more in (("live", []), ("stopped", ["--stop", *AMPLE])):
             files = [word for end in ("json", "txt") for word in ("-o", f"{folder}/{kind}.{end}")]
             errors.append(run([*LOCKSCOPE, "attach", *names, *more, *files]).stderr)
-        errors.append(run([*LOCKSCOPE, "snapshot", *names, "-o", f"{folder}/snapshot"]).stderr)
+        errors.append(run([*LOCKSCOPE, "snapshot", *names, *AMPLE, "-o", f"{folder}/snapshot"]).stderr)
         if case.get("frames"):
             words = ["-iex", "set debuginfod enabled off", "-p", names[0], "-x", f"{HERE}/frames.gdb"]
             with open(f"{folder}/frames.txt", "w") as file:
