@@ -102,7 +102,7 @@
 //! forecast             -> limits image recorder modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
 //! cli                  -> sys manual limits launcher image recorder forecast job report verdict render snapshot analysis run
-//! internals            -> arch limits image modules unwind symbols code gpu python threads verdict job render snapshot analysis cli waits
+//! internals            -> memory arch limits image modules unwind symbols code gpu python threads verdict job render snapshot analysis cli waits
 //! ```
 //!
 //! # The tree

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the tables of src/python/layout.rs against the debug information of builds: scripts/check/python-layouts.py LIBPYTHON...
+"""Checks the tables of src/python/layout.rs against debug information: scripts/check/python-layouts.py [--debug-files=FOLDER] FILE...
 
-Each LIBPYTHON is a libpython3.X.so (or a static python3.X) with DWARF, as a version manager builds it. gdb tells the offsets;
-a row that differs is printed, and the exit status is 1. Needs gdb. From 3.13 on a build describes most of itself at run time
+Each FILE is a libpython3.X.so (or a static python3.X) with DWARF, as a version manager builds it or a distribution has it below
+FOLDER by build id; or an object that was compiled from CPython's headers, where no such build is to be had. It may be of another
+machine: mutexes of the C library have another size there. A debugger tells the offsets; a row that differs is printed, and the exit
+status is 1. Needs gdb, and gdb-multiarch for other machines. From 3.13 on a build describes most of itself at run time
 (_Py_DebugOffsets), and the fixed rest is checked here as well."""
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -49,6 +52,15 @@ FIELDS = {
     "code_names": ["PyCodeObject co_names"],
     "function_name": ["PyFunctionObject func_name"],
 }
+# `struct _gil_runtime_state`: members by the names of layout.rs. A build without a GIL has a word more before them.
+GIL = {"LAST_HOLDER": "last_holder", "LOCKED": "locked", "SWITCH_NUMBER": "switch_number", "COND": "cond", "MUTEX": "mutex"}
+# Pauses of all threads, in builds without a GIL: members of FreeThreaded, and where they are.
+STOPS = {
+    "runtime_stop": "_PyRuntimeState stoptheworld",
+    "interpreter_stop": "PyInterpreterState stoptheworld",
+    "thread_state": "PyThreadState state",
+    "thread_critical_section": "PyThreadState critical_section",
+}
 # What the tables of 3.13 and later take from 3.12, since no build describes it: checked in builds of these versions too.
 FIXED = ["heap_type_keys", "frame_globals", "code_stack_size", "code_names", "function_name"]
 
@@ -67,38 +79,101 @@ def tables():
     return found
 
 
-def offsets(library):
-    """Field -> offset in this build; None where its structures have no such member."""
-    script = []
-    for field, places in FIELDS.items():
-        for structure, member in (place.split() for place in places):
-            expression = f"(long)&(({structure}*)0)->{member}"
-            script += ["-ex", f'python\ntry: print("{field}", int(gdb.parse_and_eval("{expression}")))\nexcept gdb.error: pass\nend']
-    output = subprocess.run(["gdb", "-q", "-nx", "-batch", library, *script], capture_output=True, text=True).stdout
+def constants(module):
+    """Numbers of a module of layout.rs."""
+    body = re.search(rf"mod {module} \{{(.*?)\n\}}", LAYOUT.read_text(), re.S)[1]
+    return {name: int(value) for name, value in re.findall(r"const ([A-Z_]+): u64 = (\d+);", body)}
+
+
+def stops(minor):
+    """The row of FreeThreaded: of each member the offsets that it may have."""
+    body = re.search(rf"\b(?:{minor}|_) => FreeThreaded \{{(.*?)\}}", LAYOUT.read_text(), re.S)[1]
+    rows = re.findall(r"(\w+): (?:&\[([\d, ]+)\]|(\d+))", body)
+    return {name: [int(value) for value in (several or one).split(",")] for name, several, one in rows}
+
+
+def ask(library, expressions, debug_files):
+    """Expression -> its number in this build; without those that it cannot have."""
+    with open(library, "rb") as file:
+        machine = int.from_bytes(file.read(20)[18:], "little")
+    is_native = machine == {"x86_64": 62, "aarch64": 183}[platform.machine()]
+    command = ["gdb" if is_native else "gdb-multiarch", "-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"]
+    if debug_files:
+        command += ["-iex", f"set debug-file-directory {debug_files}"]
+    command.append(library)
+    for number, expression in enumerate(expressions):
+        command += ["-ex", f'python\ntry: print("{number}", int(gdb.parse_and_eval("{expression}")))\nexcept gdb.error: pass\nend']
     found = {}
-    for line in output.splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] in FIELDS and words[0] not in found:
-            found[words[0]] = int(words[1])
+    for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines():
+        number, _, value = line.partition(" ")
+        if number.isdigit() and value.lstrip("-").isdigit():
+            found[expressions[int(number)]] = int(value)
     return found
+
+
+def offset(place):
+    structure, member = place.rsplit(" ", 1)
+    return f"(long)&(({structure}*)0)->{member}"
+
+
+def size(kind):
+    return f"(long)sizeof({kind})"
+
+
+def offsets(library, debug_files):
+    """Field -> offset in this build, the members of the GIL and of pauses among them; None where it has no such member."""
+    gil = {name: f"struct _gil_runtime_state {member}" for name, member in [*GIL.items(), ("switch_cond", "switch_cond")]}
+    places = {field: [offset(place) for place in places] for field, places in FIELDS.items()}
+    places |= {field: [offset(place)] for field, place in (gil | STOPS).items()}
+    places |= {"mutex": [size("pthread_mutex_t")], "object": [size("PyObject")], "gil": [size("struct _gil_runtime_state")]}
+    told = ask(library, [one for several in places.values() for one in several], debug_files)
+    found = {field: next((told[one] for one in several if one in told), None) for field, several in places.items()}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def expected(minor, own):
+    """Field -> the offsets that the tables allow for this version, on the machine whose mutexes have this size."""
+    known = tables()
+    has_gil = own.get("object", 16) == 16
+    more = own.get("object", 16) - 16
+    table = known.get(f"V3_{minor}", known["V3_12"] if minor > 12 else None)
+    if table is None:
+        sys.exit(f"no table for 3.{minor}")
+    rows = {field: [table[field]] for field in (FIXED if minor > 12 else FIELDS) if table.get(field) is not None}
+    if minor > 12:
+        newer = re.search(r"heap_type_keys: if version.1 >= 15 \{ (\d+) \} else \{ (\d+) \} \+ more", LAYOUT.read_text())
+        rows["heap_type_keys"] = [int(newer[1] if minor >= 15 else newer[2])]
+        for field in rows.keys() - {"frame_globals"}:
+            rows[field] = [value + more for value in rows[field]]
+    gil, stop = constants("gil"), constants("stop")
+    after = 0 if has_gil else gil["AFTER_ENABLED"]
+    rows |= {name: [gil[name] + after] for name in GIL}
+    rows["switch_cond"] = [gil["MUTEX"] + own["mutex"] + after]
+    # Both of `switch_cond` and `switch_mutex`, as src/waits/cpython/gil.rs counts them.
+    rows["gil"] = [gil["MUTEX"] + 2 * own["mutex"] + 48 + after]
+    if not has_gil:
+        rows |= stops(minor)
+        longer = stop["MUTEXES_BEFORE"] * (own["mutex"] - stop["MUTEX"])
+        rows["interpreter_stop"] = [value + longer for value in rows["interpreter_stop"]]
+    return rows
 
 
 def main():
     wrong = 0
-    known = tables()
-    for library in sys.argv[1:]:
+    words = sys.argv[1:]
+    debug_files = next((word.partition("=")[2] for word in words if word.startswith("--debug-files=")), None)
+    for library in (word for word in words if not word.startswith("--")):
         minor = int(re.search(r"python3\.(\d+)", library)[1])
-        table = known.get(f"V3_{minor}", known["V3_12"] if minor > 12 else None)
-        own = offsets(library)
-        if table is None or not own:
-            sys.exit(f"{library}: no table for 3.{minor}" if own else f"{library}: no debug information")
-        fields = FIXED if minor > 12 else FIELDS
-        differ = [field for field in fields if field in own and table.get(field) is not None and table[field] != own[field]]
-        missing = [field for field in fields if field not in own and table.get(field) is not None]
+        own = offsets(library, debug_files)
+        if "mutex" not in own:
+            sys.exit(f"{library}: no debug information")
+        rows = expected(minor, own)
+        differ = [field for field in rows if field in own and own[field] not in rows[field]]
+        missing = [field for field in rows if field not in own]
         for field in differ:
-            print(f"{library}: {field} is {own[field]}, the table says {table[field]}")
+            print(f"{library}: {field} is {own[field]}, the table says {' or '.join(map(str, rows[field]))}")
         # Members of structures that this version no longer reaches its frames through.
-        print(f"{library}: {len(fields) - len(differ) - len(missing)} fields checked, {len(differ)} differ, not in it: {missing}")
+        print(f"{library}: {len(rows) - len(differ) - len(missing)} fields checked, {len(differ)} differ, not in it: {missing}")
         wrong += len(differ)
     sys.exit(1 if wrong else 0)
 

@@ -239,7 +239,7 @@ impl Architecture {
         }
     }
 
-    /// The same in the other direction. What [`Registers`] does not hold has the value that it has in any user program.
+    /// The same in the other direction. What `Registers` does not hold has the value that it has in any user program.
     pub fn user_registers(self, registers: &Registers) -> Vec<u8> {
         match self {
             Architecture::X86_64 => x86_64::registers::write(registers),

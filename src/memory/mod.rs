@@ -16,7 +16,7 @@
 
 pub(crate) mod address;
 
-pub(crate) use address::Addr;
+pub use address::Addr;
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -76,8 +76,11 @@ pub(crate) struct FrameSections {
 /// All modules of a process, in order of address.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    /// In order of `start`.
+    /// In order of `start`. One may lie in a hole of another: between the code and the data of a file that is laid out for pages of
+    /// 64 KiB there is room, and kernels put their vDSO into that of the loader.
     pub list: Vec<Module>,
+    /// Of each in `list`, the highest end of it and of those before it.
+    reach: Vec<Addr>,
     /// The executable file mappings that they were made from.
     made_from: Vec<(Addr, u64)>,
 }
@@ -117,8 +120,7 @@ impl Modules {
                 list.push(module);
             }
         }
-        list.sort_by_key(|m| m.start);
-        Modules { list, made_from: executables(image) }
+        Modules::sorted(list, executables(image))
     }
 
     /// The modules as they were found before, with their files where `image` still has these.
@@ -135,9 +137,17 @@ impl Modules {
             (module.bias, module.start, module.end) = (recorded.bias, recorded.start, recorded.end);
             module
         };
-        let mut list: Vec<Module> = list.iter().map(module).collect();
+        Modules::sorted(list.iter().map(module).collect(), executables(image))
+    }
+
+    fn sorted(mut list: Vec<Module>, made_from: Vec<(Addr, u64)>) -> Modules {
         list.sort_by_key(|module| module.start);
-        Modules { list, made_from: executables(image) }
+        let further = |reach: &mut Addr, module: &Module| {
+            *reach = (*reach).max(module.end);
+            Some(*reach)
+        };
+        let reach = list.iter().scan(Addr(0), further).collect();
+        Modules { list, reach, made_from }
     }
 
     /// What to keep of these modules.
@@ -161,8 +171,9 @@ impl Modules {
     /// The module that holds `address`, by its position in `list`.
     pub(crate) fn at(&self, address: Addr) -> Option<usize> {
         let after = self.list.partition_point(|m| m.start <= address);
-        let position = after.checked_sub(1)?;
-        (address < self.list.get(position)?.end).then_some(position)
+        let reaches = |position: &usize| self.reach.get(*position).is_some_and(|reach| address < *reach);
+        let covers = |position: &usize| self.list.get(*position).is_some_and(|module| address < module.end);
+        (0..after).rev().take_while(reaches).find(covers)
     }
 }
 
@@ -336,4 +347,29 @@ fn behind_header(bytes: &[u8], hdr: &Section) -> Option<Section> {
     let into = address.checked_sub(segment.p_vaddr(LittleEndian))?;
     let size = segment.p_filesz(LittleEndian).checked_sub(into)?;
     checked(bytes, address, segment.p_offset(LittleEndian).checked_add(into)?, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_in_the_hole_of_another_hides_nothing_of_it() {
+        let module = |(start, end): (u64, u64)| Module {
+            start: Addr(start),
+            end: Addr(end),
+            ..Module::without_file(Architecture::Aarch64)
+        };
+        // The program, the loader with a hole behind its code, the vDSO in it, and what is mapped behind.
+        let list: Vec<Module> =
+            [(0x1000, 0x3000), (0x10000, 0x50000), (0x20000, 0x22000), (0x60000, 0x61000)].map(module).into();
+        let modules = Modules::sorted(list, Vec::new());
+        let at = |address: u64| modules.at(Addr(address));
+        assert_eq!([0x1000, 0x2fff, 0x3000, 0xfff].map(at), [Some(0), Some(0), None, None]);
+        assert_eq!(
+            [0x10000, 0x20000, 0x21fff, 0x22000, 0x4ffff].map(at),
+            [Some(1), Some(2), Some(2), Some(1), Some(1)]
+        );
+        assert_eq!([0x50000, 0x60fff, 0x61000].map(at), [None, Some(3), None]);
+    }
 }

@@ -1,9 +1,13 @@
 //! Where CPython keeps what: offsets by version.
 //!
-//! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`]. Offsets
-//! are bytes on x86-64 builds. Sources: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as built by pyenv, each
-//! confirmed on a live process, and checked by scripts/check/python-layouts.py; 3.13.0, 3.13.18, 3.14.10 and
-//! 3.15.2 tell most of their own offsets.
+//! In: the version, and from 3.13 on the running build's own table (`_Py_DebugOffsets`). Out: a [`Layout`], in bytes, the same for
+//! x86-64 and aarch64 but for what stands behind a mutex of the C library.
+//!
+//! Sources, all checked by scripts/check/python-layouts.py. x86-64: DWARF of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 as
+//! built by pyenv, each confirmed on a live process; 3.13.0, 3.13.18, 3.14.10 and 3.15.2 tell most of their own offsets. aarch64
+//! (scripts/check/aarch64-layouts): DWARF of Debian's 3.9.2, 3.11.2, 3.13.5, 3.13.18, 3.14.10 and 3.15.2; of 3.8.18, 3.10.13 and
+//! 3.12.1, and of 3.13, 3.14 and 3.15 without a GIL, which Debian does not carry, CPython's headers compiled for it. Of these, 3.13
+//! was seen running there.
 
 use crate::image::{Addr, Fault, Memory, MemoryExt};
 use crate::limits::python::LARGEST_STRUCTURE;
@@ -120,11 +124,12 @@ pub(crate) struct Layout {
     pub(crate) free_threaded: Option<FreeThreaded>,
 }
 
-/// What a build without a GIL has in its place [DWARF of 3.13.5t, headers of 3.14.10 and 3.15.2].
+/// What a build without a GIL has in its place [DWARF of 3.13.5t; headers of 3.13.5, 3.13.18, 3.14.10 and 3.15.2].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreeThreaded {
-    /// `_stoptheworld_state` in `_PyRuntime` and in the interpreter.
-    pub(crate) runtime_stop: u64,
+    /// `_stoptheworld_state` in `_PyRuntime`: at one of these, as it moved within a minor version.
+    pub(crate) runtime_stop: &'static [u64],
+    /// The same in the interpreter, behind [`stop::MUTEXES_BEFORE`].
     pub(crate) interpreter_stop: u64,
     /// `PyThreadState.state`.
     pub(crate) thread_state: u64,
@@ -136,9 +141,15 @@ pub(crate) struct FreeThreaded {
 pub(crate) mod stop {
     pub(crate) const REQUESTED: u64 = 1;
     pub(crate) const STOPPED: u64 = 2;
+    /// 1 in the runtime's, from its initialiser on (Include/internal/pycore_runtime_init.h).
+    pub(crate) const IS_GLOBAL: u64 = 3;
     pub(crate) const EVENT: u64 = 4;
     pub(crate) const COUNTDOWN: u64 = 8;
     pub(crate) const REQUESTER: u64 = 16;
+    /// Mutexes of the C library that stand before it in the interpreter: those of its GIL.
+    pub(crate) const MUTEXES_BEFORE: u64 = 2;
+    /// Their size in the rows.
+    pub(crate) const MUTEX: u64 = 40;
 }
 
 /// `_PyInterpreterFrame.tlbc_index`, `PyCodeObject.co_tlbc`.
@@ -544,19 +555,19 @@ pub(crate) fn self_description(memory: &dyn Memory, runtime: Addr) -> Result<Opt
         },
         free_threaded: free_threaded.then_some(match version.1 {
             13 => FreeThreaded {
-                runtime_stop: 10336,
+                runtime_stop: &[10336, 10360],
                 interpreter_stop: 10744,
                 thread_state: 40,
                 thread_critical_section: 176,
             },
             14 => FreeThreaded {
-                runtime_stop: 10552,
+                runtime_stop: &[10552],
                 interpreter_stop: 10848,
                 thread_state: 44,
                 thread_critical_section: 176,
             },
             _ => FreeThreaded {
-                runtime_stop: 10672,
+                runtime_stop: &[10672],
                 interpreter_stop: 10800,
                 thread_state: 48,
                 thread_critical_section: 200,

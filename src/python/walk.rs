@@ -84,9 +84,6 @@ fn read_gil(image: &ProcessImage, address: Addr) -> Result<Gil, Fault> {
     })
 }
 
-/// `pthread_mutex_t` in the processes whose structures [`layout`](super::layout) has.
-const MEASURED_MUTEX: u64 = 40;
-
 /// Pauses of all threads that were asked for: by the runtime and by each interpreter.
 pub(crate) fn stops(
     image: &ProcessImage,
@@ -95,11 +92,13 @@ pub(crate) fn stops(
     interpreters: &[Interpreter],
 ) -> Vec<StopTheWorld> {
     let memory = &*image.memory;
-    // Both stand behind mutexes, and were measured where these have 40 bytes.
-    let is_measured = image.architecture.glibc_mutex_size() == MEASURED_MUTEX;
-    let Some(offsets) = layout.free_threaded.filter(|_| is_measured) else { return Vec::new() };
-    let own = interpreters.iter().map(|one| (Some(one.id), one.address + offsets.interpreter_stop));
-    let all = std::iter::once((None, runtime + offsets.runtime_stop)).chain(own);
+    let Some(offsets) = layout.free_threaded else { return Vec::new() };
+    let longer = image.architecture.glibc_mutex_size() - stop::MUTEX;
+    let in_interpreter = offsets.interpreter_stop + stop::MUTEXES_BEFORE * longer;
+    let own = interpreters.iter().map(|one| (Some(one.id), one.address + in_interpreter));
+    let is_global = |address: &Addr| memory.u8(*address + stop::IS_GLOBAL) == Ok(1);
+    let global = offsets.runtime_stop.iter().map(|offset| runtime + *offset).find(is_global);
+    let all = global.map(|address| (None, address)).into_iter().chain(own);
     let read = |(interpreter, address): (Option<i64>, Addr)| {
         let countdown = memory.u64(address + stop::COUNTDOWN).ok()?.cast_signed();
         let requester = memory.pointer(address + stop::REQUESTER).ok()?;

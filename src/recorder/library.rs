@@ -32,6 +32,9 @@ pub(crate) enum LibraryError {
          of rustup, or take a wheel"
     )]
     NotBuilt,
+    /// Its functions are written for one machine.
+    #[error("lockscope has a recorder for x86-64 alone, and this one is for {0}: leave --record away")]
+    OtherMachine(&'static str),
     /// A file of it could not be written.
     #[error("cannot write the recorder to `{path}`: {why}; set TMPDIR to a folder of your own")]
     NotWritten {
@@ -112,7 +115,10 @@ pub(crate) fn preload() -> Result<OsString, LibraryError> {
 
 fn written() -> Result<PathBuf, LibraryError> {
     if LIBRARY.is_empty() {
-        return Err(LibraryError::NotBuilt);
+        return Err(match std::env::consts::ARCH {
+            "x86_64" => LibraryError::NotBuilt,
+            other => LibraryError::OtherMachine(other),
+        });
     }
     let user = nix::unistd::geteuid();
     let folder = std::env::temp_dir().join(format!("lockscope-recorder-{user}"));

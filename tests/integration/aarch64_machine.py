@@ -1,7 +1,8 @@
-"""What runs inside the emulated machine: aarch64_machine.py CASES RESULTS
+"""What runs inside the emulated machine: aarch64_machine.py TASKS RESULTS
 
-CASES is a list in JSON: of each case its name, its command, how many threads sleep when it hangs, and whether cores are taken of
-it. RESULTS is a folder: what each look said, snapshots, cores, and below `root` the files that cores need to be read elsewhere.
+TASKS is an object in JSON: commands that compile; cases, of each its name, its command, how many threads sleep when it hangs, and
+whether cores are taken of it and gdb is asked for its frames, or how often its calls are looked at; and commands whose output is
+kept. RESULTS is a folder: what each look said, snapshots, cores, and below `root` the files that cores need to be read elsewhere.
 Nothing is judged here. Times are multiples of LOCKSCOPE_PATIENCE.
 """
 import json
@@ -118,7 +119,11 @@ def look(case, results):
         for kind, more in (("live", []), ("stopped", ["--stop", *AMPLE])):
             files = [word for end in ("json", "txt") for word in ("-o", f"{folder}/{kind}.{end}")]
             errors.append(run([*LOCKSCOPE, "attach", *names, *more, *files]).stderr)
-        errors.append(run([*LOCKSCOPE, "snapshot", *names, "-o", f"{folder}/snapshot"]).stderr)
+        errors.append(run([*LOCKSCOPE, "snapshot", *names, *AMPLE, "-o", f"{folder}/snapshot"]).stderr)
+        if case.get("frames"):
+            words = ["-iex", "set debuginfod enabled off", "-p", names[0], "-x", f"{HERE}/frames.gdb"]
+            with open(f"{folder}/frames.txt", "w") as file:
+                file.write(run(["gdb", "-q", "-nx", "-batch", *words]).stdout)
         if case.get("cores"):
             keep_files(pids, os.path.join(results, "root"))
             run(["gdb", "-q", "-nx", "-batch", "-p", names[0], "-ex", f"gcore {folder}/gdb.core"])
@@ -137,31 +142,36 @@ def look(case, results):
 
 
 def zoo(case):
-    """Many stops of calls that a careless stop ends early; what the program has counted."""
+    """Many looks at calls that a careless stop ends early, each second one without a stop; what the program has counted."""
     child, _, pids = start(case["command"], "/tmp")
     wait_until("its calls", lambda: all_sleep(pids[0]))
     count = len(threads(pids[0]))
-    gaps, statuses = set(), set()
-    for _ in range(case["looks"]):
-        statuses.add(run([*LOCKSCOPE, "attach", str(pids[0]), "--stop", *AMPLE, "-o", "/tmp/zoo.json"]).returncode)
-        gaps.update(gap["what"] for gap in json.loads(text("/tmp/zoo.json"))["gaps"] if "the rest of the calls" in gap["what"])
-    for _ in range(case.get("signals", 0)):
-        child.send_signal(signal.SIGWINCH)
+    gaps, statuses, frames = {}, set(), []
+    for number in range(case["looks"]):
+        how = [] if number % 2 else ["--stop"]
+        statuses.add(run([*LOCKSCOPE, "attach", str(pids[0]), *how, *AMPLE, "-o", "/tmp/zoo.json"]).returncode)
+        report = json.loads(text("/tmp/zoo.json"))
+        frames.append(sum(thread["frames"] != [] for thread in report["processes"][0]["threads"]))
+        for gap in report["gaps"]:
+            gaps[gap["what"]] = gap["why"]
     child.terminate()
     said = child.communicate(timeout=PATIENCE)[0]
-    return dict(said=said.splitlines(), threads=count, gaps=sorted(gaps), statuses=sorted(statuses))
+    return dict(said=said.splitlines(), threads=count, gaps=gaps, statuses=sorted(statuses), frames=frames)
 
 
 def main():
-    cases, results = sys.argv[1:]
-    with open(cases) as file:
-        cases = json.load(file)
-    for source, output in cases["compile"]:
-        done = run(["cc", "-g", "-O1", "-pthread", "-o", output, source])
+    tasks, results = sys.argv[1:]
+    with open(tasks) as file:
+        tasks = json.load(file)
+    for command in tasks["compile"]:
+        done = run(command)
         if done.returncode:
             sys.exit(done.stderr)
     told = {}
-    for case in cases["cases"]:
+    for name, command in tasks["commands"].items():
+        done = run(command)
+        told[name] = dict(status=done.returncode, output=done.stdout, errors=done.stderr)
+    for case in tasks["cases"]:
         began = time.monotonic()
         try:
             told[case["name"]] = zoo(case) if "looks" in case else look(case, results)

@@ -1,16 +1,19 @@
 //! Looks inside an emulated machine of 64-bit Arm: hangs of testdata whose truth is known, living and as snapshots and cores that are
-//! read here; and stops of calls that a careless one ends early.
+//! read here; frames beside gdb's; stops of calls that a careless one ends early; and the same cores and snapshots read on both
+//! machines.
 //!
 //! LOCKSCOPE_AARCH64 is a folder with `machine`, as scripts/check/aarch64-machine makes it, and `lockscope` for it. It boots once for
-//! all of these; what runs inside is aarch64_machine.py.
+//! all of these; what runs inside is aarch64_machine.py. LOCKSCOPE_STOPS is how often calls are stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Look, core, patience, skipped, testdata};
+use crate::harness::{Look, Target, compile, core, lockscope, patience, skipped, testdata};
 use crate::native::HANGS;
+use crate::peers::{FRAMES_SCRIPT, equal_frames, frames_told};
 
 /// Cases of testdata/python/hangs.py, which say themselves what is true of them.
 const PYTHON: &[&str] = &[
@@ -31,64 +34,190 @@ const PYTHON: &[&str] = &[
 const WITH_CORES: &[&str] = &["native-abba", "native-rwlocks", "python-lock_order"];
 /// Programs that do not hang, and how many of their threads sleep.
 const HEALTHY: &[(&str, usize, &str)] = &[("contention", 0, "running"), ("idle-workers", 4, "blocked")];
-/// How often the calls of testdata/native/zoo.c are stopped.
+/// Of these, and of [`FOR_FRAMES`], gdb is asked for its frames.
+const WITH_FRAMES: &[&str] =
+    &["native-abba", "native-idle-workers", "native-join-ring", "python-lock_order", "python-in_a_generator"];
+/// Programs whose frames alone are compared: name, command, how many of their threads sleep.
+const FOR_FRAMES: &[(&str, &[&str], usize)] = &[
+    ("frames-optimised", &["/work/deadlocks-optimised", "ring"], 4),
+    ("frames-c++", &["/work/guards", "unique"], 3),
+    ("frames-libffi", &["python3", "/work/occupancy.py", "/work/libcuda.so.1", "cuLaunchKernel"], 3),
+];
+/// What is compiled inside.
+const PROGRAMS: &[&[&str]] = &[
+    &["cc", "-g", "-O1", "-pthread", "-o", "deadlocks", "deadlocks.c"],
+    &["cc", "-g", "-O2", "-fomit-frame-pointer", "-pthread", "-o", "deadlocks-optimised", "deadlocks.c"],
+    &["cc", "-g", "-O1", "-pthread", "-o", "zoo", "zoo.c"],
+    &["cc", "-g", "-O1", "-pthread", "-o", "harmless", "harmless.c"],
+    &["cc", "-g", "-O1", "-shared", "-fPIC", "-pthread", "-o", "libcuda.so.1", "libcuda.c"],
+    &["c++", "-g", "-O1", "-pthread", "-o", "guards", "guards.cpp"],
+];
+const SOURCES: &[&str] = &[
+    "native/deadlocks.c",
+    "native/zoo.c",
+    "native/harmless.c",
+    "native/guards.cpp",
+    "python/hangs.py",
+    "fakecuda/libcuda.c",
+    "fakecuda/occupancy.py",
+    "aarch64/abba.core.zst",
+    "aarch64/abba-gdb.core.zst",
+    "aarch64/abba.snapshot.zst",
+    "snapshots/lock-order.snapshot.zst",
+];
+/// How often the calls of testdata/native/zoo.c are looked at, each second time with a stop.
 const STOPS: usize = 60;
 
 fn name_of(kind: &str, case: &str) -> String {
     format!("{kind}-{case}")
 }
 
-/// What runs inside.
-fn cases() -> Value {
-    let case = |kind: &str, case: &str, asleep: usize, command: Value| {
-        let name = name_of(kind, case);
-        let cores = WITH_CORES.contains(&name.as_str());
-        json!({"name": name, "command": command, "asleep": asleep, "cores": cores})
-    };
-    let native = |name: &str, asleep: usize| case("native", name, asleep, json!(["/work/deadlocks", name]));
-    let python = |name: &&str| case("python", name, 0, json!(["python3", "/work/hangs.py", name, "."]));
-    let mut all: Vec<Value> = HANGS.iter().map(|truth| native(truth.case, truth.asleep)).collect();
-    all.extend(HEALTHY.iter().map(|(name, asleep, _)| native(name, *asleep)));
-    all.extend(PYTHON.iter().map(python));
-    for name in ["zoo", "harmless"] {
-        all.push(json!({"name": name, "command": [format!("/work/{name}")], "looks": STOPS}));
+/// Cores and snapshots that are read inside and here: arguments of `lockscope core`, with files of the machine's /work.
+fn read_on_both(own: &Path) -> Vec<Vec<String>> {
+    let program = crate::other_machines::unpacked("abba", own);
+    let program = program.file_name().expect("a name").to_str().expect("a name").to_owned();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    vec![
+        words(&["abba.core.zst", "--exe", &program]),
+        words(&["abba-gdb.core.zst", "--exe", &program]),
+        words(&["abba.snapshot.zst"]),
+        words(&["lock-order.snapshot.zst"]),
+        words(&["here.snapshot"]),
+        words(&["here.core", "--sysroot", "here.root"]),
+    ]
+}
+
+/// A hang of this machine: its snapshot, its core, and the files that this needs. Of the C library, which is linked in, no debug
+/// information of this machine is found that the other has not.
+fn hang_here(folder: &Path) {
+    let target =
+        Target::start(Command::new(compile("native/deadlocks.c", "deadlocks-static", &["-static"])).arg("abba"))
+            .settle(3);
+    let pid = target.pid().to_string();
+    let snapshot = folder.join("here.snapshot");
+    let done = lockscope().args(["snapshot", &pid, "-o"]).arg(&snapshot).output().expect("lockscope runs");
+    assert!(snapshot.exists(), "{}", String::from_utf8_lossy(&done.stderr));
+    let cores = crate::post_mortem::gdb_cores(&[target.pid()], folder);
+    std::fs::rename(&cores[0], folder.join("here.core")).expect("renamed");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("readable");
+    for file in maps.lines().filter_map(|line| line.split_whitespace().nth(5)).filter(|name| name.starts_with('/')) {
+        let copy = folder.join("here.root").join(file.trim_start_matches('/'));
+        std::fs::create_dir_all(copy.parent().expect("a folder")).expect("made");
+        std::fs::copy(file, copy).expect("copied");
     }
-    let compile: Vec<Value> =
-        ["deadlocks", "zoo", "harmless"].iter().map(|name| json!([format!("{name}.c"), name])).collect();
-    json!({"compile": compile, "cases": all})
+}
+
+/// What runs inside.
+fn tasks(reads: &[Vec<String>]) -> Value {
+    let case = |name: String, command: Value, asleep: usize| {
+        let [cores, frames] = [WITH_CORES, WITH_FRAMES].map(|names| names.contains(&name.as_str()));
+        json!({"name": name, "command": command, "asleep": asleep, "cores": cores, "frames": frames})
+    };
+    let native = |name: &str, asleep: usize| case(name_of("native", name), json!(["/work/deadlocks", name]), asleep);
+    let python = |name: &&str| case(name_of("python", name), json!(["python3", "/work/hangs.py", name, "."]), 0);
+    let mut cases: Vec<Value> = HANGS.iter().map(|truth| native(truth.case, truth.asleep)).collect();
+    cases.extend(HEALTHY.iter().map(|(name, asleep, _)| native(name, *asleep)));
+    cases.extend(PYTHON.iter().map(python));
+    cases.extend(
+        FOR_FRAMES
+            .iter()
+            .map(|(name, command, asleep)| json!({"name": name, "command": command, "asleep": asleep, "frames": true})),
+    );
+    let stops = std::env::var("LOCKSCOPE_STOPS").ok().and_then(|stops| stops.parse().ok()).unwrap_or(STOPS);
+    cases.push(json!({"name": "zoo", "command": ["/work/zoo"], "looks": stops}));
+    cases.push(json!({"name": "harmless", "command": ["/work/harmless"], "looks": STOPS}));
+    let mut commands = json!({
+        "version": ["./lockscope", "--version"],
+        "record": ["./lockscope", "run", "--record", "--", "true"],
+    });
+    for (number, words) in reads.iter().enumerate() {
+        let command =
+            ["./lockscope", "core"].into_iter().chain(words.iter().map(String::as_str)).chain(["--format", "json"]);
+        commands[format!("read-{number}")] = command.collect();
+    }
+    json!({"compile": PROGRAMS, "cases": cases, "commands": commands})
 }
 
 /// What the machine gets to see.
-fn share(program: &Path) -> tempfile::TempDir {
+fn share(program: &Path) -> (tempfile::TempDir, Vec<Vec<String>>) {
     let share = tempfile::tempdir().expect("a folder");
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/aarch64_machine.py");
-    let files = ["native/deadlocks.c", "native/zoo.c", "native/harmless.c", "python/hangs.py"].map(testdata);
-    for file in files.into_iter().chain([here, program.to_path_buf()]) {
+    for file in SOURCES.iter().map(|name| testdata(name)).chain([here, program.to_path_buf()]) {
         std::fs::copy(&file, share.path().join(file.file_name().expect("a name"))).expect("copied");
     }
-    std::fs::write(share.path().join("cases.json"), cases().to_string()).expect("written");
-    share
+    hang_here(share.path());
+    let reads = read_on_both(share.path());
+    std::fs::write(share.path().join("frames.gdb"), FRAMES_SCRIPT).expect("written");
+    std::fs::write(share.path().join("tasks.json"), tasks(&reads).to_string()).expect("written");
+    (share, reads)
 }
 
-/// A look that was taken inside.
-fn inside(folder: &Path, kind: &str) -> Option<Look> {
-    let text = std::fs::read_to_string(folder.join(format!("{kind}.txt"))).ok()?;
-    let json = std::fs::read_to_string(folder.join(format!("{kind}.json"))).ok()?;
-    Some(Look { code: 0, json: serde_json::from_str(&json).ok()?, text })
+/// What the machine has brought back.
+pub(crate) struct Brought {
+    share: tempfile::TempDir,
+    out: tempfile::TempDir,
+    /// Of each case and command what is known of it, by its name.
+    told: Value,
+    reads: Vec<Vec<String>>,
 }
 
-/// All looks at a case, by their names.
-fn looks(folder: &Path, has_cores: bool, root: &str) -> Vec<(&'static str, Option<Look>)> {
-    let here = |name: &str, more: &[&str]| {
-        let file: PathBuf = folder.join(name);
-        file.exists().then(|| core(&[file], more))
-    };
-    let mut all: Vec<_> = ["live", "stopped"].map(|kind| (kind, inside(folder, kind))).into();
-    all.push(("snapshot", here("snapshot", &[])));
-    if has_cores {
-        all.extend(["gdb.core", "kernel.core"].map(|name| (name, here(name, &["--sysroot", root]))));
+/// Boot it, once for all tests; `None` where there is none.
+pub(crate) fn brought() -> Option<&'static Brought> {
+    static BROUGHT: OnceLock<Option<Brought>> = OnceLock::new();
+    BROUGHT.get_or_init(|| boot(&std::env::var_os("LOCKSCOPE_AARCH64").map(PathBuf::from)?)).as_ref()
+}
+
+fn boot(given: &Path) -> Option<Brought> {
+    let (share, reads) = share(&given.join("lockscope"));
+    let out = tempfile::tempdir().expect("a folder");
+    let limit = (patience() * 30).as_secs().to_string();
+    let times = patience().as_secs() / 60;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check/aarch64-machine");
+    let command = format!(
+        "mkdir /out/results; LOCKSCOPE_PATIENCE={times} exec python3 aarch64_machine.py tasks.json /out/results"
+    );
+    let ended = Command::new(script)
+        .arg(given.join("machine"))
+        .arg("run")
+        .args([share.path(), out.path()])
+        .args([&limit, &command])
+        .output()
+        .expect("the machine runs");
+    let errors = std::fs::read_to_string(out.path().join("stderr")).unwrap_or_default();
+    // Each case with its seconds.
+    println!("{}", std::fs::read_to_string(out.path().join("stdout")).unwrap_or_default());
+    assert!(ended.status.success(), "{}\n{errors}", String::from_utf8_lossy(&ended.stderr));
+    let told = std::fs::read(out.path().join("results/told.json")).expect("results");
+    Some(Brought { share, out, told: serde_json::from_slice(&told).expect("valid JSON"), reads })
+}
+
+impl Brought {
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        self.out.path().join("results").join(name)
     }
-    all
+
+    /// A look that was taken inside.
+    fn inside(&self, name: &str, kind: &str) -> Option<Look> {
+        let text = std::fs::read_to_string(self.folder(name).join(format!("{kind}.txt"))).ok()?;
+        let json = std::fs::read_to_string(self.folder(name).join(format!("{kind}.json"))).ok()?;
+        Some(Look { code: 0, json: serde_json::from_str(&json).ok()?, text })
+    }
+
+    /// All looks at a case, by their names.
+    fn looks(&self, name: &str) -> Vec<(&'static str, Option<Look>)> {
+        let root = self.folder("root");
+        let root = root.to_str().expect("a name");
+        let here = |kind: &str, more: &[&str]| {
+            let file = self.folder(name).join(kind);
+            file.exists().then(|| core(&[file], more))
+        };
+        let mut all: Vec<_> = ["live", "stopped"].map(|kind| (kind, self.inside(name, kind))).into();
+        all.push(("snapshot", here("snapshot", &[])));
+        if WITH_CORES.contains(&name) {
+            all.extend(["gdb.core", "kernel.core"].map(|kind| (kind, here(kind, &["--sysroot", root]))));
+        }
+        all
+    }
 }
 
 /// What is wrong with a look.
@@ -116,41 +245,17 @@ fn early(said: &[Value]) -> Vec<&str> {
 
 #[test]
 fn looks_inside_a_machine_of_64_bit_arm_say_what_is_true() {
-    let Some(given) = std::env::var_os("LOCKSCOPE_AARCH64").map(PathBuf::from) else {
+    let Some(brought) = brought() else {
         return skipped!("no emulated machine of 64-bit Arm");
     };
-    let share = share(&given.join("lockscope"));
-    let out = tempfile::tempdir().expect("a folder");
-    let limit = (patience() * 20).as_secs().to_string();
-    let times = patience().as_secs() / 60;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/check/aarch64-machine");
-    let command = format!(
-        "mkdir /out/results; LOCKSCOPE_PATIENCE={times} exec python3 aarch64_machine.py cases.json /out/results"
-    );
-    let ended = Command::new(script)
-        .arg(given.join("machine"))
-        .arg("run")
-        .args([share.path(), out.path()])
-        .args([&limit, &command])
-        .output()
-        .expect("the machine runs");
-    let errors = std::fs::read_to_string(out.path().join("stderr")).unwrap_or_default();
-    // Each case with its seconds.
-    println!("{}", std::fs::read_to_string(out.path().join("stdout")).unwrap_or_default());
-    assert!(ended.status.success(), "{}\n{errors}", String::from_utf8_lossy(&ended.stderr));
-    let results = out.path().join("results");
-    let told: Value =
-        serde_json::from_slice(&std::fs::read(results.join("told.json")).expect("results")).expect("valid JSON");
-    let root = results.join("root");
-    let root = root.to_str().expect("a name");
-
+    let told = &brought.told;
     let mut wrong = Vec::new();
     let mut compare = |name: String, truth: (&str, Option<&str>, &[&str], &[&str])| {
         if let Some(failed) = told[&name]["failed"].as_str() {
             return wrong.push(format!("{name}: {failed}"));
         }
         let (verdict, finding, cycle, words) = truth;
-        for (kind, look) in looks(&results.join(&name), WITH_CORES.contains(&name.as_str()), root) {
+        for (kind, look) in brought.looks(&name) {
             let difference = match &look {
                 Some(look) => difference(look, verdict, finding, cycle, words),
                 None => Some(format!("no report: {}", told[&name]["errors"])),
@@ -179,18 +284,89 @@ fn looks_inside_a_machine_of_64_bit_arm_say_what_is_true() {
         let verdict = truth["verdict"].as_str().unwrap_or("told");
         compare(name, (verdict, truth["finding"].as_str(), &cycle, &texts("words")));
     }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+#[test]
+fn no_look_at_64_bit_arm_ends_a_call() {
+    let Some(brought) = brought() else {
+        return skipped!("no emulated machine of 64-bit Arm");
+    };
     for name in ["zoo", "harmless"] {
-        let counted = told[name]["said"].as_array().cloned().unwrap_or_default();
+        let told = &brought.told[name];
+        println!("{name}: {told}");
+        let counted = told["said"].as_array().cloned().unwrap_or_default();
         let calls = counted.iter().filter_map(Value::as_str).filter(|line| line.contains('=')).count();
-        if calls < 6 || !early(&counted).is_empty() {
-            wrong.push(format!("{name}: {calls} calls, early {:?}; {}", early(&counted), told[name]));
-        }
+        assert!(calls >= 6 && early(&counted).is_empty(), "{name}: {calls} calls, early {:?}; {told}", early(&counted));
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong of {}:\n{}",
-        wrong.len(),
-        told.as_object().map_or(0, serde_json::Map::len),
-        wrong.join("\n\n")
-    );
+}
+
+#[test]
+fn frames_of_64_bit_arm_equal_those_of_gdb() {
+    let Some(brought) = brought() else {
+        return skipped!("no emulated machine of 64-bit Arm");
+    };
+    let (mut equal, mut all) = (0, 0);
+    for name in WITH_FRAMES.iter().copied().chain(FOR_FRAMES.iter().map(|(name, ..)| *name)) {
+        let told = std::fs::read_to_string(brought.folder(name).join("frames.txt")).unwrap_or_default();
+        let Some(look) = brought.inside(name, "live") else { panic!("{name}: {}", brought.told[name]) };
+        let (same, frames) = equal_frames(name, &look.json, &frames_told(&told));
+        println!("{name}: {same} of {frames}");
+        assert!(frames > 0, "{name}: gdb has no frames: {told}");
+        (equal, all) = (equal + same, all + frames);
+    }
+    println!("{equal} of {all} frames equal");
+    assert!(equal * 1000 >= all * 995, "{equal} of {all} frames are gdb's");
+}
+
+/// A report without what depends on who looks, and when.
+fn without_time_and_host(report: &[u8]) -> Value {
+    let mut report: Value = serde_json::from_slice(report).expect("valid JSON");
+    let is_snapshot = report["source"]["kind"] == "snapshot";
+    let members: &[(&str, &[&str])] = match is_snapshot {
+        // All else is the snapshot's.
+        true => &[("capture", &["total_us"])],
+        false => &[("host", &["name", "boot_id", "kernel"]), ("capture", &["total_us", "began", "ended"])],
+    };
+    for (object, names) in members {
+        names.iter().for_each(|name| report[object][name] = Value::Null);
+    }
+    report
+}
+
+#[test]
+fn both_machines_say_the_same_of_a_file() {
+    let Some(brought) = brought() else {
+        return skipped!("no emulated machine of 64-bit Arm");
+    };
+    for (number, words) in brought.reads.iter().enumerate() {
+        let here = lockscope()
+            .arg("core")
+            .args(words)
+            .args(["--format", "json"])
+            .current_dir(brought.share.path())
+            .output()
+            .expect("lockscope runs");
+        let there = &brought.told[format!("read-{number}")];
+        let text = there["output"].as_str().unwrap_or_default();
+        assert!(!text.is_empty(), "{words:?}: {there}");
+        let [here, there] = [&*here.stdout, text.as_bytes()].map(without_time_and_host);
+        assert_eq!(here["verdict"], "deadlock", "{words:?}");
+        // Member by member: the order of a list is part of it.
+        assert_eq!(here.to_string(), there.to_string(), "{words:?}");
+    }
+}
+
+#[test]
+fn the_program_for_64_bit_arm_says_what_it_is_and_what_it_lacks() {
+    let Some(brought) = brought() else {
+        return skipped!("no emulated machine of 64-bit Arm");
+    };
+    let version = brought.told["version"]["output"].as_str().unwrap_or_default();
+    for line in ["\ntarget:  aarch64-unknown-linux-musl\n", ", static\n"] {
+        assert!(version.contains(line), "{line:?}: {version}");
+    }
+    let record = &brought.told["record"];
+    let errors = record["errors"].as_str().unwrap_or_default();
+    assert!(record["status"] != 0 && errors.contains("a recorder for x86-64 alone"), "{record}");
 }

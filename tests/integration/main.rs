@@ -1,5 +1,6 @@
 //! The one integration test binary: the real program against real processes whose truth is known.
 
+mod aarch64_code;
 mod aarch64_machine;
 mod abseil;
 mod advice;

@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::harness::{core, lockscope, testdata};
+use crate::harness::{core, lockscope, skipped, testdata};
 use crate::post_mortem::essence;
 
 /// A packed file of testdata/aarch64, unpacked.
-fn unpacked(name: &str, folder: &Path) -> PathBuf {
+pub(crate) fn unpacked(name: &str, folder: &Path) -> PathBuf {
     let packed = std::fs::File::open(testdata("aarch64").join(format!("{name}.zst"))).expect("test data");
     let mut bytes = Vec::new();
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(packed).expect("zstd");
@@ -66,4 +66,53 @@ fn a_machine_that_nobody_knows_is_an_error() {
     let output = lockscope().arg("core").arg(&path).output().expect("lockscope runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains("RISC-V"), "{text}");
+}
+
+/// Files of a folder whose names begin and end so.
+fn named(folder: &Path, start: &str, end: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let fits = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(start) && name.ends_with(end))
+    };
+    entries.map(|entry| entry.path()).filter(fits).collect()
+}
+
+/// What python3 says; it must end well.
+fn python(script: &str, arguments: &[&Path]) -> String {
+    let output =
+        std::process::Command::new("python3").args(["-c", script]).args(arguments).output().expect("python3 runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn wheel_and_archive_of_64_bit_arm_are_made_here() {
+    let Some(given) = std::env::var_os("LOCKSCOPE_AARCH64").map(PathBuf::from) else {
+        return skipped!("no wheel of 64-bit Arm");
+    };
+    let wheels = named(&given, "lockscope-", "_aarch64.whl");
+    let [wheel] = wheels.as_slice() else { panic!("{wheels:?}") };
+    let folder = tempfile::tempdir().expect("a folder");
+    python("import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])", &[wheel, folder.path()]);
+    let version = env!("CARGO_PKG_VERSION");
+    let inside = |name: &str| folder.path().join(name.replace('V', version));
+    let about = std::fs::read_to_string(inside("lockscope-V.dist-info/WHEEL")).expect("readable");
+    assert!(about.contains("\nTag: py3-none-manylinux2014_aarch64\n"), "{about}");
+    let manual = std::fs::read_to_string(inside("lockscope/manual.html")).expect("the manual");
+    assert!(manual.contains("<section id=\"containers\">"));
+    let program = std::fs::read(inside("lockscope-V.data/scripts/lockscope")).expect("the program");
+    let elf = object::read::elf::ElfFile64::<object::Endianness>::parse(&*program).expect("an ELF file");
+    assert_eq!(elf.elf_header().e_machine.get(elf.endian()), object::elf::EM_AARCH64);
+    let interpreter = elf.elf_program_headers().iter().any(|it| it.p_type.get(elf.endian()) == object::elf::PT_INTERP);
+    assert!(!interpreter, "it needs no loader");
+
+    let name = format!("lockscope-{version}-aarch64-linux");
+    let archive = given.join(format!("{name}.tar.gz"));
+    python("import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])", &[&archive, folder.path()]);
+    assert_eq!(std::fs::read(folder.path().join(&name).join("bin/lockscope")).expect("the program"), program);
+    assert!(named(&folder.path().join(&name).join("share/man/man1"), "lockscope", ".1").len() > 8);
+    let sum = std::fs::read_to_string(given.join(format!("{name}.tar.gz.sha256"))).expect("a sum");
+    assert!(sum.ends_with(&format!("  {name}.tar.gz\n")), "{sum}");
 }

@@ -18,9 +18,8 @@ fn gdb_frames(pid: i32) -> BTreeMap<i64, Vec<u64>> {
     gdb_frames_of(&["-iex", &sysroot, &program, "-p", &pid.to_string()])
 }
 
-/// The same of whatever these words name to gdb.
-pub(crate) fn gdb_frames_of(target: &[&str]) -> BTreeMap<i64, Vec<u64>> {
-    const SCRIPT: &str = "set backtrace past-main on
+/// A script for gdb: a line for each thread with the program counters of its frames, innermost first.
+pub(crate) const FRAMES_SCRIPT: &str = "set backtrace past-main on
 set backtrace past-entry on
 python
 import gdb
@@ -38,8 +37,11 @@ for t in gdb.selected_inferior().threads():
     print('FRAMES', t.ptid[1], ' '.join(pcs))
 end
 ";
+
+/// The same of whatever these words name to gdb.
+pub(crate) fn gdb_frames_of(target: &[&str]) -> BTreeMap<i64, Vec<u64>> {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), SCRIPT).expect("written");
+    std::fs::write(file.path(), FRAMES_SCRIPT).expect("written");
     let output = Command::new("gdb")
         .args(["-q", "-nx", "-batch", "-iex", "set debuginfod enabled off"])
         .args(target)
@@ -48,7 +50,11 @@ end
         .stdin(Stdio::null())
         .output()
         .expect("gdb runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    frames_told(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// What [`FRAMES_SCRIPT`] has printed.
+pub(crate) fn frames_told(text: &str) -> BTreeMap<i64, Vec<u64>> {
     let threads = text.lines().filter_map(|line| {
         let mut words = line.strip_prefix("FRAMES ")?.split_whitespace();
         Some((words.next()?.parse().ok()?, words.filter_map(|w| u64::from_str_radix(w, 16).ok()).collect()))
@@ -60,9 +66,13 @@ end
 /// the place of native ones, so native pcs are compared as a subsequence, and counted together with these.
 fn compare(name: &str, pid: i32) -> (usize, usize) {
     let look = attach(&[pid], &[]);
-    let gdb = gdb_frames(pid);
+    equal_frames(name, &look.json, &gdb_frames(pid))
+}
+
+/// How many of a report's frames are gdb's, and how many there are.
+pub(crate) fn equal_frames(name: &str, report: &Value, gdb: &BTreeMap<i64, Vec<u64>>) -> (usize, usize) {
     let (mut equal, mut all) = (0, 0);
-    for thread in look.json["processes"][0]["threads"].as_array().expect("a list") {
+    for thread in report["processes"][0]["threads"].as_array().expect("a list") {
         let tid = thread["tid"].as_i64().expect("a number");
         let Some(expected) = gdb.get(&tid) else { continue };
         // Beyond the first frame without call frame information both guess, each in its own way.

@@ -1,6 +1,7 @@
 """What maturin leaves out of a wheel: the manual as a page, and addresses that hold where there is no checkout.
 
-The program in the wheel writes the manual. README's links and pictures are relative, so that they work in the sources; an index shows
+The program in the wheel writes the manual; where it is for another machine, one of the same sources that runs here, which
+LOCKSCOPE_BESIDE names. README's links and pictures are relative, so that they work in the sources; an index shows
 README without these, so that its copy in the metadata gets the address of the repository before each. That address is Cargo.toml's,
 which maturin has written as Home-Page.
 """
@@ -52,7 +53,8 @@ def finish(wheel: str) -> None:
     first = entries[0][0]
     page = zipfile.ZipInfo(MANUAL, first.date_time)
     page.external_attr, page.compress_type = 0o100644 << 16, zipfile.ZIP_DEFLATED
-    entries.insert(0, (page, _manual(program)))
+    beside = os.environ.get("LOCKSCOPE_BESIDE")
+    entries.insert(0, (page, _manual(pathlib.Path(beside).read_bytes() if beside else program)))
     entries = [
         (entry, complete_metadata(data.decode()).encode() if METADATA.fullmatch(entry.filename) else data)
         for entry, data in entries

@@ -59,7 +59,10 @@ def _static(config_settings: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _target() -> str:
-    """musl where Rust has it; else the GNU C library, whose static variant needs a flag of rustc."""
+    """What Cargo is told to build for; else musl where Rust has it, and the GNU C library, whose static variant needs a flag of rustc."""
+    told = os.environ.get("CARGO_BUILD_TARGET", "")
+    if "-musl" in told:
+        return told
     machine = platform.machine()
     musl = f"{machine}-unknown-linux-musl"
     if _is_installed(musl):

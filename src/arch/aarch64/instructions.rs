@@ -205,9 +205,10 @@ fn of_immediate(word: Word, address: Addr) -> Effect {
             (true, _, true) => Effect::Address { to, of: Some(at(from, amount.wrapping_neg())) },
         };
     }
-    // and, orr, eor with a mask may set the stack pointer.
+    // and, orr, eor with a mask may set the stack pointer; ands may not, and only compares where it writes to no register.
     if word.is(0x1f80_0000, 0x1200_0000) {
-        return writes([Some(word.pointer(0))], None);
+        let sets_flags = word.bits(29, 2) == 0b11;
+        return writes([if sets_flags { word.general(0) } else { Some(word.pointer(0)) }], None);
     }
     // movn, movz; movk keeps the other bits.
     if word.is(0x1f80_0000, 0x1280_0000)
@@ -268,9 +269,10 @@ fn of_registers(word: Word) -> Effect {
 
 /// Vectors and floating point: few forms write to a general register.
 fn of_vectors(word: Word) -> Effect {
-    // Conversions, fmov; umov, smov.
-    let is_general =
-        word.is(0x5f20_fc00, 0x1e20_0000) || word.is(0x5f20_0000, 0x1e00_0000) || word.is(0xbfe0_ec00, 0x0e00_2c00);
+    // Conversions and fmov, but for scvtf, ucvtf and fmov that go the other way; umov, smov.
+    let is_conversion = word.is(0x5f20_fc00, 0x1e20_0000) || word.is(0x5f20_0000, 0x1e00_0000);
+    let to_vector = matches!(word.bits(16, 3), 0b010 | 0b011 | 0b111);
+    let is_general = is_conversion && !to_vector || word.is(0xbfe0_ec00, 0x0e00_2c00);
     if is_general { writes([word.general(0)], None) } else { writes(NOTHING, None) }
 }
 
@@ -327,6 +329,11 @@ fn of_memory(word: Word, address: Addr) -> Effects {
     // Exclusive, compare and swap: a status or an old value, and up to two registers that are loaded.
     if word.is(0x3f00_0000, 0x0800_0000) {
         return Effects::one(writes([word.general(0), word.general(10), word.general(16)], Some(at(base, 0))));
+    }
+    // Tags of memory: ldg and its like load them, all others store them and may move their base.
+    if word.is(0xff20_0000, 0xd920_0000) {
+        let loaded = (word.bits(10, 2) == 0b00).then(|| word.general(0)).flatten();
+        return Effects::one(writes([loaded, (word.bits(10, 1) == 1).then_some(base)], None));
     }
     // Structures of vectors may move their base.
     if word.is(0x3e00_0000, 0x0c00_0000) {

@@ -92,6 +92,12 @@ fn what_instructions_do() {
         let all: Vec<Register> = one(word, 0).1.iter().flat_map(|effect| effect.writes().iter()).collect();
         all
     };
+    // tst x0, #1; fmov d0, x0; scvtf d0, x0; st2g x0, [x2, #64]!; ldg x0, [x1].
+    assert_eq!(written(0xf240001f), []);
+    assert_eq!(written(0x9e670000), []);
+    assert_eq!(written(0x9e620000), []);
+    assert_eq!(written(0xd9a04c40), [x(2)]);
+    assert_eq!(written(0xd9600020), [x(0)]);
     // mrs x0, tpidr_el0; cmp w0, #1; ccmp; str q0, [sp]; fmov x0, d0; svc #0; cas w0, w1, [x2]; and sp, x0, #-16.
     assert_eq!(written(0xd53bd040), [x(0)]);
     assert_eq!(written(0x7100041f), []);

@@ -27,12 +27,14 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
         return None;
     }
     let descriptor = case.process.architecture().descriptor_layout();
-    let (low, high) = layout::PTHREAD_JOINSTATE_RANGE;
+    let joinstate = layout::JOINSTATE_BEHIND_TID;
     for (pd, position) in case.process.pthreads() {
         if futex.word == pd + descriptor.glibc_tid && futex.value == case.process.threads[position].libc_tid as u32 {
             return Some(joined(case, pd, position, "pd->tid"));
         }
-        if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && futex.word.within(pd + low, high - low) {
+        let from = pd + descriptor.glibc_tid + joinstate.start;
+        let is_joinstate = futex.word.within(from, joinstate.end - joinstate.start);
+        if futex.value == JOINABLE && futex.command == FUTEX_WAIT_BITSET && is_joinstate {
             return Some(joined(case, pd, position, "pd->joinstate"));
         }
     }

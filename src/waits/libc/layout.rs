@@ -3,12 +3,13 @@
 //! The same on all 64-bit machines where nothing else is said; `pthread_mutex_t` is longer on some
 //! ([`glibc_mutex_size`](crate::arch::Architecture::glibc_mutex_size)).
 //!
-//! Sources: libc.md sections 1, 3 and 5, measured on glibc 2.27, 2.31, 2.36, 2.41, 2.43 and musl 1.2.3; names from
+//! Sources: libc.md sections 1, 3 and 5, measured on glibc 2.27, 2.31, 2.36, 2.41, 2.43 and musl 1.2.3, and checked by
+//! scripts/check/libc-layouts.py, for aarch64 by scripts/check/aarch64-layouts; names from
 //! sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h, thread-shared-types.h, nptl/descr.h.
 
-/// Where `pd->joinstate` of glibc 2.43 may stand (commit 5da15b15ad): at 0x628 there, and builds pad `struct pthread`
-/// differently.
-pub(super) const PTHREAD_JOINSTATE_RANGE: (u64, u64) = (0x600, 0x700);
+/// Where `pd->joinstate` of glibc 2.43 may stand (commit 5da15b15ad), counted from `pd->tid`: at 0x358 on x86-64 and aarch64, and
+/// builds pad `struct pthread` differently.
+pub(super) const JOINSTATE_BEHIND_TID: std::ops::Range<u64> = 0x330..0x430;
 
 /// The owner's id in a priority-inheriting or robust lock word (FUTEX_TID_MASK).
 pub(super) const TID_MASK: u32 = 0x3fff_ffff;
