@@ -1,8 +1,8 @@
 //! The table that the recorder keeps in a process.
 //!
 //! In: a captured process. Out: [`Recorded`], or none where no recorder was preloaded. The offsets are those of `preload/table.rs`,
-//! versions 2 and 3, where calls into CUDA's driver were added; the table has the sizes of its parts itself. Nothing of it is
-//! believed that is not of the process's own threads: fork copies the rows of threads that the child does not have.
+//! versions 2 to 4: calls into CUDA's driver came with the third, and with the fourth generations of locks that lie near each other
+//! do so, too. The table has the sizes of its parts itself. Nothing of it is believed that is not of the process's own threads: fork copies the rows of threads that the child does not have.
 
 use super::calls::{Calls, DriverCall};
 use crate::image::{Addr, Mapping, MemoryExt, ProcessImage};
@@ -14,8 +14,9 @@ pub(super) const FILE_STEM: &str = "liblockscope_recorder";
 /// What stands at the beginning of the beacon, which is on a multiple of so many bytes, and of the table.
 const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
 const BEACON_ALIGNMENT: u64 = 64;
-const VERSIONS: [u32; 2] = [3, 2];
+const VERSIONS: [u32; 3] = [4, 3, 2];
 const WITH_CALLS: u32 = 3;
+const WITH_PLACES: u32 = 4;
 
 /// The head.
 mod head {
@@ -179,6 +180,7 @@ fn beacon(process: &ProcessImage, data: &Mapping) -> Option<Addr> {
 struct Table<'p> {
     process: &'p ProcessImage,
     at: Addr,
+    version: u32,
     rows: u64,
     row_size: u64,
     rows_at: u64,
@@ -194,13 +196,15 @@ struct Table<'p> {
 impl<'p> Table<'p> {
     fn at(process: &'p ProcessImage, at: Addr) -> Option<Table<'p>> {
         let memory = &*process.memory;
-        if memory.bytes(at, MAGIC.len()).ok()? != MAGIC || !VERSIONS.contains(&memory.u32(at + head::VERSION).ok()?) {
+        let version = memory.u32(at + head::VERSION).ok()?;
+        if memory.bytes(at, MAGIC.len()).ok()? != MAGIC || !VERSIONS.contains(&version) {
             return None;
         }
         let size = |field: u64| memory.u32(at + field).ok().map(u64::from);
         let table = Table {
             process,
             at,
+            version,
             rows: size(head::ROWS)?,
             row_size: size(head::ROW_SIZE)?,
             rows_at: size(head::ROWS_AT)?,
@@ -222,8 +226,7 @@ impl<'p> Table<'p> {
     fn read(&self) -> Option<Recorded> {
         let memory = &*self.process.memory;
         let lost = memory.u64(self.at + head::LOST).ok()?;
-        let has_calls = memory.u32(self.at + head::VERSION).ok()? >= WITH_CALLS;
-        let calls = if has_calls { Calls::of(memory, self.at, self.epoch) } else { None };
+        let calls = if self.version >= WITH_CALLS { Calls::of(memory, self.at, self.epoch) } else { None };
         let mut recorded = Recorded { lost, ..Recorded::default() };
         if self.rows > MOST_ROWS {
             limits::met(MOST_ROWS, format!("the recorder's table of process {}", self.process.pid), "threads");
@@ -259,7 +262,7 @@ impl<'p> Table<'p> {
         let memory = &*self.process.memory;
         let lock = memory.pointer(entry + held::LOCK).ok().filter(|lock| !lock.is_null())?;
         // Made anew or ended since: it is another lock.
-        let place = hash(lock.0) & (self.hashed - 1);
+        let place = if self.version >= WITH_PLACES { place(lock.0) } else { hash(lock.0) } & (self.hashed - 1);
         let generation = memory.u32(self.generations + place * 4).ok()?;
         if memory.u32(entry + held::GENERATION).ok()? != generation {
             return None;
@@ -301,7 +304,13 @@ pub(super) fn python_frames(text: &str) -> Vec<PythonFrame> {
     text.lines().filter_map(frame).collect()
 }
 
-/// As `preload/table.rs` scatters addresses.
+/// Where `preload/table.rs` has the generation of a lock.
+fn place(lock: u64) -> u64 {
+    let block = (lock >> 20).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+    block.wrapping_add(lock >> 4).wrapping_add((lock & 12) << 16)
+}
+
+/// Where it had it before: addresses were scattered.
 fn hash(value: u64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let value = (value ^ value >> 32).wrapping_mul(FACTOR);
@@ -352,7 +361,7 @@ mod tests {
         made.put(DATA + 144, &TABLE.to_le_bytes());
         made.put(TABLE, &MAGIC);
         for (field, value) in [
-            (head::VERSION, WITH_CALLS),
+            (head::VERSION, WITH_PLACES),
             (head::PROCESS, 7),
             (head::ROW_SIZE, 512),
             (head::HELD_SIZE, 48),
@@ -442,9 +451,21 @@ mod tests {
         };
         none(TABLE + ROWS + row::STATE, &[2]);
         none(TABLE + ROWS + row::TID, &[1]);
-        none(GENERATIONS + (hash(LOCK) & 15) * 4, &[1]);
+        none(GENERATIONS + (place(LOCK) & 15) * 4, &[1]);
         none(TABLE + head::PROCESS, &[6]);
         none(TABLE + ROWS + 24, &[0; 8]);
+    }
+
+    #[test]
+    fn older_tables_have_generations_elsewhere() {
+        let older = |at: u64| {
+            let mut made = made();
+            made.put(TABLE + head::VERSION, &WITH_CALLS.to_le_bytes());
+            made.put(GENERATIONS + (at & 15) * 4, &[1]);
+            recorded(made).expect("a table").locks.len()
+        };
+        assert_ne!(place(LOCK) & 15, hash(LOCK) & 15, "or the test tells nothing");
+        assert_eq!((older(place(LOCK)), older(hash(LOCK))), (1, 0));
     }
 
     #[test]

@@ -1,14 +1,21 @@
-// Becomes or starts another program, by the call that is named: starts CALL PROGRAM. What that prints is the truth.
+// Becomes or starts another program, by the call that is named: starts CALL PROGRAM. What that prints is the truth. Without words
+// it prints its environment itself.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
+extern int execveat(int, const char *, char *const *, char *const *, int) __attribute__((weak));
 
 int main(int count, char **arguments) {
-    if (count < 3) return 2;
+    if (count < 3) {
+        for (char **variable = environ; *variable; variable++) puts(*variable);
+        return 0;
+    }
     const char *call = arguments[1], *program = arguments[2];
     char *words[] = {arguments[2], 0};
     int status = 1;
@@ -25,6 +32,11 @@ int main(int count, char **arguments) {
     if (!strcmp(call, "execl-many")) execl(program, program, "-u", "A", "-u", "B", "-u", "C", "-u", "D", (char *)0);
     if (!strcmp(call, "execle-many")) execle(program, program, "-u", "A", "-u", "B", "-u", "C", "-u", "D", (char *)0, environ);
     if (!strcmp(call, "execl-fails") && execl("/nowhere/at/all", "all", "1", "2", "3", "4", "5", (char *)0) == -1) execl(program, program, (char *)0);
+    if (!strcmp(call, "fexecve")) fexecve(open(program, O_RDONLY | O_CLOEXEC), words, environ);
+    if (!strcmp(call, "fexecve-path")) fexecve(open(program, O_PATH | O_CLOEXEC), words, environ);
+    if (!strcmp(call, "execveat") && execveat) execveat(AT_FDCWD, program, words, environ, 0);
+    if (!strcmp(call, "execveat-open") && execveat) execveat(open(program, O_PATH | O_CLOEXEC), "", words, environ, AT_EMPTY_PATH);
+    if (!strcmp(call, "execveat-folder") && execveat) execveat(open("/", O_PATH | O_CLOEXEC), program + 1, words, environ, 0);
     if (!strcmp(call, "posix_spawn") && posix_spawn(&child, program, 0, 0, words, environ)) return 3;
     if (!strcmp(call, "posix_spawnp") && posix_spawnp(&child, program, 0, 0, words, environ)) return 3;
     wait(&status);

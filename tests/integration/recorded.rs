@@ -205,6 +205,30 @@ fn each_call_that_starts_a_program_takes_it_out_for_those_that_carry_it_elsewher
 }
 
 #[test]
+fn programs_that_are_started_by_a_descriptor_are_known_by_what_it_is_of() {
+    let library = preload();
+    let starts = compile("native/starts.c", "starts", &["-O1"]);
+    for (program, is_recorded) in [("starts-mpirun/mpirun", false), ("starts-printer", true)] {
+        if let Some((folder, _)) = program.split_once('/') {
+            std::fs::create_dir_all(starts.with_file_name(folder)).expect("a folder");
+        }
+        let program = compile("native/starts.c", program, &["-O1"]);
+        for way in ["fexecve", "fexecve-path", "execveat", "execveat-open", "execveat-folder"] {
+            let mut command = Command::new(&starts);
+            command.arg(way).arg(&program).env("LD_PRELOAD", &library).env("OTHER", "kept");
+            let output = command.output().expect("it runs");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            // The C library has no such function.
+            if way.starts_with("execveat") && output.status.code() == Some(1) && text.is_empty() {
+                continue;
+            }
+            assert_eq!(text.contains("liblockscope_recorder"), is_recorded, "{way} {program:?}: {text}");
+            assert!(text.contains("OTHER=kept") && output.stderr.is_empty(), "{way} {program:?}: {output:?}");
+        }
+    }
+}
+
+#[test]
 fn sanitizers_are_refused_and_children_with_one_are_started_without() {
     for sanitizer in ["address", "thread"] {
         let folder = tempfile::tempdir().expect("a folder");

@@ -3,6 +3,7 @@
 //! In: nothing. Out: [`thread`], [`system_call`], and the macro `interposed`. x86-64 for now.
 
 use core::arch::{asm, global_asm};
+use core::ffi::CStr;
 
 use crate::table::{MOST_FUNCTIONS, Row};
 
@@ -63,6 +64,9 @@ pub(crate) fn thread_pointer() -> usize {
 /// `e_machine` of programs for it.
 pub(crate) const MACHINE: u16 = 62;
 
+/// The kernel's function that reads clocks, in the library that it maps into each process.
+pub(crate) const CLOCK: &CStr = c"__vdso_clock_gettime";
+
 pub(crate) const READ: usize = 0;
 pub(crate) const CLOSE: usize = 3;
 pub(crate) const MMAP: usize = 9;
@@ -76,6 +80,7 @@ pub(crate) const TGKILL: usize = 234;
 pub(crate) const OPENAT: usize = 257;
 pub(crate) const FALLOCATE: usize = 285;
 pub(crate) const PRLIMIT: usize = 302;
+pub(crate) const EXECVEAT: usize = 322;
 
 /// A system call, past the C library: `errno` stays as it is. What is below zero is an error.
 #[inline]

@@ -1,7 +1,7 @@
 //! Programs that the process becomes, and in which the recorder has no business.
 //!
-//! In: `execve`, `execv`, `execvp`, `execvpe`, `execl`, `execlp`, `execle`, `posix_spawn`, `posix_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for
-//! programs of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands in
+//! In: `execve`, `execv`, `execvp`, `execvpe`, `execl`, `execlp`, `execle`, `fexecve`, `execveat`, `posix_spawn`, `posix_spawnp`,
+//! `pidfd_spawn`, `pidfd_spawnp`. Out: the same, but without the recorder in `LD_PRELOAD` for programs of another machine or word size, in which the loader would print an error; for those with a sanitizer, which stands in
 //! front of the same functions and refuses to be second; and for those that carry their environment to other machines or file
 //! systems, where the file is not. It looks at the first bytes of the program. One that is looked for on the PATH is known by its
 //! name alone.
@@ -9,8 +9,9 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::{CLOSE, MACHINE, MMAP, MUNMAP, OPENAT, READ, interposed, listed, system_call};
-use crate::real::{Real, call, call_with_six};
+use crate::arch::{CLOSE, EXECVEAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, interposed, listed, system_call};
+use crate::file::decimal;
+use crate::real::{self, Real, call, call_with_six};
 use crate::symbols::any;
 
 interposed! {
@@ -18,6 +19,7 @@ interposed! {
     execv => execute_as_it_is;
     execvp => execute_on_path;
     execvpe => execute_on_path_with;
+    fexecve => execute_descriptor;
 }
 
 listed! {
@@ -42,11 +44,69 @@ pub unsafe extern "C" fn posix_spawnp(a: usize, file: usize, c: usize, d: usize,
     spawned(Real::SPAWNP, [a, file, c, d, arguments, list])
 }
 
+/// # Safety
+///
+/// `pidfd_spawn` as glibc has it from 2.39 on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pidfd_spawn(a: usize, path: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+    spawned(Real::PIDFD_SPAWN, [a, path, c, d, arguments, list])
+}
+
+/// # Safety
+///
+/// `pidfd_spawnp` as glibc has it from 2.39 on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pidfd_spawnp(a: usize, file: usize, c: usize, d: usize, arguments: usize, list: usize) -> i32 {
+    spawned(Real::PIDFD_SPAWNP, [a, file, c, d, arguments, list])
+}
+
+/// # Safety
+///
+/// `execveat` as glibc has it from 2.34 on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, list: usize, flags: usize) -> i32 {
+    // SAFETY: what the caller has given; it is no text that is empty but with the flag.
+    let is_descriptor = flags & EMPTY_PATH != 0 && path != 0 && unsafe { *(path as *const u8) } == 0;
+    let without = match is_descriptor {
+        _ if path == 0 || list == 0 => None,
+        true => without_recorder(&Program::Descriptor(folder), list),
+        false => without_recorder(&Program::In(folder, path), list),
+    };
+    let arguments = [folder, path, arguments, without.map_or(list, |made| made.at), flags, 0];
+    match real::has(Real::EXECVEAT) {
+        true => call_with_six(Real::EXECVEAT, arguments),
+        // The program has found this function where the C library has none, and is no worse off.
+        false => {
+            system_call(EXECVEAT, arguments);
+            -1
+        }
+    }
+}
+
+/// `AT_EMPTY_PATH`: the descriptor itself is meant.
+const EMPTY_PATH: usize = 0x1000;
+/// `AT_FDCWD`.
+const HERE: usize = -100isize as usize;
+
+/// A program that is to be started.
+enum Program {
+    /// A path from a folder, which has a descriptor.
+    In(usize, usize),
+    /// An open file.
+    Descriptor(usize),
+}
+
+impl Program {
+    fn at(path: usize) -> Program {
+        Program::In(HERE, path)
+    }
+}
+
 /// Here the caller goes on: the new environment is given back.
 fn spawned(function: Real, arguments: [usize; 6]) -> i32 {
     let [a, path, c, d, words, environment] = arguments;
     let with = if environment == 0 { own_environment() } else { environment };
-    match if path != 0 && with != 0 { without_recorder(path, with) } else { None } {
+    match if path != 0 && with != 0 { without_recorder(&Program::at(path), with) } else { None } {
         None => call_with_six(function, arguments),
         Some(made) => {
             let result = call_with_six(function, [a, path, c, d, words, made.at]);
@@ -60,9 +120,9 @@ fn spawned(function: Real, arguments: [usize; 6]) -> i32 {
 static ENVIRONMENT: AtomicUsize = AtomicUsize::new(0);
 
 /// Programs that start others elsewhere with this environment.
-const CARRIERS: [&CStr; 12] = [
+const CARRIERS: [&CStr; 18] = [
     c"srun", c"sbatch", c"salloc", c"mpirun", c"mpiexec", c"orterun", c"prterun", c"docker", c"podman", c"kubectl",
-    c"qsub", c"bsub",
+    c"qsub", c"bsub", c"ssh", c"chroot", c"bwrap", c"apptainer", c"singularity", c"flatpak",
 ];
 /// The variable, and the name of this file.
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
@@ -72,13 +132,13 @@ const MOST: usize = 8192;
 const LONGEST: usize = 4096;
 
 extern "C" fn execute(path: usize, arguments: usize, environment: usize, _: usize) -> i32 {
-    let without = if path != 0 && environment != 0 { without_recorder(path, environment) } else { None };
+    let without = if path != 0 && environment != 0 { without_recorder(&Program::at(path), environment) } else { None };
     call(Real::EXECVE, path, arguments, without.map_or(environment, |made| made.at), 0)
 }
 
 extern "C" fn execute_as_it_is(path: usize, arguments: usize, _: usize, _: usize) -> i32 {
     let environment = own_environment();
-    match if path != 0 && environment != 0 { without_recorder(path, environment) } else { None } {
+    match if path != 0 && environment != 0 { without_recorder(&Program::at(path), environment) } else { None } {
         None => call(Real::EXECV, path, arguments, 0, 0),
         Some(made) => call(Real::EXECVE, path, arguments, made.at, 0),
     }
@@ -99,15 +159,21 @@ extern "C" fn execute_with_last(path: usize, arguments: usize, _: usize, _: usiz
 
 extern "C" fn execute_on_path(file: usize, arguments: usize, _: usize, _: usize) -> i32 {
     let environment = own_environment();
-    match if file != 0 && environment != 0 { without_recorder(file, environment) } else { None } {
+    match if file != 0 && environment != 0 { without_recorder(&Program::at(file), environment) } else { None } {
         None => call(Real::EXECVP, file, arguments, 0, 0),
         Some(made) => call(Real::EXECVPE, file, arguments, made.at, 0),
     }
 }
 
 extern "C" fn execute_on_path_with(file: usize, arguments: usize, environment: usize, _: usize) -> i32 {
-    let without = if file != 0 && environment != 0 { without_recorder(file, environment) } else { None };
+    let without = if file != 0 && environment != 0 { without_recorder(&Program::at(file), environment) } else { None };
     call(Real::EXECVPE, file, arguments, without.map_or(environment, |made| made.at), 0)
+}
+
+extern "C" fn execute_descriptor(file: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    let program = Program::Descriptor(file);
+    let without = if environment != 0 { without_recorder(&program, environment) } else { None };
+    call(Real::FEXECVE, file, arguments, without.map_or(environment, |made| made.at), 0)
 }
 
 /// The environment as it is now.
@@ -131,14 +197,28 @@ pub(crate) fn begin() {
 
 /// The environment without the recorder, where the program is none for it. It is in new memory, since the caller may share
 /// all else with its parent (vfork), and goes with the program that is left.
-fn without_recorder(path: usize, environment: usize) -> Option<Made> {
-    // SAFETY: the arguments of execve(const char *, char *const[], char *const[]).
-    unsafe {
-        let name = CStr::from_ptr(path as *const c_char);
-        let last = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        if !is_foreign(path) && !CARRIERS.iter().any(|carrier| carrier.to_bytes() == last) {
-            return None;
+fn without_recorder(program: &Program, environment: usize) -> Option<Made> {
+    let is_for_it = match program {
+        Program::In(folder, path) => {
+            // SAFETY: the path of execve(const char *, char *const[], char *const[]).
+            let name = unsafe { CStr::from_ptr(*path as *const c_char) };
+            !is_foreign(*folder, *path) && !is_carrier(name.to_bytes())
         }
+        Program::Descriptor(file) => {
+            let (mut path, mut digits) = ([0u8; 40], [0u8; 20]);
+            let parts = b"/proc/self/fd/".iter().chain(decimal(*file as u32 as u64, &mut digits));
+            path.iter_mut().zip(parts).for_each(|(byte, from)| *byte = *from);
+            let mut name = [0u8; 512];
+            let length = system_call(READLINK, [HERE, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]);
+            let name = usize::try_from(length).ok().and_then(|length| name.get(..length)).unwrap_or_default();
+            !is_foreign(HERE, path.as_ptr() as usize) && !is_carrier(name)
+        }
+    };
+    if is_for_it {
+        return None;
+    }
+    // SAFETY: the environment of execve.
+    unsafe {
         let environment = environment as *const *const c_char;
         let mut count = 0;
         let mut place = None;
@@ -179,20 +259,27 @@ fn without_recorder(path: usize, environment: usize) -> Option<Made> {
     }
 }
 
-fn has(bytes: &[u8], name: &[u8]) -> bool {
-    (0..bytes.len()).any(|at| bytes.get(at..).is_some_and(|rest| rest.starts_with(name)))
+fn is_carrier(path: &[u8]) -> bool {
+    let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    CARRIERS.iter().any(|carrier| carrier.to_bytes() == last)
+}
+
+/// Whether one of these names stands among the bytes. All begin alike, and few other places do.
+fn has_any(bytes: &[u8], names: &[&[u8]]) -> bool {
+    let begins = bytes.windows(BEGINNING.len()).enumerate().filter(|(_, part)| *part == BEGINNING);
+    begins.filter_map(|(at, _)| bytes.get(at..)).any(|rest| names.iter().any(|name| rest.starts_with(name)))
 }
 
 /// Libraries of sanitizers, as a program that needs them names them.
+const BEGINNING: [u8; 3] = *b"lib";
 const SANITIZERS: [&[u8]; 3] = [b"libasan.so", b"libtsan.so", b"libhwasan.so"];
 /// Bytes of a program in which these names are looked for.
 const LOOKED_AT: usize = 16 << 10;
 
 /// Whether the file is a program for another loader than this one's, of 32 bits or of another machine; or has a sanitizer.
-fn is_foreign(path: usize) -> bool {
-    const HERE: usize = -100isize as usize;
+fn is_foreign(folder: usize, path: usize) -> bool {
     const CLOSE_ON_EXEC: usize = 0o2000000;
-    let file = system_call(OPENAT, [HERE, path, CLOSE_ON_EXEC, 0, 0, 0]);
+    let file = system_call(OPENAT, [folder, path, CLOSE_ON_EXEC, 0, 0, 0]);
     if file < 0 {
         return false;
     }
@@ -208,7 +295,7 @@ fn is_foreign(path: usize) -> bool {
         {
             is_foreign = *class != 2
                 || u16::from_le_bytes([*low, *high]) != MACHINE
-                || SANITIZERS.iter().any(|name| has(bytes, name));
+                || has_any(bytes, &SANITIZERS);
         }
         system_call(MUNMAP, [memory as usize, LOOKED_AT, 0, 0, 0, 0]);
     }

@@ -10,7 +10,7 @@ use crate::file;
 use crate::orders;
 use crate::sites;
 use crate::start;
-use crate::table::{DriverCall, ENDED, HASHED, Held, LIVES, MOST_HELD, MOST_ROWS, Row, TAKEN, Table, hash, table};
+use crate::table::{DriverCall, ENDED, Held, LIVES, MOST_HELD, MOST_ROWS, Row, TAKEN, Table, hash, place, table};
 
 /// The kinds of locks, as the table has them.
 pub(crate) const MUTEX: u8 = b'M';
@@ -50,11 +50,8 @@ fn own_row(table: &'static Table) -> Option<&'static Row> {
 #[cold]
 #[inline(never)]
 fn new_row(table: &'static Table) -> Option<&'static Row> {
-    let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
-    let ended = table.rows.iter().take(used).find(|row| {
-        row.state.load(Ordering::Relaxed) == ENDED
-            && row.held_count.load(Ordering::Relaxed) == 0
-            && row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let ended = freed(table).and_then(|place| table.rows.get(place)).filter(|row| {
+        row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     });
     let fresh = || table.rows.get(table.head.rows.fetch_add(1, Ordering::Relaxed) as usize);
     // The last resort are those that ended with something, and those of threads that locked when their end had been told.
@@ -81,8 +78,9 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     row.number.store(own.number as u32, Ordering::Relaxed);
     row.segment.store(0, Ordering::Relaxed);
     row.told.store(0, Ordering::Relaxed);
-    let place = (row as *const Row as usize).wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>();
-    if let Some(call) = table.calls.get(place) {
+    if let Some(call) = table.calls.get(place_of(table, row))
+        && call.calls.load(Ordering::Relaxed) != 0
+    {
         call.function.store(0, Ordering::Relaxed);
         call.depth.store(0, Ordering::Relaxed);
         call.error.store(0, Ordering::Relaxed);
@@ -92,6 +90,27 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
     unsafe { (*arch::thread()).row = (row as *const Row).cast_mut() };
     start::tell_of_end(row);
     Some(row)
+}
+
+/// A row that nobody has any more, which is the caller's now.
+fn freed(table: &Table) -> Option<usize> {
+    table.free.iter().enumerate().find_map(|(word, bits)| {
+        let bit = bits.load(Ordering::Relaxed).trailing_zeros();
+        let mask = 1u64.checked_shl(bit)?;
+        (bits.fetch_and(!mask, Ordering::AcqRel) & mask != 0).then_some(word * 64 + bit as usize)
+    })
+}
+
+/// The row with this place is nobody's any more.
+pub(crate) fn free(table: &Table, place: usize) {
+    if let Some(word) = table.free.get(place / 64) {
+        word.fetch_or(1 << (place % 64), Ordering::AcqRel);
+    }
+}
+
+/// Where a row stands among the others.
+fn place_of(table: &Table, row: &Row) -> usize {
+    (row as *const Row as usize).wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>()
 }
 
 /// Whether the kernel knows no such thread.
@@ -106,12 +125,18 @@ pub(crate) fn ended(row: &Row) {
     // SAFETY: the storage of this thread, which is there until all of its destructors have run.
     unsafe { (*arch::thread()).row = core::ptr::null_mut() };
     row.state.store(ENDED, Ordering::Release);
+    // One that ended with something keeps it, to be seen.
+    if let Some(table) = table()
+        && row.held_count.load(Ordering::Relaxed) == 0
+    {
+        free(table, place_of(table, row));
+    }
 }
 
 #[inline(always)]
 fn generation_of(table: &Table, lock: u64) -> &AtomicU32 {
     // SAFETY: below the length of the array.
-    unsafe { table.generations.get_unchecked(hash(lock) as usize & (HASHED - 1)) }
+    unsafe { table.generations.get_unchecked(place(lock)) }
 }
 
 #[inline(always)]
@@ -128,14 +153,13 @@ pub(crate) fn renewed(lock: usize) {
 }
 
 /// The mark of a semaphore that is none of the locks: somebody gave it who had not taken it.
-fn signal_mark(table: &Table, lock: u64) -> (usize, u32) {
-    let key = hash(lock.wrapping_mul(31).wrapping_add(u64::from(generation(table, lock))));
-    (key as usize & (HASHED - 1), (key >> 32) as u32 | 1)
+fn signal_mark(table: &Table, lock: u64) -> u32 {
+    (hash(lock.wrapping_mul(31).wrapping_add(u64::from(generation(table, lock)))) >> 32) as u32 | 1
 }
 
 fn is_signal(table: &Table, lock: u64) -> bool {
-    let (place, mark) = signal_mark(table, lock);
-    table.signals.get(place).is_some_and(|one| one.load(Ordering::Relaxed) == mark)
+    let known = table.signals.get(place(lock)).map_or(0, |one| one.load(Ordering::Relaxed));
+    known != 0 && known == signal_mark(table, lock)
 }
 
 #[inline(always)]
@@ -146,18 +170,17 @@ fn entry(row: &Row, position: u32) -> *mut Held {
 
 /// Where the calling thread's calls into CUDA's driver are written down.
 pub(crate) fn own_call(table: &'static Table) -> Option<&'static DriverCall> {
-    let row = own_row(table)? as *const Row as usize;
-    table.calls.get(row.wrapping_sub((&raw const table.rows) as usize) / size_of::<Row>())
+    table.calls.get(place_of(table, own_row(table)?))
 }
 
 /// The thread has taken a lock.
 #[inline(always)]
 pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller) {
-    let Some(table) = table() else { return };
-    let Some(row) = own_row(table) else { return };
     if kind == SEMAPHORE && is_inside_method() {
         return;
     }
+    let Some(table) = table() else { return };
+    let Some(row) = own_row(table) else { return };
     let lock = lock as u64;
     let mut count = row.held_count.load(Ordering::Relaxed);
     if count as usize >= MOST_HELD {
@@ -235,11 +258,11 @@ fn forget_stale(table: &Table, row: &Row) -> u32 {
 /// The thread is about to give a lock back.
 #[inline(always)]
 pub(crate) fn gives(lock: usize, kind: u8) {
-    let Some(table) = table() else { return };
-    let Some(row) = own_row(table) else { return };
     if kind == SEMAPHORE && is_inside_method() {
         return;
     }
+    let Some(table) = table() else { return };
+    let Some(row) = own_row(table) else { return };
     let lock = lock as u64;
     let mut count = row.held_count.load(Ordering::Relaxed);
     let mut position = count;
@@ -311,15 +334,17 @@ fn signalled(table: &Table, lock: u64, kind: u8) {
         if is_signal(table, lock) {
             return;
         }
-        let (place, mark) = signal_mark(table, lock);
-        if let Some(one) = table.signals.get(place) {
-            one.store(mark, Ordering::Relaxed);
+        if let Some(one) = table.signals.get(place(lock)) {
+            one.store(signal_mark(table, lock), Ordering::Relaxed);
         }
     }
     let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
     for row in table.rows.iter().take(used) {
         for held in row.held.iter().take((row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD)) {
-            if held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            // Looked at before it is written to: the others are other threads'.
+            if held.lock.load(Ordering::Relaxed) == lock
+                && held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
                 is_told |= held.is_told.load(Ordering::Relaxed) == file::number();
             }
         }

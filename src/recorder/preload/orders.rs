@@ -11,7 +11,7 @@ use crate::file::{self, Record};
 use crate::held::{GIL, MUTEX, PYTHON_LOCK, PYTHON_RLOCK};
 use crate::python;
 use crate::sites;
-use crate::table::{Held, MOST_HELD, Row, SEEN, STARTING, Table, hash, table};
+use crate::table::{Held, MOST_HELD, Row, SEEN, SEEN_FIRST, STARTING, Table, hash, table};
 
 /// The tag of a record.
 const DEPENDENCY: u8 = b'D';
@@ -50,8 +50,10 @@ pub(crate) fn taken(table: &'static Table, row: &'static Row, position: u32) {
             is_alone = false;
         }
     }
-    if !is_alone && !is_seen(table, hash(key) | 1) {
-        write(table, row, position, hash(key) | 1);
+    // Each step has multiplied: that the upper half, by which it is found, comes down once is enough.
+    let key = (key ^ key >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) | 1;
+    if !is_alone && !is_seen(table, key) {
+        write(table, row, position, key);
     }
 }
 
@@ -61,25 +63,26 @@ fn entries(row: &'static Row, position: u32) -> Option<(&'static Held, &'static 
     Some((row.held.get(position as usize)?, below))
 }
 
+/// Where a hash may stand: in the first part of the table, and anywhere.
+#[inline(always)]
+fn places(table: &Table, key: u64) -> impl Iterator<Item = &AtomicU64> {
+    let start = (key >> 44) as usize;
+    let first = (0..PROBES).map(move |step| (start + step) & (SEEN_FIRST - 1));
+    let all = (0..PROBES).map(move |step| (start + step) & (SEEN - 1));
+    first.chain(all).filter_map(|place| table.seen.0.get(place))
+}
+
 #[inline(always)]
 fn is_seen(table: &Table, key: u64) -> bool {
-    let start = (key >> 44) as usize;
-    (0..PROBES).any(|step| {
-        table.seen.0.get((start + step) & (SEEN - 1)).is_some_and(|one| one.load(Ordering::Relaxed) == key)
-    })
+    places(table, key).any(|one| one.load(Ordering::Relaxed) == key)
 }
 
 const PROBES: usize = 4;
 
 /// From now on it is seen. Where there is no room one that was seen is forgotten, and may be written again.
 fn see(table: &Table, key: u64) {
-    let start = (key >> 44) as usize;
-    let free = (0..PROBES).any(|step| {
-        table.seen.0.get((start + step) & (SEEN - 1)).is_some_and(|one| {
-            one.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        })
-    });
-    if !free && let Some(one) = table.seen.0.get(start & (SEEN - 1)) {
+    let is_free = |one: &AtomicU64| one.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if !places(table, key).any(is_free) && let Some(one) = places(table, key).last() {
         one.store(key, Ordering::Relaxed);
     }
 }

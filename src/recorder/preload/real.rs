@@ -60,8 +60,12 @@ functions! {
     EXECV c"execv",
     EXECVP c"execvp",
     EXECVPE c"execvpe",
+    FEXECVE c"fexecve",
+    EXECVEAT c"execveat",
     SPAWN c"posix_spawn",
     SPAWNP c"posix_spawnp",
+    PIDFD_SPAWN c"pidfd_spawn",
+    PIDFD_SPAWNP c"pidfd_spawnp",
 }
 
 static ADDRESSES: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
@@ -87,6 +91,11 @@ pub(crate) fn call_with_six(function: Real, [a, b, c, d, e, f]: [usize; 6]) -> i
     unsafe { core::mem::transmute::<usize, Function>(address)(a, b, c, d, e, f) }
 }
 
+/// Whether the C library has it.
+pub(crate) fn has(function: Real) -> bool {
+    looked_up(function) != missing as *const () as usize
+}
+
 #[cold]
 #[inline(never)]
 fn looked_up(function: Real) -> usize {
@@ -102,11 +111,7 @@ fn looked_up(function: Real) -> usize {
 
 /// Look all of them up. Whoever comes meanwhile finds the same addresses.
 pub(crate) fn look_up() {
-    for (address, name) in ADDRESSES.iter().zip(NAMES) {
-        if address.load(Ordering::Relaxed) == 0 {
-            address.store(symbols::next(name), Ordering::Relaxed);
-        }
-    }
+    symbols::all_next(NAMES, &ADDRESSES);
 }
 
 extern "C" fn missing(_: usize, _: usize, _: usize, _: usize) -> i32 {

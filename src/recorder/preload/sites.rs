@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::symbols::any;
-use crate::table::{MOST_SITES, Site, TEXT, Table, hash};
+use crate::table::{FIRST_SITES, MOST_SITES, Site, TEXT, Table, hash};
 
 /// Frames of a text, and its bytes.
 const FRAMES: usize = 6;
@@ -17,6 +17,8 @@ const PASSED: usize = 64;
 /// Between file, line and function; and between frames.
 const WITHIN: u8 = 0x1f;
 const BETWEEN: u8 = b'\n';
+/// Bytes of a frame beside its names: a line has ten digits at most.
+const AROUND: usize = 13;
 
 /// Where a version has what is read here.
 #[derive(Clone, Copy)]
@@ -35,6 +37,9 @@ struct Layout {
     /// Where the letters of an ASCII string begin.
     letters: usize,
 }
+
+/// Makes much of small differences.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// `co_linetable` [DWARF of 3.11 to 3.14].
 const LINES: usize = 136;
@@ -114,10 +119,10 @@ pub(crate) fn here(table: &Table) -> u32 {
             *slot = [code, instruction - first];
             count += 1;
             // Another code may come to lie at the same address; it has another table of lines.
-            key = hash(key ^ instruction as u64).wrapping_add(word(code + LINES) as u64);
+            key = (key.rotate_left(23) ^ instruction as u64).wrapping_mul(FACTOR) ^ word(code + LINES) as u64;
         }
         match frames.get(..count) {
-            Some(frames) if count > 0 => kept(table, key | 1, frames, layout, line_of),
+            Some(frames) if count > 0 => kept(table, hash(key) | 1, frames, layout, line_of),
             _ => 0,
         }
     }
@@ -127,9 +132,9 @@ pub(crate) fn here(table: &Table) -> u32 {
 ///
 /// The frames are those of code that lives, and `line_of` is `PyCode_Addr2Line`.
 unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, line_of: usize) -> u32 {
-    let start = (key >> 40) as usize & (MOST_SITES - 1);
-    for step in 0..32 {
-        let place = (start + step) & (MOST_SITES - 1);
+    let start = (key >> 40) as usize;
+    let first = (0..8).map(|step| (start + step) & (FIRST_SITES - 1));
+    for place in first.chain((0..32).map(|step| (start + step) & (MOST_SITES - 1))) {
         let Some(site) = table.sites.get(place) else { return 0 };
         let known = site.key.load(Ordering::Acquire);
         if known == key {
@@ -156,27 +161,33 @@ unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, 
 ///
 /// As of [`kept`].
 unsafe fn write(table: &Table, site: &Site, frames: &[[usize; 2]], layout: &Layout, line_of: usize) {
-    let start = USED.fetch_add(LONGEST as u32, Ordering::Relaxed) as usize;
-    if start + LONGEST > TEXT {
-        USED.store(TEXT as u32, Ordering::Relaxed);
-        return;
-    }
-    // SAFETY: this part of the text is this call's alone; int PyCode_Addr2Line(PyCodeObject *, int); strings of the code.
+    // SAFETY: int PyCode_Addr2Line(PyCodeObject *, int); strings of the code; the part of the text is this call's alone.
     unsafe {
         site.told.store(0, Ordering::Relaxed);
-        let text = (&raw const table.text).cast::<u8>().cast_mut().add(start);
-        let mut out = Out { text, used: 0 };
         let line_of = core::mem::transmute::<usize, extern "C" fn(usize, c_int) -> c_int>(line_of);
-        for [code, offset] in frames {
+        let mut parts: [(&[u8], &[u8], u32); FRAMES] = [(&[], &[], 0); FRAMES];
+        let mut size = 0;
+        for ([code, offset], part) in frames.iter().zip(&mut parts) {
             let line = line_of(*code, *offset as c_int);
             let (file, name) = (word(code + layout.file), word(code + layout.name));
             let (Some(file), Some(name)) = (ascii(file, layout), ascii(name, layout)) else { continue };
-            if line <= 0 || out.used + file.len() + name.len() + 24 > LONGEST {
-                continue;
+            let length = file.len() + name.len() + AROUND;
+            if line > 0 && size + length <= LONGEST {
+                *part = (file, name, line as u32);
+                size += length;
             }
+        }
+        let start = USED.fetch_add(size as u32, Ordering::Relaxed) as usize;
+        if start + size > TEXT {
+            USED.store(TEXT as u32, Ordering::Relaxed);
+            return;
+        }
+        let text = (&raw const table.text).cast::<u8>().cast_mut().add(start);
+        let mut out = Out { text, used: 0 };
+        for (file, name, line) in parts.into_iter().filter(|(.., line)| *line != 0) {
             out.bytes(file);
             out.byte(WITHIN);
-            out.number(line as u32);
+            out.number(line);
             out.byte(WITHIN);
             out.bytes(name);
             out.byte(BETWEEN);

@@ -31,7 +31,7 @@ extern "C" fn begin() {
     exec::begin();
     crate::cuda::real_dlsym();
     file::begin();
-    CLOCK.store(symbols::any(c"clock_gettime"), Ordering::Relaxed);
+    CLOCK.store(clock(), Ordering::Relaxed);
     let (create, set) = (symbols::any(c"pthread_key_create"), symbols::any(c"pthread_setspecific"));
     if create != 0 && set != 0 {
         let mut key = 0u32;
@@ -57,6 +57,14 @@ extern "C" fn begin() {
         unsafe { core::mem::transmute::<usize, extern "C" fn(usize, usize, usize) -> c_int>(musl)(0, 0, in_child) };
     }
     table::make(read(REALTIME).wrapping_sub(read(MONOTONIC)) as i64);
+}
+
+/// The kernel's own function for the C library, which is called each time and needs nothing of that; or the C library's.
+fn clock() -> usize {
+    match symbols::any(arch::CLOCK) {
+        0 => symbols::any(c"clock_gettime"),
+        found => found,
+    }
 }
 
 /// Nanoseconds of the clock that never goes back.
@@ -105,9 +113,13 @@ extern "C" fn forked() {
     // SAFETY: the storage of this thread.
     let own = unsafe { (*arch::thread()).row };
     let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
-    for row in table.rows.iter().take(used).filter(|row| !core::ptr::eq(*row, own)) {
-        row.held_count.store(0, Ordering::Relaxed);
-        row.state.store(ENDED, Ordering::Relaxed);
+    for (place, row) in table.rows.iter().enumerate().take(used).filter(|(_, row)| !core::ptr::eq(*row, own)) {
+        // What is written to is copied for the child.
+        if row.held_count.load(Ordering::Relaxed) != 0 || row.state.load(Ordering::Relaxed) != ENDED {
+            row.held_count.store(0, Ordering::Relaxed);
+            row.state.store(ENDED, Ordering::Relaxed);
+        }
+        held::free(table, place);
     }
     table.head.process.store(system_call(arch::GETPID, [0; 6]) as u32, Ordering::Relaxed);
     // SAFETY: as above.

@@ -6,6 +6,7 @@
 //! GNU hash tables).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `Elf64_Phdr`.
 #[repr(C)]
@@ -49,22 +50,33 @@ unsafe extern "C" {
 }
 
 /// What is looked for.
-struct Search {
-    name: &'static CStr,
+struct Search<'n> {
+    names: &'n [&'static CStr],
+    addresses: &'n [AtomicUsize],
     /// Only behind this library.
     is_behind: bool,
     was_here: bool,
-    found: usize,
 }
 
 /// The address of what the libraries behind this one call `name`, or 0.
 pub(crate) fn next(name: &'static CStr) -> usize {
-    search(name, true)
+    one(name, true)
 }
 
 /// The address of what the program or any library calls `name`, or 0.
 pub(crate) fn any(name: &'static CStr) -> usize {
-    search(name, false)
+    one(name, false)
+}
+
+fn one(name: &'static CStr, is_behind: bool) -> usize {
+    let address = AtomicUsize::new(0);
+    search(&[name], core::slice::from_ref(&address), is_behind);
+    address.into_inner()
+}
+
+/// The same as [`next`] for many names, of which those are left out that have an address already.
+pub(crate) fn all_next(names: &[&'static CStr], addresses: &[AtomicUsize]) {
+    search(names, addresses, true);
 }
 
 /// Whether an address is in a library whose file's name begins so.
@@ -104,81 +116,124 @@ fn has(library: &Library, address: usize) -> bool {
     })
 }
 
-fn search(name: &'static CStr, is_behind: bool) -> usize {
-    let mut search = Search { name, is_behind, was_here: false, found: 0 };
+fn search(names: &[&'static CStr], addresses: &[AtomicUsize], is_behind: bool) {
+    let mut search = Search { names, addresses, is_behind, was_here: false };
     // SAFETY: the callback gets the search as long as it lives.
     unsafe { dl_iterate_phdr(visit, (&raw mut search).cast()) };
-    search.found
 }
 
 unsafe extern "C" fn visit(library: *const Library, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: the loader gives a library that is mapped, and the search that was passed to it.
-    let (library, search) = unsafe { (&*library, &mut *search.cast::<Search>()) };
+    let (library, search) = unsafe { (&*library, &mut *search.cast::<Search<'_>>()) };
     let own = visit as *const () as usize;
-    let (mut dynamic, has_own) = (0, has(library, own));
-    for position in 0..usize::from(library.header_count) {
-        // SAFETY: there are as many headers.
-        let header = unsafe { &*library.headers.add(position) };
-        let start = library.base.wrapping_add(header.address as usize);
-        if header.kind == 2 {
-            dynamic = start;
-        }
-    }
-    if has_own {
+    if has(library, own) {
         search.was_here = true;
-    } else if dynamic != 0 && (search.was_here || !search.is_behind) {
-        // SAFETY: the dynamic section of a library that is mapped.
-        search.found = unsafe { in_library(library.base, dynamic as *const [usize; 2], search.name) };
-    }
-    c_int::from(search.found != 0)
-}
-
-/// # Safety
-///
-/// `dynamic` is the dynamic section of a library that the loader has mapped at `base`.
-unsafe fn in_library(base: usize, dynamic: *const [usize; 2], name: &CStr) -> usize {
-    let (mut symbols, mut strings, mut versions, mut gnu_hash, mut hash) = (0, 0, 0, 0, 0);
-    for position in 0.. {
-        // SAFETY: it ends by an entry with the tag 0.
-        let [tag, value] = unsafe { *dynamic.add(position) };
-        // glibc has added the base already, musl has not.
-        let address = if value < base { base.wrapping_add(value) } else { value };
-        match tag {
-            0 => break,
-            4 => hash = address,
-            5 => strings = address,
-            6 => symbols = address,
-            0x6fff_fef5 => gnu_hash = address,
-            0x6fff_fff0 => versions = address,
-            _ => {}
-        }
-    }
-    if symbols == 0 || strings == 0 {
         return 0;
     }
-    // SAFETY: tables of the library, followed as the loader follows them.
-    let position = unsafe {
-        let is_it = |position: usize| {
-            let symbol = &*(symbols as *const Symbol).add(position);
-            let binding = symbol.info >> 4;
-            // The bit of a version that is there for old programs alone.
-            let is_hidden = versions != 0 && *(versions as *const u16).add(position) & 0x8000 != 0;
-            symbol.section != 0
-                && (binding == 1 || binding == 2)
-                && !is_hidden
-                && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
-        };
-        match (gnu_hash, hash) {
-            (0, 0) => None,
-            (0, hash) => by_hash(hash as *const u32, name, is_it),
-            (gnu_hash, _) => by_gnu_hash(gnu_hash as *const u32, name, is_it),
+    if search.is_behind && !search.was_here {
+        return 0;
+    }
+    // SAFETY: a library that is mapped.
+    let Some(tables) = (unsafe { Tables::of(library) }) else { return 0 };
+    let mut are_found = true;
+    for (name, address) in search.names.iter().zip(search.addresses) {
+        if address.load(Ordering::Relaxed) != 0 {
+            continue;
         }
-    };
-    let Some(position) = position else { return 0 };
-    // SAFETY: the entry that was found.
-    let symbol = unsafe { &*(symbols as *const Symbol).add(position) };
-    let address = base.wrapping_add(symbol.value as usize);
-    if symbol.info & 15 == 10 {
+        // SAFETY: the tables of that library.
+        match unsafe { tables.find(name) } {
+            0 => are_found = false,
+            found => address.store(found, Ordering::Relaxed),
+        }
+    }
+    c_int::from(are_found)
+}
+
+/// Where a library has its symbols.
+struct Tables {
+    base: usize,
+    symbols: *const Symbol,
+    strings: usize,
+    versions: *const u16,
+    gnu_hash: *const u32,
+    hash: *const u32,
+}
+
+impl Tables {
+    /// # Safety
+    ///
+    /// The loader has mapped the library.
+    unsafe fn of(library: &Library) -> Option<Tables> {
+        let base = library.base;
+        let (mut symbols, mut strings, mut versions, mut gnu_hash, mut hash) = (0, 0, 0, 0, 0);
+        // SAFETY: there are as many headers; the dynamic section ends by an entry with the tag 0.
+        unsafe {
+            let headers = (0..usize::from(library.header_count)).map(|position| &*library.headers.add(position));
+            let dynamic = headers.filter(|header| header.kind == 2).last()?;
+            let dynamic = base.wrapping_add(dynamic.address as usize) as *const [usize; 2];
+            for position in 0.. {
+                let [tag, value] = *dynamic.add(position);
+                let at = match tag {
+                    0 => break,
+                    4 => &mut hash,
+                    5 => &mut strings,
+                    6 => &mut symbols,
+                    0x6fff_fef5 => &mut gnu_hash,
+                    0x6fff_fff0 => &mut versions,
+                    _ => continue,
+                };
+                // glibc has added the base already, but not in what it may not write to, and musl has not.
+                *at = match base.wrapping_add(value) {
+                    _ if has(library, value) => value,
+                    added if has(library, added) => added,
+                    _ => 0,
+                };
+            }
+        }
+        (symbols != 0 && strings != 0).then_some(Tables {
+            base,
+            symbols: symbols as *const Symbol,
+            strings,
+            versions: versions as *const u16,
+            gnu_hash: gnu_hash as *const u32,
+            hash: hash as *const u32,
+        })
+    }
+
+    /// The address of what the library calls so, or 0.
+    ///
+    /// # Safety
+    ///
+    /// The library is mapped still.
+    unsafe fn find(&self, name: &CStr) -> usize {
+        // SAFETY: tables of the library, followed as the loader follows them.
+        let position = unsafe {
+            let is_it = |position: usize| {
+                let symbol = &*self.symbols.add(position);
+                let binding = symbol.info >> 4;
+                // The bit of a version that is there for old programs alone.
+                let is_hidden = !self.versions.is_null() && *self.versions.add(position) & 0x8000 != 0;
+                symbol.section != 0
+                    && (binding == 1 || binding == 2)
+                    && !is_hidden
+                    && CStr::from_ptr((self.strings + symbol.name as usize) as *const c_char) == name
+            };
+            match (self.gnu_hash.is_null(), self.hash.is_null()) {
+                (true, true) => None,
+                (true, false) => by_hash(self.hash, name, is_it),
+                (false, _) => by_gnu_hash(self.gnu_hash, name, is_it),
+            }
+        };
+        let Some(position) = position else { return 0 };
+        // SAFETY: the entry that was found.
+        let symbol = unsafe { &*self.symbols.add(position) };
+        called(self.base.wrapping_add(symbol.value as usize), symbol.info)
+    }
+}
+
+/// The address of a function or variable by that of its symbol.
+fn called(address: usize, info: u8) -> usize {
+    if info & 15 == 10 {
         // SAFETY: an indirect function gives the address of the one to call.
         return unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(address)() };
     }
@@ -215,8 +270,12 @@ unsafe fn by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(usize) -> b
         name.to_bytes().iter().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
     // SAFETY: the number of buckets, the first symbol, the words of the filter, its shift; the filter, the buckets, the chains.
     unsafe {
-        let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));
+        let (buckets, first, filter, shift) = (*table, *table.add(1), *table.add(2), *table.add(3));
         if buckets == 0 {
+            return None;
+        }
+        let word = *table.add(4).cast::<u64>().add(((wanted >> 6) & filter.wrapping_sub(1)) as usize);
+        if word >> (wanted & 63) & word >> (wanted >> (shift & 31) & 63) & 1 == 0 {
             return None;
         }
         let list = table.add(4 + 2 * filter as usize);

@@ -15,10 +15,11 @@ pub(crate) const MAGIC: [u8; 16] = *b"LOCKSCOPE-REC-1\0";
 pub(crate) const MOST_HELD: usize = 64;
 /// Threads at a time.
 pub(crate) const MOST_ROWS: usize = 4096;
-/// Entries of the tables that are found by a hash: generations, semaphores that are signals.
+/// Entries of the tables that are found by an address: generations, semaphores that are signals.
 pub(crate) const HASHED: usize = 1 << 20;
-/// Hashes of what was written to the file of orders.
+/// Hashes of what was written to the file of orders, and the first of these, where small processes find room for theirs.
 pub(crate) const SEEN: usize = 1 << 17;
+pub(crate) const SEEN_FIRST: usize = 1 << 13;
 /// Threads that are about to begin, and those that are known by their `pthread_t`.
 pub(crate) const STARTING: usize = 256;
 pub(crate) const THREADS: usize = 4096;
@@ -130,8 +131,9 @@ pub(crate) struct DriverCall {
 pub(crate) const MOST_FUNCTIONS: usize = 1024;
 pub(crate) const LONGEST_NAME: usize = 64;
 
-/// Texts of frames of Python, and the bytes of all.
+/// Texts of frames of Python, the first of these, where small processes find room for theirs, and the bytes of all.
 pub(crate) const MOST_SITES: usize = 1 << 16;
+pub(crate) const FIRST_SITES: usize = 1 << 13;
 pub(crate) const TEXT: usize = 16 << 20;
 
 /// A text: `file`, line and function of each frame, with 0x1f between and a new line behind, innermost first.
@@ -149,9 +151,9 @@ pub(crate) struct Site {
 pub(crate) struct Table {
     pub(crate) head: Head,
     pub(crate) rows: [Row; MOST_ROWS],
-    /// How often a lock was made or ended at an address, by a hash of the address.
+    /// How often a lock was made or ended at an address, by [`place`].
     pub(crate) generations: [AtomicU32; HASHED],
-    /// Semaphores that are no locks, by a hash.
+    /// Semaphores that are no locks, by [`place`].
     pub(crate) signals: [AtomicU32; HASHED],
     pub(crate) sites: [Site; MOST_SITES],
     pub(crate) text: [u8; TEXT],
@@ -160,6 +162,8 @@ pub(crate) struct Table {
     pub(crate) threads: [[AtomicU64; 2]; THREADS],
     pub(crate) calls: [DriverCall; MOST_ROWS],
     pub(crate) functions: [[AtomicU8; LONGEST_NAME]; MOST_FUNCTIONS],
+    /// A bit for each row that the next thread may have.
+    pub(crate) free: [AtomicU64; MOST_ROWS / 64],
     pub(crate) seen: Seen,
 }
 
@@ -183,12 +187,15 @@ pub(crate) fn make(epoch: i64) {
     if address <= 0 {
         return;
     }
+    // A process uses some dozens of its pages: large ones would be 2 MiB each, to be filled with zeros and copied for a child.
+    const NO_HUGE_PAGES: usize = 15;
+    system_call(arch::MADVISE, [address as usize, size_of::<Table>(), NO_HUGE_PAGES, 0, 0, 0]);
     let table = address as *mut Table;
     // SAFETY: a new mapping of that size, which nobody else knows yet.
     unsafe {
         let head = &raw mut (*table).head;
         (*head).magic = MAGIC;
-        (*head).version = 3;
+        (*head).version = 4;
         (*head).process = AtomicU32::new(system_call(arch::GETPID, [0; 6]) as u32);
         (*head).row_size = size_of::<Row>() as u32;
         (*head).held_size = size_of::<Held>() as u32;
@@ -209,7 +216,16 @@ pub(crate) fn make(epoch: i64) {
     BEACON.table.store(table, Ordering::Release);
 }
 
-/// Scatters addresses.
+/// Where the entry of a lock is in a table of [`HASHED`] entries. Locks that lie near each other have entries that do, so that a
+/// process touches few pages of the table; each 1 MiB of addresses begins somewhere else, since heaps and stacks have the same
+/// things at the same distance. Locks of four bytes, side by side, have entries of their own.
+#[inline(always)]
+pub(crate) fn place(lock: u64) -> usize {
+    let block = (lock >> 20).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+    (block.wrapping_add(lock >> 4).wrapping_add((lock & 12) << 16)) as usize & (HASHED - 1)
+}
+
+/// Scatters what is alike.
 #[inline(always)]
 pub(crate) fn hash(mut value: u64) -> u64 {
     value ^= value >> 32;
