@@ -93,7 +93,7 @@
 //! waits::ways_out      -> image limits python threads waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
 //! graph                -> limits waits
-//! report               -> launcher image threads waits
+//! report               -> launcher nccl_ras image threads waits
 //! verdict              -> launcher limits nccl_ras image unwind symbols gpu python threads graph waits report
 //! job                  -> launcher limits nccl_ras report waits
 //! render               -> limits waits report

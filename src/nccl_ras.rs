@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,26 +29,38 @@ pub(crate) struct Answer {
     pub(crate) communicators: Vec<Communicator>,
 }
 
-/// Ranks that work together. They are numbered within it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Communicator {
-    pub(crate) hash: String,
-    pub(crate) size: Option<u32>,
+/// Ranks that work together in NCCL. They are numbered within it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "NcclCommunicator")]
+#[non_exhaustive]
+pub struct Communicator {
+    /// NCCL's name for it.
+    pub hash: String,
+    /// How many ranks it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u32>,
     /// How many of its ranks do not answer RAS.
-    pub(crate) missing: usize,
-    pub(crate) ranks: Vec<Rank>,
+    #[serde(default)]
+    pub missing: usize,
+    /// Those that do.
+    pub ranks: Vec<Rank>,
 }
 
-/// One of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rank {
-    pub(crate) rank: u32,
+/// A rank of a communicator.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "NcclRank")]
+#[non_exhaustive]
+pub struct Rank {
+    /// Its number there.
+    pub rank: u32,
     /// The address of its machine.
-    pub(crate) host: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// Its process, as its own namespace numbers it.
-    pub(crate) pid: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
     /// How many operations of each kind it has launched: `AllReduce`.
-    pub(crate) launched: BTreeMap<String, u64>,
+    pub launched: BTreeMap<String, u64>,
 }
 
 /// Some ranks have launched an operation that others have not.

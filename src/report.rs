@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::image::{Gap, Host};
+pub use crate::nccl_ras::{Communicator as NcclCommunicator, Rank as NcclRank};
 pub use crate::threads::FrameKind;
 pub use crate::waits::cluster::{
     ClusterLease, ClusterMember, ClusterRequest, ClusterRole, Granted, RunningTask, WaitingTask,
@@ -28,7 +29,7 @@ pub use crate::waits::label::{Label, Place, Wanted};
 pub use crate::waits::model::{Certainty, Gone, HoldSource, Needs, TakenAt};
 pub(crate) use evidence::evidence;
 pub use finding::{Finding, FindingClass, Severity, ThreadReference};
-pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace};
+pub use gpu::{Gpu, GpuCollective, GpuError, GpuKernel, GpuLine, GpuPlace, NcclRas};
 pub use identity::{Connection, Identity, Job, JobRanks, Namespaces, RankGroup};
 pub use process::{
     CallSite, Callback, CudaCall, CudaCallError, CudaError, CudaInfo, Enqueued, Frame, Library, Process, PythonInfo,
@@ -192,6 +193,9 @@ pub struct Report {
     /// All ranks of a job, in groups, where the report is of one. (Since 1.1.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobRanks>,
+    /// What NCCL's RAS has said, where a process waits for its GPU. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nccl_ras: Vec<NcclRas>,
     /// How the look went.
     pub capture: Capture,
 }

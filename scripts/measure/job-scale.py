@@ -120,7 +120,7 @@ def look(number, first, count, saw, partial):
 def measure(count, partial):
     with tempfile.TemporaryDirectory() as folder:
         size, ids, files = 0, [], 1
-        head = {**{key: mould[key] for key in ("schema", "version", "lockscope")}, "version": "1.4"}
+        head = {**{key: mould[key] for key in ("schema", "version", "lockscope")}, "version": "1.5"}
         for number in (1, 2):
             saw = None
             if number == 2:

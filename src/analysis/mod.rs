@@ -67,6 +67,8 @@ pub struct AttachOptions {
     pub working: bool,
     /// Cores of the GPUs that the processes use, written by NVIDIA's driver.
     pub gpu_cores: Vec<PathBuf>,
+    /// Ask NCCL's RAS, where a process waits for its GPU. One answer tells of all ranks of a job, and makes each of them say its part.
+    pub nccl_ras: bool,
 }
 
 impl AttachOptions {
@@ -81,6 +83,7 @@ impl AttachOptions {
             locals: false,
             working: false,
             gpu_cores: Vec::new(),
+            nccl_ras: true,
         }
     }
 }

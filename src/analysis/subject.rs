@@ -92,6 +92,7 @@ pub(super) struct Live {
     looks: u32,
     locals: bool,
     follows: bool,
+    nccl_ras: bool,
 }
 
 impl Live {
@@ -103,7 +104,8 @@ impl Live {
             stopping: options.stopping,
             proc_root: PROC.into(),
         })?;
-        Ok(Live { target, looks: 0, locals: options.locals, follows: options.follow && !options.tree })
+        let follows = options.follow && !options.tree;
+        Ok(Live { target, looks: 0, locals: options.locals, follows, nccl_ras: options.nccl_ras })
     }
 }
 
@@ -168,7 +170,7 @@ impl Subject for Live {
     }
 
     fn gpu(&self, image: &Image) -> Option<GpuUse> {
-        Some(live::gpu::ask(image))
+        Some(live::gpu::ask(image, self.nccl_ras))
     }
 
     fn source(&self) -> Source {

@@ -19,6 +19,7 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
         locals: arguments.locals,
         working: arguments.output.wants_working(),
         gpu_cores: arguments.gpu_cores.clone(),
+        nccl_ras: true,
     };
     // What ran on the GPUs is joined with what was captured.
     let keep = match output::keep(&destinations) {

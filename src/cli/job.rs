@@ -15,7 +15,7 @@ use super::requests::{Answers, Request};
 use super::{CliError, Color, JobArguments, clusters, digests, output, progress, spawned};
 use crate::analysis::{self, AttachOptions, Keep, Outcome};
 use crate::image::live::{self, Ranked};
-use crate::job::{self, Digest, Look, Seen};
+use crate::job::{self, Digest, Look, Seen, Witness};
 
 /// Least time between two rounds: what moves has moved by then.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
@@ -48,9 +48,10 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     let mut digest = Digest::default();
     let mut names: BTreeSet<String> = seen_before.iter().map(|look| look.id.clone()).collect();
     if arguments.round != Some(2) {
-        let look = look(arguments, &mut chosen, 1, Seen::default())?;
+        // Who is to ask NCCL's RAS is known behind it.
+        let (look, _) = look(arguments, &mut chosen, 1, Seen::default(), false)?;
         names.insert(look.id.clone());
-        keep(&mut digest, look, folder)?;
+        keep(&mut digest, look, Vec::new(), folder)?;
     }
     if arguments.round != Some(1) {
         let mut first = FirstRound::default();
@@ -59,11 +60,12 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
         }
         folder.into_iter().for_each(|folder| first.poll(folder));
         names.extend(first.looks().map(|look| look.id.clone()));
+        let asks = chosen.asks_nccl(digest.looks().chain(&seen_before).chain(first.looks()));
         let (seen, set) = Seen::of(names);
-        let look = look(arguments, &mut chosen, 2, seen)?;
+        let (look, witnesses) = look(arguments, &mut chosen, 2, seen, asks)?;
         keep_set(&look, &set, folder)?;
         digest.merge(set);
-        keep(&mut digest, look, folder)?;
+        keep(&mut digest, look, witnesses, folder)?;
     }
     let Some(file) = &arguments.file else {
         let report = job::report(&digest);
@@ -96,12 +98,15 @@ fn ask(folder: &Path, arguments: &JobArguments, color: Color) -> Result<ExitCode
     let destinations = output::destinations(&arguments.output())?;
     let id = Request::fresh();
     let mut digest = Digest::default();
-    let mut names = BTreeSet::new();
+    let mut answers = Answers::default();
     for round in 1..=2 {
-        let (request, set) = Request::after(&id, round, names);
+        let (request, set) = match round {
+            1 => (Request::of(&id, 1), Digest::default()),
+            _ => Request::after(&id, &answers),
+        };
         request.write_with(&set, folder)?;
         digest.merge(set);
-        let mut answers = Answers::default();
+        answers = Answers::default();
         let begin = Instant::now();
         while !answers.are_complete() && begin.elapsed() < FOR_ANSWERS {
             std::thread::sleep(TURN);
@@ -113,7 +118,6 @@ fn ask(folder: &Path, arguments: &JobArguments, color: Color) -> Result<ExitCode
                 "each rank is to be started by `lockscope run --report-dir DIR`, with this folder, and to run still",
             ));
         }
-        names = answers.names();
         digest.merge(answers.digest());
         if round == 1 {
             std::thread::sleep(BETWEEN_ROUNDS);
@@ -132,13 +136,15 @@ fn digests_named(files: &[std::path::PathBuf]) -> Result<Vec<Look>, CliError> {
     Ok(digest.looks().filter(|look| look.round == 1).cloned().collect())
 }
 
-fn keep(digest: &mut Digest, look: Look, folder: Option<&Path>) -> Result<(), CliError> {
+fn keep(digest: &mut Digest, look: Look, witnesses: Vec<Witness>, folder: Option<&Path>) -> Result<(), CliError> {
+    let file = digests::name_of(&look);
+    let mut own = Digest::default();
+    own.add(look);
+    witnesses.into_iter().for_each(|witness| own.add_witness(witness));
     if let Some(folder) = folder {
-        let mut own = Digest::default();
-        own.add(look.clone());
-        output::named(&folder.join(digests::name_of(&look)), &own.write())?;
+        output::named(&folder.join(file), &own.write())?;
     }
-    digest.add(look);
+    digest.merge(own);
     Ok(())
 }
 
@@ -188,6 +194,21 @@ impl Chosen {
         }
     }
 
+    /// Whether NCCL's RAS is asked here. It tells of all ranks of a job, so one node asks it: that of the lowest rank that waits for its GPU,
+    /// by the looks of the first round.
+    fn asks_nccl<'l>(&self, first: impl Iterator<Item = &'l Look>) -> bool {
+        let own: BTreeSet<i32> = self.pids().into_iter().collect();
+        let first: Vec<&Look> = first.collect();
+        match (job::first_on_gpu(first.iter().copied()), self) {
+            (None, _) => first.is_empty(),
+            (Some(rank), Chosen::Ranks(ranks)) => ranks.iter().any(|one| one.membership.rank == rank),
+            (Some(rank), _) => {
+                let members = first.iter().flat_map(|look| &look.members);
+                members.into_iter().any(|one| one.identity.rank == Some(rank) && own.contains(&one.pid))
+            }
+        }
+    }
+
     fn named(&self) -> String {
         match self {
             Chosen::Ranks(ranks) => format!("ranks {}", job::ranges(ranks.iter().map(|rank| rank.membership.rank))),
@@ -199,8 +220,14 @@ impl Chosen {
     }
 }
 
-/// One round.
-fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> Result<Look, CliError> {
+/// One round, and what NCCL's RAS said meanwhile if it was to be asked.
+fn look(
+    arguments: &JobArguments,
+    chosen: &mut Chosen,
+    round: u8,
+    saw: Seen,
+    nccl_ras: bool,
+) -> Result<(Look, Vec<Witness>), CliError> {
     let options = AttachOptions {
         pids: chosen.pids(),
         tree: false,
@@ -211,6 +238,7 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
         locals: false,
         working: false,
         gpu_cores: Vec::new(),
+        nccl_ras,
     };
     let outcome = progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Nothing))
         .map_err(|error| CliError::from(error).hint(ANOTHER_WAY))?;
@@ -231,7 +259,7 @@ fn look(arguments: &JobArguments, chosen: &mut Chosen, round: u8, saw: Seen) -> 
         look.host.name = None;
         look = look.named();
     }
-    Ok(look)
+    Ok((look, job::witnesses(&outcome.report)))
 }
 
 /// Who is meant: the ranks of a job; else, where there are none, the processes of a cluster, or ranks that only their memory names.
@@ -331,7 +359,7 @@ mod tests {
         for began in ["one", "another"] {
             let look = Look { round: 2, began: began.to_owned(), saw_set: seen.set.clone(), ..Look::default() }.named();
             keep_set(&look, &set, Some(folder.path())).expect("written");
-            keep(&mut digest, Look { host: crate::report::Host::default(), ..look }, None).expect("kept");
+            keep(&mut digest, Look { host: crate::report::Host::default(), ..look }, Vec::new(), None).expect("kept");
         }
         let files: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
         let [file] = files.as_slice() else { panic!("{files:?}") };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use super::requests::{Answers, Request, answer, requests};
 use crate::image::live;
-use crate::job::distil;
+use crate::job::{distil, witnesses};
 use crate::launcher;
 use crate::report::Report;
 
@@ -28,6 +28,8 @@ const FOR_FIRST: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(super) struct Rank {
     folder: PathBuf,
+    /// Its number.
+    number: u32,
     answered: BTreeSet<(String, u8)>,
     /// Answers to earlier requests, which later ones replace.
     written: Vec<(String, PathBuf)>,
@@ -55,11 +57,11 @@ impl Rank {
         let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
         let variables: Vec<(String, String)> =
             std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-        launcher::membership(&variables)?;
+        let number = launcher::membership(&variables)?.rank;
         // What was asked before it began is over.
         let before = requests(&folder, &BTreeSet::new());
         let answered = before.into_iter().map(|request| (request.id, request.round)).collect();
-        Some(Rank { folder, answered, written: Vec::new(), next: Instant::now(), asked: None })
+        Some(Rank { folder, number, answered, written: Vec::new(), next: Instant::now(), asked: None })
     }
 
     /// A request that is to be answered now.
@@ -69,6 +71,11 @@ impl Rank {
         }
         self.next = Instant::now() + if self.asked.is_some() { SHORT_TURN } else { TURN };
         requests(&self.folder, &self.answered).into_iter().next()
+    }
+
+    /// Whether this rank is the one that asks NCCL's RAS for this request.
+    pub(super) fn asks_nccl(&self, request: &Request) -> bool {
+        request.asks_nccl == Some(self.number)
     }
 
     /// Of the processes of the command those that are ranks, and who works for these; all of them where none says so.
@@ -85,13 +92,14 @@ impl Rank {
         self.next = Instant::now();
         let Some(report) = report else { return Ok(()) };
         let mut look = distil(report, request.round, request.seen());
+        let witnesses = witnesses(report);
         // Other ranks of the node are others' business.
         look.partial = true;
         let look = look.named();
         if look.members.is_empty() {
             return Ok(());
         }
-        let path = answer(&self.folder, request, look)?;
+        let path = answer(&self.folder, request, look, witnesses)?;
         self.written.push((request.id.clone(), path));
         if request.round == 2 {
             let is_old = |(id, _): &(String, PathBuf)| *id != request.id;
@@ -139,7 +147,7 @@ impl Rank {
                 asked.pause = Some(Instant::now() + BETWEEN_ROUNDS);
             }
             Some(pause) if Instant::now() >= pause => {
-                let (second, set) = Request::after(&asked.id, 2, asked.answers.names());
+                let (second, set) = Request::after(&asked.id, &asked.answers);
                 if requests(&self.folder, &BTreeSet::new()).iter().all(|one| (&one.id, one.round) != (&asked.id, 2)) {
                     second.write_with(&set, &self.folder)?;
                 }

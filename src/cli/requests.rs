@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::{CliError, digests, output};
-use crate::job::{Digest, Look, Seen};
+use crate::job::{Digest, Look, Seen, Witness, first_on_gpu};
 use crate::limits::Bounded;
 use crate::limits::job::{LARGEST_REQUEST, MOST_FILES};
 
@@ -36,6 +36,9 @@ pub(super) struct Request {
     /// Or the name of a set of them, which has a file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     saw_set: Option<String>,
+    /// The rank before which NCCL's RAS is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) asks_nccl: Option<u32>,
 }
 
 impl Request {
@@ -47,13 +50,21 @@ impl Request {
 
     /// Ask for a round.
     pub(super) fn of(id: &str, round: u8) -> Request {
-        Request { schema: SCHEMA.to_owned(), id: id.to_owned(), round, saw: BTreeSet::new(), saw_set: None }
+        Request {
+            schema: SCHEMA.to_owned(),
+            id: id.to_owned(),
+            round,
+            saw: BTreeSet::new(),
+            saw_set: None,
+            asks_nccl: None,
+        }
     }
 
-    /// The same when these looks of the first round are there; and their set, where there are many.
-    pub(super) fn after(id: &str, round: u8, saw: BTreeSet<String>) -> (Request, Digest) {
-        let (seen, set) = Seen::of(saw);
-        (Request { saw: seen.names, saw_set: seen.set, ..Request::of(id, round) }, set)
+    /// Ask for the second round, with these answers to the first; and the set of these, where there are many.
+    pub(super) fn after(id: &str, first: &Answers) -> (Request, Digest) {
+        let (seen, set) = Seen::of(first.names());
+        let asks_nccl = first_on_gpu(first.looks());
+        (Request { saw: seen.names, saw_set: seen.set, asks_nccl, ..Request::of(id, 2) }, set)
     }
 
     /// What who answers it has seen.
@@ -120,11 +131,17 @@ pub(super) fn requests(folder: &Path, known: &BTreeSet<(String, u8)>) -> Vec<Req
     all
 }
 
-/// Answer a request with the look at the ranks of this node or process; the file.
-pub(super) fn answer(folder: &Path, request: &Request, look: Look) -> Result<PathBuf, CliError> {
+/// Answer a request with the look at the ranks of this node or process, and with what witnesses said meanwhile; the file.
+pub(super) fn answer(
+    folder: &Path,
+    request: &Request,
+    look: Look,
+    witnesses: Vec<Witness>,
+) -> Result<PathBuf, CliError> {
     let path = folder.join(digests::name_of_answer(&look, &request.id));
     let mut digest = Digest::default();
     digest.add(look);
+    witnesses.into_iter().for_each(|witness| digest.add_witness(witness));
     output::named(&path, &digest.write()).map(|()| path)
 }
 
@@ -166,9 +183,9 @@ impl Answers {
     }
 
     /// All of them.
-    pub(super) fn digest(self) -> Digest {
+    pub(super) fn digest(&self) -> Digest {
         let mut all = Digest::default();
-        self.files.into_values().flatten().for_each(|digest| all.merge(digest));
+        self.files.values().flatten().for_each(|digest| all.merge(digest.clone()));
         all
     }
 }
@@ -182,7 +199,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let id = Request::fresh();
         let first = Request::of(&id, 1);
-        let (second, _) = Request::after(&id, 2, BTreeSet::from(["a".to_owned()]));
+        let mut answers = Answers::default();
+        let mut digest = Digest::default();
+        digest.add(Look { round: 1, ..Look::default() }.named());
+        answers.files.insert("a".into(), Some(digest));
+        let (second, _) = Request::after(&id, &answers);
+        assert_eq!((second.saw.len(), second.asks_nccl), (1, None));
         for request in [&second, &first] {
             request.write(folder.path()).expect("written");
         }

@@ -202,7 +202,8 @@ impl Run<'_> {
     /// Look at the rank for whoever asks, if somebody does.
     fn answer_others(&mut self) {
         let Some(request) = self.rank.as_mut().and_then(Rank::request) else { return };
-        let mut wanted = self.watch.for_others();
+        let asks = self.rank.as_ref().is_some_and(|rank| rank.asks_nccl(&request));
+        let mut wanted = self.watch.for_others(asks);
         wanted.pids = Rank::ranks_among(wanted.pids);
         let (look, _) = self.look(&wanted);
         let Some(rank) = &mut self.rank else { return };

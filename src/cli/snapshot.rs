@@ -16,6 +16,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
         locals: arguments.locals,
         working: false,
         gpu_cores: Vec::new(),
+        nccl_ras: true,
     };
     let outcome =
         progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;

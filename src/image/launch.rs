@@ -59,6 +59,9 @@ pub(crate) struct Connection {
     pub unread: u64,
     /// Bytes that were sent and not acknowledged.
     pub unsent: u64,
+    /// Bytes that it has carried since it was opened, both ways together, where the kernel was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 impl Connection {
@@ -88,7 +91,8 @@ mod tests {
     #[test]
     fn states_have_the_kernels_numbers() {
         let (local, remote) = ("127.0.0.1:1".parse().expect("an address"), "127.0.0.1:2".parse().expect("an address"));
-        let state = |state| Connection { descriptor: 3, local, remote, state, unread: 0, unsent: 0 }.state();
+        let state =
+            |state| Connection { descriptor: 3, local, remote, state, unread: 0, unsent: 0, bytes: None }.state();
         assert_eq!(
             [0, 1, 8, 10, 11, 12].map(state),
             ["other", "established", "close-wait", "listening", "closing", "other"]

@@ -28,9 +28,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.4";
+const VERSION: &str = "1.5";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 5] = ["1.0", "1.1", "1.2", "1.3", VERSION];
+const KNOWN: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,6 +162,9 @@ pub(crate) struct Member {
     /// Its TCP connections, this end and the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<(String, String)>,
+    /// What each of these has carried, in bytes, both ways together; none where nobody counts. Since 1.5.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried: Vec<Option<u64>>,
     /// What it is to a cluster of workers. (Since 1.2.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterMember>,
@@ -177,6 +180,9 @@ pub(crate) struct Member {
     /// What it has enqueued last in each group of ranks. Since 1.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enqueued: Vec<Enqueued>,
+    /// One of its threads waits for a GPU. Since 1.5.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_gpu: bool,
     /// What a witness says of it that is no wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witnessed: Option<String>,
@@ -187,6 +193,12 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Member {
+    /// Its connections, and what each has carried where that is counted.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
+        let counts = self.carried.iter().copied().chain(std::iter::repeat(None));
+        self.connections.iter().zip(counts).map(|((local, remote), count)| (local.as_str(), remote.as_str(), count))
+    }
+
     /// How many threads it has, as any version says it.
     pub(super) fn count_of_threads(&self) -> usize {
         self.classes.iter().fold(self.threads, |sum, (_, count)| sum.saturating_add(*count))

@@ -9,9 +9,11 @@ use super::digest::{Doing, Look, Member, RankWait, Seen, Told};
 use super::helpers;
 use super::lines::{doing, is_helper, place, program};
 use super::long_message::shortened;
+use super::witness::Witness;
 use crate::limits::job::{MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS};
 use crate::report::{
-    Certainty, ClusterMember, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict, Wait,
+    Certainty, ClusterMember, Connection, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict,
+    Wait,
 };
 use crate::waits::collective::Collective;
 use crate::waits::kinds;
@@ -39,6 +41,18 @@ pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
         gaps: kept_gaps(report),
     };
     look.named()
+}
+
+/// What others said of the job meanwhile: NCCL's RAS.
+pub(crate) fn witnesses(report: &Report) -> Vec<Witness> {
+    let found = report.nccl_ras.iter().map(Witness::of_ras);
+    found.filter(|witness| !witness.accounts.is_empty()).collect()
+}
+
+/// The lowest rank that waits for its GPU.
+pub(crate) fn first_on_gpu<'l>(looks: impl Iterator<Item = &'l Look>) -> Option<u32> {
+    let members = looks.flat_map(|look| &look.members).filter(|member| member.on_gpu);
+    members.filter_map(|member| member.identity.rank).min()
 }
 
 /// Gaps that concern the reading of a process; of sockets and pipes that libraries use there are many, and they say nothing here.
@@ -69,7 +83,9 @@ fn member(report: &Report, process: &Process) -> Member {
     {
         (verdict, finding) = (inner, Some(inside));
     }
-    let connections = process.sockets.iter().filter(|socket| socket.state == "established");
+    let connections: Vec<&Connection> =
+        process.sockets.iter().filter(|socket| socket.state == "established").take(MOST_CONNECTIONS_KEPT).collect();
+    let carried: Vec<Option<u64>> = connections.iter().map(|socket| socket.bytes).collect();
     Member {
         pid: process.pid,
         program: program(process),
@@ -79,15 +95,18 @@ fn member(report: &Report, process: &Process) -> Member {
         main: main.map_or_else(nobody, |main| doing(report, process, main)),
         waits,
         others: others(report, process, &chain),
-        connections: connections
-            .take(MOST_CONNECTIONS_KEPT)
-            .map(|socket| (socket.local.clone(), socket.remote.clone()))
-            .collect(),
+        connections: connections.iter().map(|socket| (socket.local.clone(), socket.remote.clone())).collect(),
+        carried: if carried.iter().any(Option::is_some) { carried } else { Vec::new() },
         threads: process.threads.len(),
         classes: Vec::new(),
         helpers: helpers::kept(report, &held_up_by),
         enqueued: process.enqueued.iter().take(MOST_GROUPS_KEPT).cloned().collect(),
         cluster: process.cluster.as_ref().map(|cluster| of_cluster(report, process, cluster)),
+        on_gpu: report
+            .waits
+            .iter()
+            .filter(|wait| wait.process == process.id)
+            .any(|wait| report.resources.iter().any(|one| one.id == wait.resource && one.properties().is_gpu())),
         witnessed: None,
     }
 }

@@ -24,7 +24,10 @@ pub(super) fn waited_for<'r>(
         return Vec::new();
     }
     let works_for = |process: &&Process| {
-        process.id != rank.id && (process.parent == Some(rank.pid) || is_helper(process) && is_same_rank(process, rank))
+        // A worker of a cluster is a member of its own, also where a client's process has started it.
+        process.id != rank.id
+            && process.cluster.is_none()
+            && (process.parent == Some(rank.pid) || is_helper(process) && is_same_rank(process, rank))
     };
     let helpers: Vec<&Process> = report.processes.iter().filter(works_for).collect();
     if helpers.is_empty() {

@@ -72,6 +72,7 @@ pub(super) struct Cycle {
 pub(super) enum Doubt {
     OneRound,
     Alike,
+    Talk,
     NotSeen,
     Timed,
     OtherThreads,
@@ -222,6 +223,12 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
         }
     }
     let places: Vec<usize> = steps.iter().map(|(place, _)| *place).collect();
+    // Also where somebody waits for all in an operation, and the next one is who has not come.
+    let nexts = places.iter().cycle().skip(1);
+    if places.iter().zip(nexts).any(|(place, next)| links.talk(*place, *next)) {
+        doubts.insert(Doubt::Talk);
+        stood = false;
+    }
     if !job.have_seen_each_other(&places) {
         doubts.insert(Doubt::NotSeen);
     }

@@ -21,6 +21,7 @@ pub(super) struct Links {
     pub(super) gatherings: Vec<Gathering>,
     /// There are more operations than are looked at.
     pub(super) are_cut: bool,
+    talking: BTreeSet<(usize, usize)>,
 }
 
 /// One wait of a rank.
@@ -93,7 +94,8 @@ impl Links {
             }
         }
         let gatherings = Gatherings::of(job, &places);
-        let of_rank = |rank: &Rank<'_>| -> Vec<Link> {
+        let talking = talking(job, &owners);
+        let of_rank = |(own, rank): (usize, &Rank<'_>)| -> Vec<Link> {
             let mut links = Vec::new();
             for (position, wait) in rank.now.waits.iter().enumerate().filter(|(_, wait)| wait.holds_up_main) {
                 let standing = standing(rank, wait);
@@ -115,16 +117,50 @@ impl Links {
                     }));
                 }
             }
+            // What is waited for comes piece by piece, however equal the waits look.
+            for link in &mut links {
+                if matches!(link.to, To::Rank(other) if talk(&talking, own, other)) {
+                    link.standing = Standing::Moved;
+                }
+            }
             links
         };
-        let waits = job.ranks.iter().map(of_rank).collect();
-        Links { waits, gatherings: gatherings.list, are_cut: gatherings.are_cut }
+        let waits = job.ranks.iter().enumerate().map(of_rank).collect();
+        Links { waits, gatherings: gatherings.list, are_cut: gatherings.are_cut, talking }
+    }
+
+    /// Whether bytes went between two ranks from the first round to the second.
+    pub(super) fn talk(&self, one: usize, other: usize) -> bool {
+        talk(&self.talking, one, other)
     }
 
     /// The places to which the links of a rank lead, each with the link.
     pub(super) fn from(&self, place: usize) -> impl Iterator<Item = &Link> {
         self.waits.get(place).into_iter().flatten()
     }
+}
+
+/// Places of ranks between which a TCP connection has carried something from the first round to the second.
+fn talking(job: &Gathered<'_>, owners: &HashMap<(&str, &str), usize>) -> BTreeSet<(usize, usize)> {
+    let mut found = BTreeSet::new();
+    for (place, rank) in job.ranks.iter().enumerate() {
+        let Some((before, _)) = rank.before else { continue };
+        let counts: HashMap<(&str, &str), Option<u64>> =
+            before.counted().map(|(local, remote, count)| ((local, remote), count)).collect();
+        for (local, remote, now) in rank.now.counted() {
+            let earlier = counts.get(&(local, remote)).copied().flatten();
+            if now.zip(earlier).is_some_and(|(now, earlier)| now != earlier)
+                && let Some(other) = owners.get(&(remote, local))
+            {
+                found.insert((place.min(*other), place.max(*other)));
+            }
+        }
+    }
+    found
+}
+
+fn talk(talking: &BTreeSet<(usize, usize)>, one: usize, other: usize) -> bool {
+    talking.contains(&(one.min(other), one.max(other)))
 }
 
 fn of_collective(

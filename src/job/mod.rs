@@ -54,7 +54,7 @@ mod told_thread;
 mod witness;
 
 pub(crate) use digest::{Digest, DigestError, Look, Member, Seen};
-pub(crate) use distil::distil;
+pub(crate) use distil::{distil, first_on_gpu, witnesses};
 pub(crate) use gather::key_of;
 pub(crate) use ranks::ranges;
 pub(crate) use tell::report;

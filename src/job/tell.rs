@@ -335,6 +335,7 @@ impl Teller<'_> {
         }
         let why = match cycle.doubts.first() {
             Some(Doubt::Alike) => "nothing that could be read says whether these waits stood still between the looks",
+            Some(Doubt::Talk) => "bytes went over a TCP connection between two of them from one round to the next",
             _ => "it was seen in one round, and a healthy job looks so at times: look again with a second round",
         };
         format!("Not confirmed, since {why}: {text}")
@@ -462,12 +463,16 @@ impl Teller<'_> {
         let fates = self.fates(&silent);
         let told: BTreeSet<u32> = fates.values().flatten().copied().collect();
         for (fate, ranks) in fates.into_iter().take(MOST_RANKS_TOLD) {
-            gaps.push(Gap::new(format!("{}{of}", named(&ranks)), format!("no file has a look at it: {fate}")));
+            let them = if ranks.len() == 1 { "it" } else { "them" };
+            gaps.push(Gap::new(format!("{}{of}", named(&ranks)), format!("no file has a look at {them}: {fate}")));
         }
         let silent: Vec<u32> = silent.into_iter().filter(|rank| !told.contains(rank)).collect();
         let unseen = self.job.launched.unseen.iter().take(MOST_SAID).map(|place| format!("; no look is from {place}"));
         if !silent.is_empty() {
-            let why = "no file has a look at them: they may hold up what the others wait for";
+            let why = match silent.len() {
+                1 => "no file has a look at it: it may hold up what the others wait for",
+                _ => "no file has a look at them: they may hold up what the others wait for",
+            };
             gaps.push(Gap::new(format!("{}{of}", named(&silent)), format!("{why}{}", unseen.collect::<String>())));
         } else if self.job.size.is_none() && !self.job.launched.unseen.is_empty() {
             let places: Vec<&str> = self.job.launched.unseen.iter().take(MOST_SAID).map(String::as_str).collect();
@@ -489,6 +494,9 @@ impl Teller<'_> {
                 let why = match doubt {
                     Doubt::OneRound => "a member was seen in one round only",
                     Doubt::Alike => "nothing that could be read says that nothing moved between the rounds",
+                    Doubt::Talk => {
+                        "bytes went over a TCP connection between two of its members from one round to the next"
+                    }
                     Doubt::NotSeen => {
                         "a look of the second round does not name that of the first of another member: it may have begun before that ended"
                     }
@@ -508,7 +516,8 @@ impl Teller<'_> {
         let nameless: Vec<u32> = self.job.ranks.iter().filter(nameless).map(|rank| rank.number).collect();
         if !nameless.is_empty() && self.judgement.verdict.exit_code() == 0 {
             let why = "its library's requests could not be read (of MPI: those of Open MPI with the pml ob1 can): a cycle through it is not found";
-            gaps.push(Gap::new(format!("for whom {} waits", named(&nameless)), why));
+            let verb = if nameless.len() == 1 { "waits" } else { "wait" };
+            gaps.push(Gap::new(format!("for whom {} {verb}", named(&nameless)), why));
         }
         if self.judgement.links.are_cut {
             gaps.push(Gap::new("further operations between ranks", "there are more than are compared"));

@@ -248,11 +248,13 @@ fn without_a_look(
             waits: Vec::new(),
             others: 0,
             connections: Vec::new(),
+            carried: Vec::new(),
             threads: 0,
             classes: Vec::new(),
             helpers: Vec::new(),
             enqueued: Vec::new(),
             cluster: None,
+            on_gpu: false,
             witnessed: None,
         };
         list.iter().for_each(|one| add(&mut member, one, behind));

@@ -33,11 +33,13 @@ pub(super) fn member(rank: u32, size: u32) -> Member {
         waits: Vec::new(),
         others: 0,
         connections: Vec::new(),
+        carried: Vec::new(),
         threads: 1,
         classes: Vec::new(),
         helpers: Vec::new(),
         enqueued: Vec::new(),
         cluster: None,
+        on_gpu: false,
         witnessed: None,
     }
 }
@@ -145,6 +147,40 @@ fn bytes_that_moved_are_no_standstill() {
     let report = told(&twice(crossed(), second));
     assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
     assert!(report.cycles.is_empty());
+}
+
+/// A connection between ranks 0 and 1 beside these waits, which has carried so many bytes at its two ends.
+fn connected(mut members: Vec<Member>, counts: [Option<u64>; 2]) -> Vec<Member> {
+    let ends = [("10.0.0.1:1".to_owned(), "10.0.0.2:2".to_owned()), ("10.0.0.2:2".to_owned(), "10.0.0.1:1".to_owned())];
+    for ((member, end), count) in members.iter_mut().zip(ends).zip(counts) {
+        member.connections.push(end);
+        member.carried.push(count);
+    }
+    members
+}
+
+#[test]
+fn who_talks_stands_not_still() {
+    let both = |first, second| told(&twice(connected(crossed(), first), connected(crossed(), second)));
+    for counts in [[Some(7), Some(9)], [None, None]] {
+        assert_eq!(both(counts, counts).verdict, Verdict::Deadlock);
+    }
+    // One end is enough to see it.
+    for second in [[Some(8), Some(9)], [Some(7), Some(10)], [None, Some(10)]] {
+        let report = both([Some(7), Some(9)], second);
+        assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+        assert!(report.cycles.is_empty(), "{}", report.summary);
+    }
+}
+
+#[test]
+fn who_talks_to_a_rank_that_misses_in_an_operation_stands_not_still() {
+    // Rank 0 is in a barrier that rank 1 has not entered, which receives from rank 0.
+    let ring = || vec![waits(member(0, 2), operation("barrier", &[])), waits(member(1, 2), operation("recv", &[0]))];
+    assert_eq!(still(ring()).verdict, Verdict::Deadlock, "{}", still(ring()).summary);
+    let talks = |counts| connected(ring(), counts);
+    let report = told(&twice(talks([Some(7), Some(9)]), talks([Some(7), Some(10)])));
+    assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
 }
 
 #[test]
@@ -388,9 +424,9 @@ fn bad_files_are_told_apart() {
     let text = String::from_utf8(bytes).expect("text");
     let changed = text.replace("prog.py:1 main", "prog.py:9 main");
     assert!(why(changed.as_bytes()).to_string().contains("was changed"));
-    let newer = text.replace("\"version\":\"1.4\"", "\"version\":\"2.0\"");
+    let newer = text.replace("\"version\":\"1.5\"", "\"version\":\"2.0\"");
     assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
-    let later = text.replace("\"version\":\"1.4\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    let later = text.replace("\"version\":\"1.5\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
     let later = Digest::read(later.as_bytes(), "x").expect("additions are skipped");
     let mut both = Digest::read(text.as_bytes(), "x").expect("a digest");
     assert_eq!((later.later_version(), both.later_version()), (Some("1.7"), None));

@@ -26,6 +26,7 @@ impl Report {
             findings: Vec::new(),
             gaps: Vec::new(),
             job: None,
+            nccl_ras: Vec::new(),
             capture: Capture::default(),
         }
     }

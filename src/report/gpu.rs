@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::NcclCommunicator;
+
 /// A GPU that a process used, by a core of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -175,4 +177,14 @@ impl GpuKernel {
         let three = |[x, y, z]: [u32; 3]| format!("({x}, {y}, {z})");
         format!("{} <<<{}, {}>>>", self.name, three(self.grid), three(self.block))
     }
+}
+
+/// An answer of NCCL's RAS: who has launched which operations, in communicators where nothing was launched for a while.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct NcclRas {
+    /// Where it was asked.
+    pub address: String,
+    /// Those that have a process of this report.
+    pub communicators: Vec<NcclCommunicator>,
 }

@@ -69,6 +69,9 @@ pub struct Connection {
     pub unread: u64,
     /// Bytes that were sent and not acknowledged.
     pub unsent: u64,
+    /// Bytes that it has carried since it was opened, both ways together, of a rank and where the kernel counts them. (Since 1.1.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// All ranks of a job.

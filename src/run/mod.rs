@@ -109,13 +109,16 @@ pub(crate) struct Wanted {
     /// Where the processes' drivers write cores of their GPUs, where they are to: only of what is killed then.
     #[serde(default)]
     pub gpu_cores: Option<PathBuf>,
+    /// Ask NCCL's RAS: of the ranks of a job one does, since each of them would be asked by it.
+    #[serde(default)]
+    pub nccl_ras: bool,
 }
 
 impl Wanted {
     /// Look, in this process.
     pub(crate) fn carry_out(&self) -> LastLook {
         let mut look = match self.purpose {
-            Purpose::Routine => look(&self.pids, Keep::Nothing, None).map(Box::new)?,
+            Purpose::Routine => look(&self.pids, Keep::Nothing, None, self.nccl_ras).map(Box::new)?,
             Purpose::Last(Reason::Hang) => proven_look(&self.pids)?,
             Purpose::Last(_) | Purpose::FromOutside => last_look(&self.pids)?,
         };
@@ -233,18 +236,18 @@ impl Watch {
         } else {
             return None;
         };
-        Some(Wanted { pids, purpose, in_part, gpu_cores: self.gpu_cores.clone() })
+        Some(Wanted { pids, purpose, in_part, gpu_cores: self.gpu_cores.clone(), nccl_ras: false })
     }
 
     /// Take in a look, which took `cost` of a processor.
     pub(crate) fn looked(&mut self, wanted: Wanted, cost: Duration, look: LastLook) -> Next {
-        let Wanted { pids, purpose, in_part, gpu_cores } = wanted;
+        let Wanted { pids, purpose, in_part, gpu_cores, nccl_ras } = wanted;
         let reason = match purpose {
             Purpose::Routine => {
                 let report = look.ok().map(|outcome| outcome.report);
                 return match (self.judge.looked(Instant::now(), cost, report.as_ref()), report) {
                     (Decision::Over, _) => {
-                        Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part, gpu_cores })
+                        Next::Look(Wanted { pids, purpose: Purpose::Last(Reason::Hang), in_part, gpu_cores, nccl_ras })
                     }
                     (Decision::Beside, Some(report)) => Next::Event(Event::Beside(Box::new(report))),
                     _ => Next::Event(Event::Nothing),
@@ -256,9 +259,9 @@ impl Watch {
         Next::Event(Event::Over(reason, look))
     }
 
-    /// A look at the whole tree as it is now, for somebody who asks.
-    pub(crate) fn for_others(&mut self) -> Wanted {
-        Wanted { purpose: Purpose::Routine, ..self.last_from_outside() }
+    /// A look at the whole tree as it is now, for somebody who asks, with NCCL's RAS if it is to be.
+    pub(crate) fn for_others(&mut self, nccl_ras: bool) -> Wanted {
+        Wanted { purpose: Purpose::Routine, nccl_ras, ..self.last_from_outside() }
     }
 
     /// The last look once more, and cores of GPUs with it, before all is ended.
@@ -270,7 +273,7 @@ impl Watch {
     /// A look at the whole tree as it is now, which somebody else ends.
     pub(crate) fn last_from_outside(&mut self) -> Wanted {
         let Sample { pids, in_part, .. } = self.sampler.take(self.root, self.with_root);
-        Wanted { pids, purpose: Purpose::FromOutside, in_part, gpu_cores: None }
+        Wanted { pids, purpose: Purpose::FromOutside, in_part, gpu_cores: None, nccl_ras: false }
     }
 }
 
@@ -281,7 +284,7 @@ fn cpu_time() -> Duration {
 }
 
 fn last_look(pids: &[i32]) -> LastLook {
-    Ok(look(pids, Keep::Snapshot { redact: false }, Some(LAST_PAUSE)).map(Box::new)?)
+    Ok(look(pids, Keep::Snapshot { redact: false }, Some(LAST_PAUSE), true).map(Box::new)?)
 }
 
 fn proven_look(pids: &[i32]) -> LastLook {
@@ -295,7 +298,7 @@ fn proven_look(pids: &[i32]) -> LastLook {
     last
 }
 
-fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions { max_pause, ..AttachOptions::of(pids.iter().copied()) };
+fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>, nccl_ras: bool) -> Result<Outcome, analysis::Error> {
+    let options = AttachOptions { max_pause, nccl_ras, ..AttachOptions::of(pids.iter().copied()) };
     analysis::attach(&options, keep)
 }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::names::Names;
 use super::{JudgeInput, Judgement, call_sites, owners};
 use crate::gpu::{GpuCore, Kernel, SourceLine};
+use crate::image::gpu::Heard;
 use crate::image::launch::Connection;
 use crate::image::{Addr, ProcessImage, TaskState};
 use crate::launcher;
@@ -118,8 +119,13 @@ pub(crate) fn report(
         findings: judgement.findings,
         gaps,
         job: None,
+        nccl_ras: input.gpu.into_iter().flat_map(|gpu| &gpu.heard).map(nccl_ras).collect(),
         capture,
     }
+}
+
+fn nccl_ras(heard: &Heard) -> report::NcclRas {
+    report::NcclRas { address: heard.address.clone(), communicators: heard.answer.communicators.clone() }
 }
 
 /// The call to read at this frame of somebody.
@@ -340,6 +346,7 @@ fn connection(connection: &Connection) -> report::Connection {
         state: connection.state().to_owned(),
         unread: connection.unread,
         unsent: connection.unsent,
+        bytes: connection.bytes,
     }
 }
 

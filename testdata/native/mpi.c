@@ -6,7 +6,7 @@
  *   lock      1 takes a mutex twice, the others are in a barrier: a deadlock in 1
  *   late      1 sleeps, the others are in a barrier: nothing is wrong
  *   token     a token goes round for ever: nothing is wrong
- *   large     each shifts 48 MiB to its right neighbour, for ever: nothing is wrong
+ *   large     each shifts 48 MiB, or as many as are said behind it, to its right neighbour, for ever: nothing is wrong
  *   reduce    all reduce together, for ever: nothing is wrong
  */
 #include <mpi.h>
@@ -60,7 +60,7 @@ int main(int count, char **words) {
             MPI_Send(small, 8, MPI_CHAR, (rank + 1) % 3, 9, MPI_COMM_WORLD);
         }
     } else if (!strcmp(scenario, "large")) {
-        int bytes = 48 << 20;
+        int bytes = (count > 2 ? atoi(words[2]) : 48) << 20;
         char *to = calloc(1, bytes), *from = calloc(1, bytes);
         for (;;)
             MPI_Sendrecv(to, bytes, MPI_CHAR, (rank + 1) % 3, 3, from, bytes, MPI_CHAR, (rank + 2) % 3, 3,

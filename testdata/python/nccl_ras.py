@@ -7,20 +7,27 @@ other: the answer speaks of a job with other processes.
 even: all have launched the same.
 silent: it takes the connection and says nothing.
 old: it knows no JSON.
+job: three ranks, of which rank 1 sleeps and has launched one all-reduce less; this process starts them, each by the words behind FOLDER, and
+answers for them. RAS is asked by a line in FOLDER/asked each time.
+rank: one of these.
 Prints READY when the kernel runs that never ends, and ends by SIGALRM."""
 import ctypes
 import json
 import os
 import signal
 import socketserver
+import subprocess
 import sys
 import threading
+import time
 
 signal.alarm(120)
 case, port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-ctypes.CDLL(os.path.join(folder, "libnccl.so.2"))
-cuda = ctypes.CDLL(os.path.join(folder, "libcuda.so.1"))
+if case != "job":
+    ctypes.CDLL(os.path.join(folder, "libnccl.so.2"))
+    cuda = ctypes.CDLL(os.path.join(folder, "libcuda.so.1"))
 asked = 0
+ranks_of_job = []
 
 
 def rank(number, pid, count):
@@ -31,6 +38,12 @@ def rank(number, pid, count):
 def answer():
     global asked
     asked += 1
+    if case == "job":
+        with open(os.path.join(os.environ["ASKED"], "asked"), "a") as file:
+            file.write("asked\n")
+        ranks = [rank(number, pid, 6 if number == 1 else 7) for number, pid in enumerate(ranks_of_job)]
+        job = {"hash": "0xabc7", "size": 3, "ranks": ranks, "missing_ranks": []}
+        return {"nccl_version": "2.28.3", "communicators": [job], "ras": {"timeouts_count": 0}}
     own, count = os.getpid() + (1 << 22 if case == "other" else 0), 7 + (asked if case == "moves" else 0)
     ranks = [rank(0, own, count), rank(1, own + (1 << 22), count if case == "even" else count - 1)]
     job = {"hash": "0xabc7", "size": 2, "ranks": ranks, "missing_ranks": []}
@@ -58,9 +71,33 @@ class Ras(socketserver.StreamRequestHandler):
                 self.wfile.write(b"ERROR: Unknown command\n")
 
 
-socketserver.ThreadingTCPServer.daemon_threads = True
-server = socketserver.ThreadingTCPServer(("127.0.0.1", port), Ras)
-threading.Thread(target=server.serve_forever, name="ras", daemon=True).start()
+def start(number):
+    """Start a rank as torchrun does, and give the process that is it: what stands before it passes on what it prints."""
+    own = dict(os.environ, RANK=str(number), WORLD_SIZE="3", LOCAL_RANK=str(number), LOCAL_WORLD_SIZE="3",
+               MASTER_ADDR="127.0.0.1", MASTER_PORT="29400", TORCHELASTIC_RUN_ID=f"ras-{port}")
+    words = [*sys.argv[4:], sys.executable, os.path.abspath(__file__), "rank", str(port), folder]
+    process = subprocess.Popen(words, env=own, stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("READY pids="):
+            return process, int(line.split("=")[1])
+    sys.exit("a rank has ended")
+
+
+if case != "rank":
+    socketserver.ThreadingTCPServer.daemon_threads = True
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", port), Ras)
+    threading.Thread(target=server.serve_forever, name="ras", daemon=True).start()
+if case == "job":
+    processes = []
+    for number in range(3):
+        process, pid = start(number)
+        processes.append(process)
+        ranks_of_job.append(pid)
+    print("READY pids=%s" % ",".join(map(str, ranks_of_job)), flush=True)
+    sys.exit(max(process.wait() for process in processes))
+if os.environ.get("RANK") == "1":
+    print("READY pids=%d" % os.getpid(), flush=True)
+    time.sleep(100)
 context, module, function, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 calls = [("cuInit", 0), ("cuDevicePrimaryCtxSetFlags_v2", 0, 4), ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0),
          ("cuModuleLoadData", ctypes.byref(module), b""), ("cuModuleGetFunction", ctypes.byref(function), module, b"endless"),

@@ -6,6 +6,7 @@ looks and Ray's list of tasks are written to FILE, and one line of JSON is print
 case each of ROUNDS double rounds is counted by its verdict. An alarm ends it, and the cluster ends with it.
 
   mutual    deadlock, rank-cycle: two actors, each in a method that waits for a method of the other
+  nodes     the same on two nodes, an actor on each: scripts/check/ray-nodes makes them, and begins the cluster
   starved   deadlock, executor-self-wait: both threads of an actor wait for a third call of the same
   inside    deadlock of two threading.Locks in a producer; a consumer and the driver wait for it
   slow      healthy: an actor that computes for long, and others that wait for it
@@ -24,6 +25,7 @@ from collections import Counter
 from pathlib import Path
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import lockscope.ray
 
@@ -31,6 +33,7 @@ SECONDS = 900
 PATIENCE = 120
 EXPECTED = {
     "mutual": ("deadlock", "rank-cycle"),
+    "nodes": ("deadlock", "rank-cycle"),
     "starved": ("deadlock", "executor-self-wait"),
     "inside": ("deadlock", "lock-order-cycle"),
 }
@@ -128,10 +131,20 @@ class Busy:
         return 1
 
 
+def two_nodes():
+    """Where actors go that are to be on two nodes, once both are there."""
+    while len(nodes := [node["NodeID"] for node in ray.nodes() if node["Alive"]]) < 2:
+        threading.Event().wait(0.2)
+    return [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+
+
 def begin(case, folder):
     """The results that the driver waits for, and how many files say that it has come so far."""
-    if case == "mutual":
-        clerks = [Clerk.remote(folder, name) for name in ("one", "other")]
+    if case in ("mutual", "nodes"):
+        where = two_nodes() if case == "nodes" else [None, None]
+        clerks = [
+            Clerk.options(scheduling_strategy=at).remote(folder, name) for at, name in zip(where, ("one", "other"))
+        ]
         ray.get([clerk.introduce.remote(other) for clerk, other in zip(clerks, reversed(clerks))])
         return [clerk.ask.remote() for clerk in clerks], 2
     if case == "starved":
@@ -161,7 +174,8 @@ def watch(case, folder, count, file, rounds):
     began, verdicts = time.monotonic(), Counter()
     while True:
         asked = time.monotonic()
-        diagnosis = lockscope.ray.diagnose(redact=True)
+        # The names of nodes say that both were seen.
+        diagnosis = lockscope.ray.diagnose(redact=case != "nodes")
         report = diagnosis.report
         code = report.findings[0].code if report.findings else None
         verdicts[report.verdict] += 1
@@ -191,7 +205,10 @@ def main():
     case, file, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 20
     signal.alarm(SECONDS)
     folder = tempfile.mkdtemp(prefix="ray-jobs-")
-    ray.init(num_cpus=2, object_store_memory=100 << 20, log_to_driver=False, dashboard_port=0)
+    if case == "nodes":
+        ray.init(address="auto", log_to_driver=False)
+    else:
+        ray.init(num_cpus=2, object_store_memory=100 << 20, log_to_driver=False, dashboard_port=0)
     wanted, count = begin(case, folder)
     threading.Thread(target=watch, args=(case, folder, count, file, rounds), name="watch", daemon=True).start()
     try:

@@ -21,8 +21,8 @@ fn the_schema_describes_the_report() {
     let look = attach(&target.pids, &[]);
     let properties = schema["properties"].as_object().expect("properties");
     let report = look.json.as_object().expect("an object");
-    // A job is told of only where files of its ranks were merged.
-    let of_one_look: Vec<_> = properties.keys().filter(|name| *name != "job").collect();
+    // A job is told of only where files of its ranks were merged, and NCCL's RAS where it was asked.
+    let of_one_look: Vec<_> = properties.keys().filter(|name| !["job", "nccl_ras"].contains(&name.as_str())).collect();
     assert_eq!(report.keys().collect::<Vec<_>>(), of_one_look);
     assert_eq!((report["schema"].as_str(), report["version"].as_str()), (Some("lockscope.report"), Some("1.1")));
     assert_eq!(report["host"]["boot_id"].as_str().map(str::len), Some(36), "{}", report["host"]);

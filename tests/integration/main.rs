@@ -32,6 +32,7 @@ mod launchers;
 mod layers;
 mod libcs;
 mod managers;
+mod mpich;
 mod mutations;
 mod native;
 mod nccl_ras;

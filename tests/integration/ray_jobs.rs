@@ -23,6 +23,17 @@ fn digests_of_ray_say_what_hangs() {
                 [..],
         ),
         (
+            "nodes",
+            "deadlock",
+            "rank-cycle",
+            &[
+                "(node1, python3.11 ",
+                "(node2, python3.11 ",
+                "for task `Clerk.reply` of actor Clerk",
+                "the driver (node1",
+            ],
+        ),
+        (
             "starved",
             "deadlock",
             "executor-self-wait",

@@ -29,8 +29,8 @@ const PLACES: [&str; 5] = [
     "/run/current-system/sw/bin/nvidia-smi",
 ];
 
-/// Ask.
-pub(crate) fn ask(image: &Image) -> GpuUse {
+/// Ask; NCCL's RAS if it is to be.
+pub(crate) fn ask(image: &Image, nccl_ras: bool) -> GpuUse {
     let end = Instant::now() + LIMIT;
     // Both at once: each takes as long as the other.
     let (devices, processes) = (start(&DEVICES), start(&PROCESSES));
@@ -43,7 +43,7 @@ pub(crate) fn ask(image: &Image) -> GpuUse {
         },
         (Err(error), _) | (_, Err(error)) => missing(format!("nvidia-smi could not be run ({error})")),
     };
-    let (heard, gaps) = nccl_ras::ask(image);
+    let (heard, gaps) = if nccl_ras { nccl_ras::ask(image) } else { Default::default() };
     GpuUse { errors, heard, gaps, ..known }
 }
 

@@ -21,9 +21,10 @@ use std::path::Path;
 
 use super::proc_fs::{self, ProcFs, descriptors};
 use super::sockets::{self, Row};
+use super::tcp_bytes;
 use crate::image::descriptors::socket_inode;
 use crate::image::launch::{Connection, Launch, Namespaces};
-use crate::image::{Descriptor, ProcessImage, environment};
+use crate::image::{Descriptor, Mapping, ProcessImage, environment};
 use crate::launcher::{self, Membership};
 use crate::limits::Bounded;
 use crate::limits::image::LARGEST_ENVIRONMENT;
@@ -32,13 +33,21 @@ use crate::limits::live::{MOST_ADDRESSES, MOST_ANCESTORS, MOST_CONNECTIONS};
 
 /// What is known of the network namespaces that were asked: processes of one are told from one answer.
 #[derive(Debug, Default)]
-pub(super) struct Networks(HashMap<Option<u64>, HashMap<u64, Row>>);
+pub(super) struct Networks {
+    rows: HashMap<Option<u64>, HashMap<u64, Row>>,
+    bytes: HashMap<Option<u64>, HashMap<u64, u64>>,
+}
 
 impl Networks {
     /// The TCP sockets of a network namespace by their inodes, as a process in it sees them.
     pub(super) fn rows(&mut self, namespace: Option<u64>, directory: &Path) -> &HashMap<u64, Row> {
         let read = || sockets::rows(directory).into_iter().map(|row| (row.inode, row)).collect();
-        self.0.entry(namespace).or_insert_with(read)
+        self.rows.entry(namespace).or_insert_with(read)
+    }
+
+    /// How many bytes the TCP connections of a network namespace have carried, by their inodes.
+    fn bytes(&mut self, namespace: Option<u64>, directory: &Path) -> &HashMap<u64, u64> {
+        self.bytes.entry(namespace).or_insert_with(|| tcp_bytes::of_namespace(directory))
     }
 }
 
@@ -72,6 +81,13 @@ pub(super) fn connections(
     if sockets.is_empty() {
         return Vec::new();
     }
+    // Those of ranks are compared with a later look; nobody else's are.
+    let bytes: HashMap<u64, u64> = if may_be_rank(process) {
+        let all = networks.bytes(namespaces.net, &directory);
+        sockets.iter().filter_map(|(_, inode)| Some((*inode, *all.get(inode)?))).collect()
+    } else {
+        HashMap::new()
+    };
     let rows = networks.rows(namespaces.net, &directory);
     let mut seen = BTreeSet::new();
     let connection = |(descriptor, inode): (&Descriptor, u64)| {
@@ -83,10 +99,17 @@ pub(super) fn connections(
             state: row.state,
             unread: row.unread,
             unsent: row.unsent,
+            bytes: bytes.get(&inode).copied(),
         })
     };
     let found = sockets.into_iter().filter_map(connection);
     found.bounded(MOST_CONNECTIONS, || format!("TCP connections of process {}", process.pid), "connections").collect()
+}
+
+/// Whether it is a rank by its variables, or has the library by whose objects a rank is known that no variable names.
+fn may_be_rank(process: &ProcessImage) -> bool {
+    let is_torch = |mapping: &Mapping| mapping.path.as_deref().is_some_and(|path| path.contains("/libtorch_cpu.so"));
+    launcher::membership(&process.environment).is_some() || process.mappings.iter().any(is_torch)
 }
 
 /// A process of this machine that is a rank of a job.

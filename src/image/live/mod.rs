@@ -50,6 +50,7 @@ pub(crate) mod stalled;
 mod stop;
 mod taking;
 mod target;
+mod tcp_bytes;
 #[cfg(test)]
 mod tests;
 mod thread_images;

@@ -51,55 +51,68 @@ impl Sockets {
     pub(super) fn seen_by(&mut self, proc_fs: &ProcFs, pid: i32) -> Option<&BTreeMap<u64, Socket>> {
         let directory = proc_fs.process(pid);
         let namespace = std::fs::read_link(directory.join("ns/net")).ok()?;
-        Some(self.0.entry(namespace).or_insert_with_key(|namespace| {
+        Some(self.0.entry(namespace).or_insert_with(|| {
             let mut sockets = tcp(&directory);
-            sockets.extend(unix(proc_fs, &directory, namespace));
+            sockets.extend(unix(&directory));
             sockets
         }))
     }
 }
 
-/// Unix sockets by inode. The kernel answers for the network namespace of whoever asks.
-fn unix(proc_fs: &ProcFs, directory: &Path, namespace: &Path) -> BTreeMap<u64, Socket> {
-    let own = std::fs::read_link(proc_fs.root().join("self/ns/net"));
-    let is_own = own.is_ok_and(|own| own == namespace);
-    let ask = || {
-        if !is_own {
-            // This thread alone, which ends thereafter.
-            setns(File::open(directory.join("ns/net")).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
-        }
-        ask_unix()
-    };
-    std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("sockets".to_owned());
-        let answer = builder.spawn_scoped(scope, ask).ok().and_then(|handle| handle.join().ok().flatten());
-        let (sockets, is_whole) = answer.unwrap_or((BTreeMap::new(), true));
-        if !is_whole {
-            limits::met(MOST_ANSWERS, "sockets of a network namespace", "bytes of the kernel's answer");
-        }
-        sockets
-    })
-}
-
-/// The sockets, and whether these are all.
-fn ask_unix() -> Option<(BTreeMap<u64, Socket>, bool)> {
-    let mut netlink = Netlink::new(NETLINK_SOCK_DIAG).ok()?;
-    netlink.bind_auto().ok()?;
-    netlink.connect(&NetlinkAddress::new(0, 0)).ok()?;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+/// Unix sockets by inode.
+fn unix(directory: &Path) -> BTreeMap<u64, Socket> {
     let request = UnixRequest {
         state_flags: StateFlags::all(),
         inode: 0,
         show_flags: ShowFlags::NAME | ShowFlags::PEER | ShowFlags::RQLEN,
         cookie: [0xff; 8],
     };
-    let mut message = NetlinkMessage::new(header, SockDiagMessage::UnixRequest(request).into());
+    let answer = inside(directory, || {
+        let mut sockets = BTreeMap::new();
+        let is_whole = dump(SockDiagMessage::UnixRequest(request), |answer| {
+            if let SockDiagMessage::UnixResponse(response) = answer {
+                let socket = of_unix(&response);
+                sockets.insert(socket.inode, socket);
+            }
+        })?;
+        Some((sockets, is_whole))
+    });
+    let (sockets, is_whole) = answer.unwrap_or((BTreeMap::new(), true));
+    if !is_whole {
+        limits::met(MOST_ANSWERS, "sockets of a network namespace", "bytes of the kernel's answer");
+    }
+    sockets
+}
+
+/// Ask the kernel in the network namespace of a process: it answers for that of whoever asks.
+pub(super) fn inside<T: Send>(directory: &Path, ask: impl FnOnce() -> Option<T> + Send) -> Option<T> {
+    let namespace = |directory: &Path| std::fs::read_link(directory.join("ns/net")).ok();
+    let is_own = namespace(Path::new("/proc/self"))? == namespace(directory)?;
+    let ask = || {
+        if !is_own {
+            // This thread alone, which ends thereafter.
+            setns(File::open(directory.join("ns/net")).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
+        }
+        ask()
+    };
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("sockets".to_owned());
+        builder.spawn_scoped(scope, ask).ok()?.join().ok()?
+    })
+}
+
+/// Have the kernel tell of all sockets of a kind; whether it has told all that it would.
+pub(super) fn dump(request: SockDiagMessage, mut take: impl FnMut(SockDiagMessage)) -> Option<bool> {
+    let mut netlink = Netlink::new(NETLINK_SOCK_DIAG).ok()?;
+    netlink.bind_auto().ok()?;
+    netlink.connect(&NetlinkAddress::new(0, 0)).ok()?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut message = NetlinkMessage::new(header, request.into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     netlink.send(&bytes, 0).ok()?;
-    let mut sockets = BTreeMap::new();
     let mut total = 0;
     while total < MOST_ANSWERS {
         let (answer, _) = netlink.recv_from_full().ok()?;
@@ -107,24 +120,21 @@ fn ask_unix() -> Option<(BTreeMap<u64, Socket>, bool)> {
         let mut at = 0;
         while let Some(rest) = answer.get(at..).filter(|rest| !rest.is_empty()) {
             let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) else {
-                return Some((sockets, true));
+                return Some(true);
             };
             match message.payload {
-                NetlinkPayload::InnerMessage(SockDiagMessage::UnixResponse(response)) => {
-                    let socket = of_unix(&response);
-                    sockets.insert(socket.inode, socket);
-                }
-                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Some((sockets, true)),
+                NetlinkPayload::InnerMessage(answer) => take(answer),
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Some(true),
                 _ => {}
             }
             match message.header.length {
-                0 => return Some((sockets, true)),
+                0 => return Some(true),
                 // Messages are padded to four bytes.
                 length => at += (length as usize).next_multiple_of(4),
             }
         }
     }
-    Some((sockets, false))
+    Some(false)
 }
 
 fn of_unix(response: &UnixResponse) -> Socket {

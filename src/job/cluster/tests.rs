@@ -36,11 +36,13 @@ pub(in super::super) fn member(number: i32, role: &str) -> Member {
         waits: Vec::new(),
         others: 3,
         connections: Vec::new(),
+        carried: Vec::new(),
         threads: 1,
         classes: Vec::new(),
         helpers: Vec::new(),
         enqueued: Vec::new(),
         cluster: Some(cluster),
+        on_gpu: false,
         witnessed: None,
     }
 }

@@ -40,7 +40,7 @@ use serde_json::Value;
 use super::content;
 use super::long_message::shortened;
 use crate::nccl_ras::Answer;
-use crate::report::Gap;
+use crate::report::{Gap, NcclRas};
 use crate::waits::collective::Collective;
 
 /// A file of somebody else's about ranks.
@@ -237,6 +237,14 @@ impl Witness {
             return Some(Ok(Witness::of_places(KUBERNETES, file, pods::places(&value))));
         }
         None
+    }
+
+    /// What NCCL's RAS answered to lockscope itself.
+    pub(crate) fn of_ras(answer: &NcclRas) -> Witness {
+        let communicators = answer.communicators.clone();
+        let (accounts, gaps) = ras::accounts(&Answer { communicators });
+        // Its address may be that of a machine, which a redacted digest does not name.
+        Witness::named(RAS, "", accounts, gaps)
     }
 
     fn named(source: &str, file: &str, accounts: Vec<Account>, gaps: Vec<Gap>) -> Witness {

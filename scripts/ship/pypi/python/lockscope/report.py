@@ -44,6 +44,9 @@ __all__ = [
     "Library",
     "Namespaces",
     "NativeFrame",
+    "NcclCommunicator",
+    "NcclRank",
+    "NcclRas",
     "Needs",
     "Place",
     "Process",
@@ -463,6 +466,10 @@ class Connection:
 
     #: Bytes that were sent and not acknowledged.
     unsent: int
+
+    #: Bytes that it has carried since it was opened, both ways together, of a rank and where the kernel counts them.
+    #: (Since 1.1.)
+    bytes: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -1265,6 +1272,52 @@ class JobRanks:
 
 
 @dataclass(frozen=True)
+class NcclRank:
+    """A rank of a communicator."""
+
+    #: Its number there.
+    rank: int
+
+    #: How many operations of each kind it has launched: `AllReduce`.
+    launched: Dict[str, int]
+
+    #: The address of its machine.
+    host: Optional[str] = None
+
+    #: Its process, as its own namespace numbers it.
+    pid: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class NcclCommunicator:
+    """Ranks that work together in NCCL. They are numbered within it."""
+
+    #: NCCL's name for it.
+    hash: str
+
+    #: Those that do.
+    ranks: List[NcclRank]
+
+    #: How many ranks it has.
+    size: Optional[int] = None
+
+    #: How many of its ranks do not answer RAS.
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class NcclRas:
+    """An answer of NCCL's RAS: who has launched which operations, in communicators where nothing was launched for a
+    while."""
+
+    #: Where it was asked.
+    address: str
+
+    #: Those that have a process of this report.
+    communicators: List[NcclCommunicator]
+
+
+@dataclass(frozen=True)
 class RegistersRead:
     """How many threads' registers were had in which way."""
 
@@ -1369,3 +1422,6 @@ class Report:
 
     #: All ranks of a job, in groups, where the report is of one. (Since 1.1.)
     job: Optional[JobRanks] = None
+
+    #: What NCCL's RAS has said, where a process waits for its GPU. (Since 1.1.)
+    nccl_ras: List[NcclRas] = field(default_factory=list)
