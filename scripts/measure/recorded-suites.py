@@ -110,7 +110,7 @@ def once(command, sources, environment, results):
     outcomes = {}
     if results.exists():
         for case in xml.parse(results).iter("testcase"):
-            key = (case.get("classname"), case.get("name"))
+            key = (case.get("classname"), re.sub(r"/tmp/[^/\]]*", "/tmp/*", case.get("name") or ""))
             outcomes[key] = sorted(part.tag for part in case if part.tag in ("failure", "error", "skipped"))
         results.unlink()
     return usage.ru_utime, os.waitstatus_to_exitcode(status), outcomes
@@ -136,7 +136,9 @@ def measure(name, version, command, sources, lockscope, folder, pairs):
             runs[recorded].append(once(command, sources, recorder if recorded else {}, results))
     different = set().union(*(differences(*pair) for pair in zip(runs[False], runs[True])))
     note = "equal"
-    if different:
+    if not any(run[2] for run in runs[False]):
+        note = "NO TEST RAN"
+    elif different:
         again = once(command, sources, {}, results)
         left = different - set().union(*(differences(run, again) for run in runs[False]))
         note = f"{len(different)} differ, without it as well" if not left else f"{len(left)} DIFFER: {sorted(left)[:3]}"
@@ -147,8 +149,8 @@ def measure(name, version, command, sources, lockscope, folder, pairs):
     (folder / "reports" / f"{name}.txt").write_text(text, encoding="utf-8")
     lost = [gap["what"] for gap in report.get("gaps", []) if "lost" in gap["why"] or "room" in gap["why"]]
     alone, recorded = (statistics.median(run[0] for run in runs[which]) for which in (False, True))
-    ways = re.search(r"(\d+) ways?\b", " ".join(text.partition("Recorded:")[2].split()))
-    count = ways[1] if ways else 0
+    ways = re.search(r"([\d,]+) ways?\b", " ".join(text.split()))
+    count = ways[1] if ways else "?"
     print(f"| {name} {version} | {len(runs[False][0][2])} | {note} | {len(list(orders.glob('*.orders')))} "
           f"| {alone:.2f} | {recorded:.2f} | {recorded / max(alone, 0.001):.3f} | {count} "
           f"| {len(report.get('findings', []))} | {lost or 'none'} |", flush=True)

@@ -9,17 +9,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::spins::{Part, steady_part};
-use crate::image::ThreadImage;
+use crate::image::{Addr, ThreadImage};
 use crate::verdict::JudgeInput;
 use crate::verdict::suspicion::{Confirmed, Link, Shared, Suspicion};
 use crate::waits::kinds::Topic;
-use crate::waits::{Party, ResourceKey, Wait};
+use crate::waits::{Party, ResourceKey, Scope, Wait};
 
 /// Two looks that confirm each other are at least this far apart (design, "two looks").
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The same of a ring with a time-out in it: locks that are tried for a moment, given back and tried again stand in rings that
 /// last no longer.
 const BETWEEN_TIMED: Duration = Duration::from_millis(1200);
+
+/// What of a look is of one instant.
+pub(super) struct OfOneInstant<'a> {
+    /// All that was read.
+    pub(super) whole: bool,
+    /// Whether a word of a process was read after the release.
+    pub(super) is_late: &'a dyn Fn(i32, Addr) -> bool,
+}
 
 /// What a look showed of the members.
 #[derive(Debug, Default)]
@@ -51,7 +59,10 @@ impl Standing {
 
 impl Look {
     /// Whether a member's wait never ended from this look to a `later` one, with its `waits`; `None` where that is not known.
-    fn stood_still(&self, link: &Link, later: &Look, waits: &Waits<'_>) -> Option<bool> {
+    ///
+    /// A thread that ran meanwhile and stands in the very same call is in the same wait, but a word that was read after the release
+    /// (`is_late`) may be of another one: who has waited, got the lock and let it go would seem to wait for itself.
+    fn stood_still(&self, link: &Link, later: &Look, waits: &Waits<'_>, is_late: bool) -> Option<bool> {
         let Party::Thread(_, tid) = link.waiter else {
             // The very same wait of a task is shown by what it says of itself; a process is one by its threads.
             return Some(true);
@@ -67,12 +78,12 @@ impl Look {
             return moved.map(|moved| !moved);
         }
         let places = self.places.get(link).zip(later.places.get(link));
-        let is_same = places.map(|(before, now)| before.fits(now));
+        let is_same = places.map(|(before, now)| before.fits(now)).filter(|is_same| !(*is_same && is_late));
         if wait.spinning {
             // It goes round: only the same place says something.
             return is_same.filter(|is_same| *is_same);
         }
-        is_same.or(moved.map(|moved| !moved))
+        if is_late { is_same } else { is_same.or(moved.map(|moved| !moved)) }
     }
 }
 
@@ -93,7 +104,7 @@ impl Confirmation {
         &mut self,
         now: Vec<Suspicion>,
         input: &JudgeInput<'_>,
-        of_one_instant: bool,
+        instant: &OfOneInstant<'_>,
         clock: Option<Instant>,
     ) {
         let before = std::mem::take(&mut self.known);
@@ -115,7 +126,14 @@ impl Confirmation {
             let none = Standing { stood: Some(true), is_timed: false };
             links.iter().fold(none, |all, link| {
                 let is_timed = wait_of(link, &waits).is_some_and(|wait| wait.timed);
-                all.and(Standing { stood: self.last.stood_still(link, &look, &waits), is_timed })
+                let is_late = match link.resource.scope {
+                    Scope::Process(position) if !instant.whole && !link.resource.address.is_null() => {
+                        let process = input.image.processes.get(position);
+                        process.is_some_and(|process| (instant.is_late)(process.pid, link.resource.address))
+                    }
+                    _ => false,
+                };
+                all.and(Standing { stood: self.last.stood_still(link, &look, &waits, is_late), is_timed })
             })
         };
         let of_shared: BTreeMap<Shared, Standing> =
@@ -134,7 +152,7 @@ impl Confirmation {
                     self.seen.refuted.insert(suspicion.clone());
                 } else {
                     since = *earlier;
-                    let is_proven = of_one_instant || standing.stood == Some(true);
+                    let is_proven = instant.whole || standing.stood == Some(true);
                     let lasted = clock.zip(since).map(|(now, since)| now.duration_since(since));
                     let is_long = !standing.is_timed || lasted.is_none_or(|lasted| lasted >= BETWEEN_TIMED);
                     self.waits_for_time |= !is_long;
@@ -196,4 +214,50 @@ type Waits<'l> = HashMap<(&'l Party, &'l ResourceKey), &'l Wait>;
 /// The wait of a link.
 fn wait_of<'l>(link: &Link, waits: &Waits<'l>) -> Option<&'l Wait> {
     waits.get(&(&link.waiter, &link.resource)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waits::kinds::PTHREAD_MUTEX;
+    use crate::waits::{Certainty, Needs};
+
+    /// What two looks show of thread 7, that waits for a mutex: its switches, and where its call was made.
+    fn stood(before: (u64, u64), now: (u64, u64), is_late: bool) -> Option<bool> {
+        let resource = ResourceKey { kind: PTHREAD_MUTEX, scope: Scope::Process(0), address: Addr(0x1000) };
+        let waiter = Party::Thread(0, 7);
+        let link =
+            Link { waiter: waiter.clone(), resource: resource.clone(), mode: None, holder: None, said: Vec::new() };
+        let look = |(switches, call): (u64, u64)| Look {
+            threads: [(7, ThreadImage { switches: Some((switches, 0)), ..ThreadImage::new(7) })].into(),
+            places: [(link.clone(), Part::of_call(Addr(call)))].into(),
+        };
+        let wait = Wait {
+            waiter: waiter.clone(),
+            resource: resource.clone(),
+            mode: None,
+            needs: Needs::All,
+            timed: false,
+            since_ms: None,
+            frame: None,
+            certainty: Certainty::Exact,
+            evidence: Vec::new(),
+            spinning: false,
+            place: None,
+        };
+        let waits: Waits<'_> = [((&waiter, &resource), &wait)].into();
+        look(before).stood_still(&link, &look(now), &waits, is_late)
+    }
+
+    #[test]
+    fn a_word_that_was_read_late_may_be_of_another_wait() {
+        // It slept on: nobody can have given it the lock.
+        assert_eq!(stood((4, 0x10), (4, 0x10), true), Some(true));
+        // It woke, and is in the call again: at the stop it waits, and has the lock or not by what was read then.
+        assert_eq!(stood((4, 0x10), (6, 0x10), false), Some(true));
+        assert_eq!(stood((4, 0x10), (6, 0x10), true), None);
+        // It is elsewhere.
+        assert_eq!(stood((4, 0x10), (6, 0x20), true), Some(false));
+        assert_eq!(stood((4, 0x10), (6, 0x20), false), Some(false));
+    }
 }

@@ -43,7 +43,7 @@ use crate::unwind;
 use crate::verdict::suspicion::Confirmed;
 use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::{self, Observations};
-use confirmation::Confirmation;
+use confirmation::{Confirmation, OfOneInstant};
 use spins::Spins;
 use subject::{Cores, Live, Recorded, Subject};
 
@@ -275,7 +275,8 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
         }
         let judged = judge(&image, &analysis, None);
         let clock = subject.is_live().then_some(at);
-        confirmation.look(judged.suspicions.clone(), &judge_input(&image, &analysis), of_one_instant, clock);
+        let instant = OfOneInstant { whole: of_one_instant, is_late: &|pid, word| subject.is_late(pid, word) };
+        confirmation.look(judged.suspicions.clone(), &judge_input(&image, &analysis), &instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = confirmation.is_empty() && !spins.are_open(looks);

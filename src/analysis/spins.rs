@@ -32,6 +32,12 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Of a call made there, with nothing inside.
+    #[cfg(test)]
+    pub(super) fn of_call(pc: Addr) -> Part {
+        Part { outer: vec![(pc, 0)], inner: Vec::new() }
+    }
+
     /// Whether both may be of one wait.
     pub(super) fn fits(&self, other: &Part) -> bool {
         self.outer == other.outer && self.inner.iter().zip(&other.inner).all(|(here, there)| here == there)

@@ -14,7 +14,7 @@ use crate::image::core::{self, CoreError, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{self, LiveTarget, Options};
 use crate::image::taken::{Taken, timestamp};
-use crate::image::{Gap, Image, ProcessImage};
+use crate::image::{Addr, Gap, Image, ProcessImage};
 use crate::limits::analysis::MOST_LOOKS;
 use crate::modules::Modules;
 use crate::python::Python;
@@ -32,6 +32,10 @@ pub(super) trait Subject {
     fn look(&mut self) -> Result<Image, Error>;
     /// Whether all that analysis read of the last look was of one instant.
     fn is_of_one_instant(&self) -> bool;
+    /// Whether a word of a process was read at another instant than the registers; where that is not known of each, as of all.
+    fn is_late(&self, _pid: i32, _word: Addr) -> bool {
+        !self.is_of_one_instant()
+    }
     /// Stop these threads at the next look, though they sleep. Whether that look will tell more of them than the last.
     fn stop(&mut self, _threads: BTreeSet<i32>) -> bool {
         false
@@ -121,6 +125,10 @@ impl Subject for Live {
 
     fn is_of_one_instant(&self) -> bool {
         self.target.is_of_one_instant()
+    }
+
+    fn is_late(&self, pid: i32, word: Addr) -> bool {
+        self.target.is_late(pid, word)
     }
 
     fn stop(&mut self, threads: BTreeSet<i32>) -> bool {

@@ -211,6 +211,13 @@ impl LiveMemory {
         asked_for.map(|(&address, _)| address).collect()
     }
 
+    /// Whether the page of an address is changeable and was read after the release.
+    pub(super) fn is_late(&self, address: Addr) -> bool {
+        let late = locked(&self.late);
+        let page = late.pages.get(&(address.0 & !(PAGE - 1))).and_then(Option::as_ref);
+        page.is_some_and(|page| page.changeable == Some(true))
+    }
+
     /// Whether a piece of changeable memory is still what this gives; false where it cannot be read again.
     pub(super) fn is_unchanged(&self, address: Addr, length: usize) -> bool {
         let (mut known, mut now) = (vec![0; length], Vec::new());
@@ -415,6 +422,7 @@ mod tests {
         assert_eq!(memory.late_pages().into_iter().collect::<Vec<_>>(), [0x11000]);
         assert_eq!(memory.u8(Addr(0x13000)), Ok(0x13));
         assert_eq!(memory.late_pages().len(), 1, "a file's pages are not late");
+        assert_eq!([0x10008, 0x11008, 0x13008].map(|word| memory.is_late(Addr(word))), [false, true, false]);
         let calls = *locked(&source.calls);
         assert_eq!(memory.u8(Addr(0x13fff)), Ok(0x13));
         assert_eq!(*locked(&source.calls), calls, "kept");

@@ -325,6 +325,12 @@ impl LiveTarget {
         threads.iter().all(stood)
     }
 
+    /// Whether analysis read this word after the release, so that it may have changed since.
+    pub(crate) fn is_late(&self, pid: i32, word: Addr) -> bool {
+        let target = self.targets.iter().find(|target| target.pid == pid);
+        target.and_then(|target| target.memory.as_ref()).is_some_and(|memory| memory.is_late(word))
+    }
+
     /// Whether all that analysis read of the last look was of one instant.
     pub(crate) fn is_of_one_instant(&self) -> bool {
         self.late_reads() == 0
