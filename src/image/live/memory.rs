@@ -20,7 +20,7 @@ const BLOCK: u64 = 16 * 1024;
 /// The first of them in a mapping takes with it what of so much around it is in memory: to ask again takes longer.
 const NEIGHBOURS: u64 = 64 * 1024;
 /// Each further one in the same mapping takes twice as much along, up to this.
-const MOST_NEIGHBOURS: u64 = 1024 * 1024;
+const FAR_NEIGHBOURS: u64 = 1024 * 1024;
 /// Of mappings up to this size all that are alike are read together: each thread of Python has one (from 3.11 on the chunk of
 /// its stack of frames), and who asks for one asks for all.
 const SMALL: u64 = 64 * 1024;
@@ -264,7 +264,7 @@ impl LiveMemory {
         let mapping = self.mapping(address)?;
         let block = part_of(mapping, address, BLOCK);
         let size = late.neighbours.entry(mapping.start.0).or_insert(NEIGHBOURS / 2);
-        *size = (*size * 2).min(MOST_NEIGHBOURS);
+        *size = (*size * 2).min(FAR_NEIGHBOURS);
         let around = part_of(mapping, address, *size);
         let mut further = Vec::new();
         self.add_unknown(around, block, late, &mut further);
