@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
-use nix::unistd::{read, write};
+use nix::unistd::{SysconfVar, read, sysconf, write};
 
 use crate::limits::live::MOST_FAULTS;
 use crate::sys::{PIECES_PER_CALL, SharedArea, Span};
 
-/// Page size of x86-64.
+/// What memory is copied by: the smallest page that there is. On 64-bit Arm the kernel's may be of 16 and 64 KiB.
 pub(super) const PAGE: usize = 4096;
 /// Most bytes of one call: between two calls it is looked whether the copies are wanted still.
 const BYTES_PER_CALL: usize = 1 << 20;
@@ -88,6 +88,8 @@ impl Piece {
 pub(super) struct Board {
     area: SharedArea,
     pages: usize,
+    /// The size of the pages of which the kernel tells whether they are in memory.
+    kernel_page: u64,
 }
 
 impl Board {
@@ -96,10 +98,12 @@ impl Board {
         /// Less is of no use.
         const LEAST: usize = 64;
         let mut pages = pages.max(LEAST);
+        let kernel_page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
+        let kernel_page = kernel_page.unwrap_or(0).max(PAGE as u64);
         loop {
             let length = pages.checked_mul(WORDS * 8 + 1 + PAGE).and_then(|length| length.checked_add(HEAD + PAGE));
             match length.ok_or_else(|| std::io::Error::from(Errno::ENOMEM)).and_then(SharedArea::new) {
-                Ok(area) => return Ok(Board { area, pages }),
+                Ok(area) => return Ok(Board { area, pages, kernel_page }),
                 Err(error) if pages <= LEAST => return Err(error),
                 Err(_) => pages = (pages / 2).max(LEAST),
             }
@@ -328,12 +332,17 @@ impl Copying<'_> {
         let mut first = 0;
         while first < piece.pages() && !self.board.is_cancelled() {
             let count = (piece.pages() - first).min(PAGES_PER_QUESTION);
-            let known = match words.get_mut(..count * 8) {
-                Some(words) => self.ask(piece.tid, piece.span.start / PAGE as u64 + first as u64, words),
+            // Of the kernel's larger pages one entry tells of several of ours.
+            let entry = |number: usize| piece.span.start.wrapping_add((number * PAGE) as u64) / self.board.kernel_page;
+            let first_entry = entry(first);
+            let place = |number: usize| entry(first + number).saturating_sub(first_entry) as usize * 8;
+            let known = match words.get_mut(..place(count - 1) + 8) {
+                Some(words) => self.ask(piece.tid, first_entry, words),
                 None => None,
             };
             for number in 0..count {
-                let word = words.get(number * 8..number * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+                let at = place(number);
+                let word = words.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
                 let word = word.map_or(0, u64::from_ne_bytes);
                 match known {
                     // Where the kernel does not tell, only the clock protects.
