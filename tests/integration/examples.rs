@@ -88,8 +88,9 @@ fn pythons(has_gil: bool) -> Vec<(String, Python)> {
     let mut found: Vec<_> = all_pythons().into_iter().filter(|(version, python)| is_one(version, python)).collect();
     let minor = |version: &str| version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
     found.sort_by_key(|(version, _)| minor(version));
-    let middle = 1..found.len().saturating_sub(1).max(1).min(found.len());
-    found.drain(middle);
+    if found.len() > 2 {
+        found.drain(1..found.len() - 1);
+    }
     found
 }
 
