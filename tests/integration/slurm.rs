@@ -1,8 +1,6 @@
-//! Jobs of Slurm, by a controller and nodes of a test's own on loopback: the recipe, the line by which the manual has a job looked at, and
-//! a node that is lost.
+//! Jobs of Slurm, by a controller and a node of a test's own on loopback: the recipe, and the line by which the manual has a job looked at.
 //!
-//! Needs Slurm's daemons and root, as scripts/check/test-tools has them. Several nodes of one machine have namespaces of their own, so that
-//! one can be lost with all that runs on it.
+//! Needs Slurm's daemons and root, as scripts/check/test-tools has them.
 
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +19,8 @@ impl Drop for Daemon {
     }
 }
 
-/// A controller and nodes of Slurm in a folder; they trust each other. Without names there is one node, which is this machine.
-fn slurm(project: &Project, names: &[&str]) -> Option<Vec<Daemon>> {
+/// A controller and a node of Slurm in a folder; they trust each other.
+fn slurm(project: &Project) -> Option<[Daemon; 2]> {
     let port = || Some(std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port());
     let host = nix::unistd::gethostname().ok()?.into_string().ok()?;
     let folder = project.0.path().display();
@@ -33,66 +31,43 @@ fn slurm(project: &Project, names: &[&str]) -> Option<Vec<Daemon>> {
     }
     for (name, file) in [
         ("StateSaveLocation", "state"),
-        ("SlurmdSpoolDir", "spool-%n"),
+        ("SlurmdSpoolDir", "spool"),
         ("SlurmctldPidFile", "slurmctld.pid"),
-        ("SlurmdPidFile", "slurmd-%n.pid"),
+        ("SlurmdPidFile", "slurmd.pid"),
     ] {
         writeln!(text, "{name}={folder}/{file}").ok()?;
     }
     text += "SlurmUser=root\nSlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\nMailProg=/bin/true\nMpiDefault=none\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\nReturnToService=2\n";
     let processors = std::thread::available_parallelism().ok()?;
-    match names {
-        [] => writeln!(text, "NodeName={host} NodeAddr=127.0.0.1 CPUs={processors}").ok()?,
-        // How soon a node that is silent counts as down, in seconds.
-        _ => writeln!(text, "SlurmdTimeout=2").ok()?,
-    }
-    for name in names {
-        let port = port()?;
-        writeln!(text, "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={processors}").ok()?;
-    }
+    writeln!(text, "NodeName={host} NodeAddr=127.0.0.1 CPUs={processors}").ok()?;
     writeln!(text, "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:8").ok()?;
     std::fs::write(project.path("slurm.conf"), text).ok()?;
     std::fs::create_dir(project.path("state")).ok()?;
-    let daemon = |name: &str, words: &[&str]| {
+    let daemon = |name: &str| {
         let log = std::fs::File::create(project.path(name)).ok()?;
-        let mut daemon = Command::new(words[0]);
-        daemon.args(&words[1..]).env("SLURM_CONF", project.path("slurm.conf")).env_remove("LOCKSCOPE");
+        let mut daemon = Command::new(name);
+        daemon.arg("-D").env("SLURM_CONF", project.path("slurm.conf")).env_remove("LOCKSCOPE");
         Some(Daemon(daemon.stdout(log.try_clone().ok()?).stderr(log).spawn().ok()?))
     };
-    let mut all = vec![daemon("slurmctld", &["slurmctld", "-D"])?];
-    if names.is_empty() {
-        all.push(daemon("slurmd", &["slurmd", "-D"])?);
-    }
-    for name in names {
-        // With the first process of its namespace, which ends with its parent, all others end.
-        let start = format!("hostname {name} && exec slurmd -D");
-        let apart =
-            ["unshare", "--uts", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child", "sh", "-c", &start];
-        all.push(daemon(name, &apart)?);
-    }
-    Some(all)
+    Some([daemon("slurmctld")?, daemon("slurmd")?])
 }
 
-/// A controller and nodes that take jobs; with it its jobs end.
+/// A controller and a node that take jobs; with it its jobs end.
 struct Cluster<'p> {
     project: &'p Project,
-    /// The controller, then the nodes.
-    daemons: Vec<Daemon>,
+    _daemons: [Daemon; 2],
 }
 
 impl Cluster<'_> {
     /// Why there is none, else.
-    fn start<'p>(project: &'p Project, names: &[&str]) -> Result<Cluster<'p>, &'static str> {
+    fn start(project: &Project) -> Result<Cluster<'_>, &'static str> {
         if !nix::unistd::geteuid().is_root() {
             return Err("Slurm, whose daemons need root");
         }
-        let daemons = slurm(project, names).ok_or("Slurm, which is not on this machine")?;
-        let cluster = Cluster { project, daemons };
-        wait_until("the nodes are there", || {
-            let (_, states) = cluster.ask(&["sinfo", "-h", "-N", "-o", "%T"]);
-            states.lines().count() == names.len().max(1) && states.lines().all(|state| state.trim() == "idle")
-        });
+        let daemons = slurm(project).ok_or("Slurm, which is not on this machine")?;
+        let cluster = Cluster { project, _daemons: daemons };
+        wait_until("the node is there", || cluster.ask(&["sinfo", "-h", "-o", "%T"]).1.trim() == "idle");
         Ok(cluster)
     }
 
@@ -109,8 +84,7 @@ impl Drop for Cluster<'_> {
         self.ask(&["scancel", "--user", "root"]);
         // The node ends the processes of a job before it is idle again.
         for _ in 0..200 {
-            let (_, states) = self.ask(&["sinfo", "-h", "-N", "-o", "%T"]);
-            if states.lines().all(|state| state.trim() == "idle" || state.contains("down")) {
+            if self.ask(&["sinfo", "-h", "-o", "%T"]).1.trim() == "idle" {
                 break;
             }
             std::thread::park_timeout(std::time::Duration::from_millis(50));
@@ -129,7 +103,7 @@ fn slurm_jobs() {
     let project = Project::new(&[("rank.sh", RANK)]);
     std::fs::set_permissions(project.path("rank.sh"), PermissionsExt::from_mode(0o755)).expect("allowed");
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
-    let cluster = match Cluster::start(&project, &[]) {
+    let cluster = match Cluster::start(&project) {
         Ok(cluster) => cluster,
         Err(why) => return crate::harness::skipped!("{why}"),
     };
@@ -167,7 +141,7 @@ fn the_line_of_the_manual_tells_of_a_job_of_slurm() {
         testdata("python/ring_of_ranks.py").display()
     );
     std::fs::write(project.path("job.sh"), script).expect("written");
-    let cluster = match Cluster::start(&project, &[]) {
+    let cluster = match Cluster::start(&project) {
         Ok(cluster) => cluster,
         Err(why) => return crate::harness::skipped!("{why}"),
     };
@@ -207,48 +181,4 @@ fn the_line_of_the_manual_tells_of_a_job_of_slurm() {
     let merge = |folder: &str| cluster.ask(&["lockscope", "merge", "--format", "json", folder]);
     let (code, report) = merge(&format!("hang-{id}"));
     assert!(code == Some(1) && !report.contains("scontrol.txt") && !report.contains("Slurm's account"), "{report}");
-}
-
-/// A rank that only waits.
-const SLEEPS: &str = "#!/bin/sh
-: >\"ranks/$SLURM_PROCID\"
-exec sleep 100
-";
-
-#[test]
-fn why_there_is_no_look_from_a_node_that_slurm_has_lost() {
-    let project = Project::new(&[
-        ("rank.sh", SLEEPS),
-        ("ranks/.keep", ""),
-        ("job.sh", "#!/bin/sh\nexec srun --no-kill --nodes=2 --ntasks=3 --overcommit ./rank.sh\n"),
-    ]);
-    std::fs::set_permissions(project.path("rank.sh"), PermissionsExt::from_mode(0o755)).expect("allowed");
-    let mut cluster = match Cluster::start(&project, &["one", "other"]) {
-        Ok(cluster) => cluster,
-        Err(why) => return crate::harness::skipped!("{why}"),
-    };
-    let submit =
-        ["sbatch", "--parsable", "--no-kill", "--no-requeue", "--nodes=2", "--ntasks=2", "--output=job.out", "job.sh"];
-    let (code, id) = cluster.ask(&submit);
-    assert_eq!(code, Some(0), "{id}");
-    let id = id.trim().to_owned();
-    wait_until("all ranks run", || (0..3).all(|rank| project.path(&format!("ranks/{rank}")).exists()));
-    let lost = cluster.daemons.pop().expect("a node");
-    signal_process(lost.0.id() as i32, "KILL");
-    drop(lost);
-    // Before that a new step would wait for it.
-    wait_until("the job has lost the node", || cluster.ask(&["squeue", "-h", "-j", &id, "-o", "%N"]).1.trim() == "one");
-    let line = line_of_the_manual().replace("=J", &format!("={id}")).replace("-J", &format!("-{id}"));
-    let show = format!("(scontrol show job {id}; scontrol show step {id}; scontrol show node) >hang-{id}/scontrol.txt");
-    let (_, text) = cluster.ask(&["sh", "-c", &format!("{line}; {show}; lockscope merge hang-{id}")]);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // The batch script is on the first node, and so are two of three ranks.
-    for said in [
-        format!("ranks 0-1 of 3 of slurm {id} 0, two rounds"),
-        "rank 2 of 3: no file has a look at it: it may hold up what the others wait for; no look is from node other, which is DOWN and \
-         NOT_RESPONDING (Not responding), by Slurm's account"
-            .to_owned(),
-    ] {
-        assert!(text.contains(&said), "{said}: {text}");
-    }
 }
