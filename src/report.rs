@@ -75,6 +75,9 @@ impl Report {
         let cycles = self.cycles.iter().flat_map(|cycle| &cycle.edges);
         let mut hang: BTreeSet<(&str, i32)> =
             cycles.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
+        // Each of them: which one comes first says nothing of the others.
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        hang.extend(errors.flat_map(|finding| &finding.threads).map(ThreadReference::key));
         if hang.is_empty() {
             let gone: BTreeSet<&str> =
                 self.holds.iter().filter(|hold| hold.gone.is_some()).map(|hold| hold.resource.as_str()).collect();

@@ -87,7 +87,7 @@ pub struct ThreadReference {
 }
 
 impl ThreadReference {
-    pub(super) fn key(&self) -> (&str, i32) {
+    pub(crate) fn key(&self) -> (&str, i32) {
         (self.process.as_str(), self.tid)
     }
 }

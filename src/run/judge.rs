@@ -3,10 +3,11 @@
 //! In: samples and reports with the time at which they were taken. Out: whether to look, and a [`Decision`]. A hang is
 //! proven by looks that agree while nothing in the tree makes progress; what is not proven goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::sample::Sample;
+use super::troubles::{Fingerprint, Trouble, troubles};
 use crate::report::{Certainty, Needs, Process, Report, Severity, Thread, ThreadState, Verdict, Wait};
 
 /// A tree that used less than this share of one processor stands still, in permille. Waiters for a GIL wake every 5 ms and
@@ -27,8 +28,8 @@ const AFTER_A_MONITOR: Duration = Duration::from_secs(15);
 /// Between the looks that must agree: for what is proven, and for what is not.
 const PROVEN_AGAIN: Duration = Duration::from_millis(300);
 const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
-/// A thread that a look stopped went to sleep again within so much time, also on a busy machine.
-const ASLEEP_AGAIN: Duration = Duration::from_millis(500);
+/// After so many looks that saw something wrong, and came to no end of it, the pauses between them grow.
+const MOST_DOUBTS: u32 = 6;
 
 /// What follows from a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,9 @@ pub(crate) struct Judge {
     /// The pause after a look at a still tree that found nothing.
     pause: Duration,
     /// What the last looks agreed on.
-    agreed: Option<Agreed>,
+    agreed: BTreeMap<Fingerprint, Agreed>,
+    /// How many looks in a row saw something wrong, and came to no end of it.
+    doubts: u32,
     /// A monitor of tests is in the tree.
     monitored: bool,
     /// What was told already.
@@ -67,10 +70,9 @@ pub(crate) struct Judge {
     waits_for_all: bool,
 }
 
-/// What several looks agreed on.
-#[derive(Debug)]
+/// How several looks agreed on one thing that is wrong.
+#[derive(Debug, Clone, Copy)]
 struct Agreed {
-    found: Fingerprint,
     /// How many did.
     count: u32,
     /// Since when.
@@ -78,9 +80,6 @@ struct Agreed {
     /// When the last of them ended.
     last: Instant,
 }
-
-/// A hang, as it is compared between looks: its verdict and its links.
-pub(crate) type Fingerprint = (Verdict, Vec<String>);
 
 impl Judge {
     /// Nothing seen.
@@ -93,7 +92,8 @@ impl Judge {
             began: now,
             spent: Duration::ZERO,
             pause: WHILE_STILL.0,
-            agreed: None,
+            agreed: BTreeMap::new(),
+            doubts: 0,
             monitored: false,
             told: BTreeSet::new(),
             left: BTreeSet::new(),
@@ -116,21 +116,38 @@ impl Judge {
     pub(crate) fn begin_anew(&mut self, now: Instant) {
         // What the looks have cost is paid: the next hang is to be found as soon as this one.
         (self.began, self.spent) = (now, Duration::ZERO);
-        (self.agreed, self.still_since, self.pause) = (None, None, WHILE_STILL.0);
+        (self.agreed, self.doubts) = (BTreeMap::new(), 0);
+        (self.still_since, self.pause) = (None, WHILE_STILL.0);
         (self.next_still, self.next_at_work) = (now, now + WHILE_IT_WORKS);
     }
 
-    /// Whether all that is wrong is what earlier tests have left, and the main thread is not in it.
-    fn is_left_behind(&self, report: &Report) -> bool {
-        !self.waits_for_all && self.was_told(report) && !main_is_stuck(report)
+    /// What is wrong and has not been told: not what an earlier test has left, unless the main thread waits because of it.
+    fn news<'r>(&self, report: &'r Report) -> Vec<Trouble<'r>> {
+        let mut all = troubles(report);
+        if !self.waits_for_all && self.only_main_waits_for_what_was_left(report) && !main_is_stuck(report) {
+            all.retain(|trouble| !self.is_left(trouble));
+        }
+        all
+    }
+
+    /// Whether something that is wrong is what earlier tests have left: their threads, and a main one.
+    fn is_left(&self, trouble: &Trouble<'_>) -> bool {
+        let mut workers = trouble.workers().peekable();
+        workers.peek().is_some() && workers.all(|tid| self.left.contains(&tid))
+    }
+
+    /// Whether nobody but main threads has come to wait for what earlier tests have left.
+    fn only_main_waits_for_what_was_left(&self, report: &Report) -> bool {
+        let is_main = |tid: i32| report.processes.iter().any(|process| process.pid == tid);
+        report.victims.iter().all(|victim| is_main(victim.tid) || self.left.contains(&victim.tid))
     }
 
     /// Whether all that is wrong is what earlier tests have left; the main thread may wait for it.
     pub(crate) fn was_told(&self, report: &Report) -> bool {
-        let main: BTreeSet<i32> = report.processes.iter().map(|process| process.pid).collect();
-        let mut own = report.hang();
-        own.retain(|(_, tid)| !main.contains(tid));
-        !own.is_empty() && own.iter().all(|(_, tid)| self.left.contains(tid))
+        let all = troubles(report);
+        !all.is_empty()
+            && all.iter().all(|trouble| self.is_left(trouble))
+            && self.only_main_waits_for_what_was_left(report)
     }
 
     /// Take in a sample.
@@ -155,7 +172,7 @@ impl Judge {
 
     /// Whether to look now.
     pub(crate) fn wants_a_look(&self, now: Instant) -> bool {
-        if self.agreed.is_some() {
+        if !self.agreed.is_empty() {
             return now >= self.next;
         }
         let has_left = self.spent <= BURST + now.saturating_duration_since(self.began) / COST;
@@ -171,8 +188,10 @@ impl Judge {
         let least = cost * COST;
         self.spent += cost;
         self.next_at_work = now + WHILE_IT_WORKS.max(least);
-        let Some(found) = report.filter(|report| !self.is_left_behind(report)).and_then(fingerprint) else {
-            self.agreed = None;
+        let all = report.map(|report| self.news(report)).unwrap_or_default();
+        let Some(report) = report.filter(|_| !all.is_empty()) else {
+            self.agreed.clear();
+            self.doubts = 0;
             if self.is_still(now) {
                 self.next_still = now + self.pause;
                 // One that works a little now and then is no hang that needs to be seen at once.
@@ -181,102 +200,67 @@ impl Judge {
             }
             return Decision::GoOn;
         };
-        let is_proven = report.is_some_and(is_proven);
-        let (count, since) = match &mut self.agreed {
-            // The very same waits, and not just waits of the same threads.
-            Some(known)
-                if known.found == found && (is_proven || report.is_some_and(|r| rest(r, known.last, now - cost))) =>
-            {
-                known.count += 1;
-                known.last = now;
-                (known.count, known.since)
-            }
-            other => {
-                *other = Some(Agreed { found: found.clone(), count: 1, since: now, last: now });
-                (1, now)
-            }
+        self.agree(&all, now, now - cost);
+        let shown = |trouble: &Trouble<'_>| {
+            let agreed = self.agreed.get(&trouble.fingerprint)?;
+            let is_shown = match trouble.is_proven {
+                true => agreed.count >= 2,
+                false => agreed.count >= 3 && now >= agreed.since + SUSPECTED_AGAIN * 2,
+            };
+            is_shown.then_some(agreed.since)
         };
-        let (enough, again) = if is_proven { (2, PROVEN_AGAIN) } else { (3, SUSPECTED_AGAIN) };
-        self.next = now + again;
-        if count < enough {
+        let mut standing: Vec<(&Trouble<'_>, Instant)> =
+            all.iter().filter_map(|trouble| Some((trouble, shown(trouble)?))).collect();
+        if standing.is_empty() {
+            self.doubts += 1;
+            let again = if all.iter().any(|trouble| trouble.is_proven) { PROVEN_AGAIN } else { SUSPECTED_AGAIN };
+            match self.doubts <= MOST_DOUBTS {
+                true => self.next = now + again,
+                false => self.look_later(now, least),
+            }
             return Decision::GoOn;
         }
         // What has a time-out ends by itself, if not now then later.
-        if !is_proven && report.is_some_and(ends_by_itself) {
-            self.next = now + self.pause.max(least);
-            self.pause = (self.pause * 2).min(WHILE_STILL.1);
+        standing.retain(|(trouble, _)| trouble.is_proven || !trouble.ends_by_itself());
+        if standing.is_empty() {
+            self.look_later(now, least);
             return Decision::GoOn;
         }
-        if self.monitored && now < since + AFTER_A_MONITOR {
+        standing.retain(|(_, since)| !self.monitored || now >= *since + AFTER_A_MONITOR);
+        if standing.is_empty() {
             self.next = now + WHILE_IT_WORKS;
             return Decision::GoOn;
         }
         // A wait that nobody ends may be that of a thread which nobody misses.
-        let may_go_on = |report: &Report| others_work(report) || !is_proven && report.verdict == Verdict::Stuck;
-        let goes_on = |report: &Report| !self.waits_for_all && may_go_on(report) && !main_is_stuck(report);
-        if report.is_some_and(goes_on) {
-            self.next = now + self.pause.max(least);
-            self.pause = (self.pause * 2).min(WHILE_STILL.1);
-            return if self.told.insert(found) { Decision::Beside } else { Decision::GoOn };
+        let (others_work, main_is_stuck) = (others_work(report), main_is_stuck(report));
+        let may_go_on = |trouble: &Trouble<'_>| others_work || !trouble.is_proven && report.verdict == Verdict::Stuck;
+        let goes_on = |trouble| !self.waits_for_all && may_go_on(trouble) && !main_is_stuck;
+        if standing.iter().all(|(trouble, _)| goes_on(trouble)) {
+            let told = standing.iter().map(|(trouble, _)| trouble.fingerprint.clone()).collect::<Vec<_>>();
+            self.look_later(now, least);
+            let news = told.into_iter().filter(|one| self.told.insert(one.clone())).count();
+            return if news > 0 { Decision::Beside } else { Decision::GoOn };
         }
         Decision::Over
     }
-}
 
-/// What is wrong, if anything is.
-fn fingerprint(report: &Report) -> Option<Fingerprint> {
-    if report.verdict.exit_code() == 0 {
-        return None;
+    /// Count the looks that saw the very same waits, and not just waits of the same threads. `began` is when this look did.
+    fn agree(&mut self, all: &[Trouble<'_>], now: Instant, began: Instant) {
+        let mut agreed = BTreeMap::new();
+        for trouble in all {
+            let known = self.agreed.get(&trouble.fingerprint);
+            let known = known.filter(|known| trouble.is_proven || trouble.rests(known.last, began));
+            let (count, since) = known.map_or((1, now), |known| (known.count + 1, known.since));
+            agreed.insert(trouble.fingerprint.clone(), Agreed { count, since, last: now });
+        }
+        self.agreed = agreed;
     }
-    // The ids of resources depend on what else is waited for: those who wait and hold say enough.
-    let cycles = report.cycles.iter().flat_map(|cycle| &cycle.edges);
-    let mut links: Vec<String> = cycles
-        .map(|edge| format!("{} {:?} {} {:?}", edge.process, edge.waiter, edge.holder_process, edge.holder))
-        .collect();
-    let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
-    links.extend(errors.map(|finding| format!("{} {:?}", finding.code, finding.threads)));
-    links.sort();
-    Some((report.verdict, links))
-}
 
-/// Whether what is wrong is proven by one look, but for chance.
-fn is_proven(report: &Report) -> bool {
-    let is_exact = |report: &Report| {
-        let first = report.findings.iter().find(|finding| finding.severity == Severity::Error);
-        first.is_some_and(|finding| finding.certainty == Certainty::Exact)
-    };
-    report.verdict == Verdict::Deadlock || report.verdict != Verdict::SuspectedDeadlock && is_exact(report)
-}
-
-/// The waits of the threads that are in the hang: of the cycles, else of the first finding.
-fn members(report: &Report) -> impl Iterator<Item = &Wait> {
-    let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
-    let mut threads: BTreeSet<(&str, i32)> =
-        edges.filter_map(|edge| Some((edge.process.as_str(), edge.waiter?))).collect();
-    if threads.is_empty() {
-        let first = report.findings.iter().find(|finding| finding.severity == Severity::Error);
-        threads
-            .extend(first.into_iter().flat_map(|finding| &finding.threads).map(|one| (one.process.as_str(), one.tid)));
+    /// There is no hurry.
+    fn look_later(&mut self, now: Instant, least: Duration) {
+        self.next = now + self.pause.max(least);
+        self.pause = (self.pause * 2).min(WHILE_STILL.1);
     }
-    report.waits.iter().filter(move |wait| wait.tid.is_some_and(|tid| threads.contains(&(wait.process.as_str(), tid))))
-}
-
-/// Whether no wait of a member has begun since the look before: `last` is when that ended, `began` when this one began. One that
-/// wakes and retries for ever, as for the GIL, is taken for the same.
-fn rest(report: &Report, last: Instant, began: Instant) -> bool {
-    let retries = |wait: &&Wait| {
-        let resource = report.resources.iter().find(|resource| resource.id == wait.resource);
-        resource.is_some_and(|resource| resource.properties().is_asked_again())
-    };
-    members(report).filter(|wait| !retries(wait)).all(|wait| {
-        let since = wait.since_ms.and_then(|since| began.checked_sub(Duration::from_millis(since)));
-        since.is_none_or(|since| since <= last + ASLEEP_AGAIN)
-    })
-}
-
-/// Whether a wait of a member has a time-out.
-fn ends_by_itself(report: &Report) -> bool {
-    members(report).any(|wait| wait.timed)
 }
 
 /// Whether a thread of the tree runs that no chain of waits leads away from.
@@ -425,12 +409,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_ever_beside_a_main_thread_that_does_not_is_told_once() {
-        let mut stuck = report("stuck", "sleeping", 3);
-        stuck.cycles.clear();
-        let finding = json!({"code": "nobody-left-to-wake", "severity": "error", "title": "", "message": "", "certainty": "inferred",
-            "threads": [{"process": "p0", "tid": 2}], "resources": ["r1"], "help": [], "references": []});
-        stuck.findings = vec![serde_json::from_value(finding).expect("a finding")];
-        let all = decisions(&stuck, &still(), 60);
+        let all = decisions(&stuck(&[2]), &still(), 60);
         let told = all.iter().filter(|(_, decision)| *decision == Decision::Beside).count();
         assert!(told == 1 && all.iter().all(|(_, decision)| *decision != Decision::Over), "{all:?}");
     }
@@ -461,6 +440,68 @@ mod tests {
         assert!(!ends(&left));
         // The main thread of the next one waits for them.
         assert!(ends(&again));
+    }
+
+    /// Threads that wait for ever, each a finding of its own, in this order; the main thread is 3.
+    fn stuck(threads: &[i32]) -> Report {
+        let mut stuck = report("stuck", "sleeping", 3);
+        stuck.cycles.clear();
+        let finding = |tid: &i32| {
+            let finding = json!({"code": "nobody-left-to-wake", "severity": "error", "title": "", "message": "", "certainty": "inferred",
+                "threads": [{"process": "p0", "tid": tid}], "resources": ["r1"], "help": [], "references": []});
+            serde_json::from_value(finding).expect("a finding")
+        };
+        stuck.findings = threads.iter().map(finding).collect();
+        stuck
+    }
+
+    #[test]
+    fn what_an_earlier_test_has_left_hides_no_hang_of_the_main_thread() {
+        // Ids wrap around: the thread that was left may come before the main one or after it.
+        for both in [[2, 3], [3, 2]] {
+            let start = Instant::now();
+            let mut judge = Judge::new(start);
+            judge.leave_behind(start, &stuck(&[2]));
+            let report = stuck(&both);
+            let over = (1..100).any(|step| {
+                let now = start + Duration::from_millis(step * 200);
+                judge.sampled(now, &still());
+                judge.wants_a_look(now) && judge.looked(now, LOOK, Some(&report)) == Decision::Over
+            });
+            assert!(over && !judge.was_told(&report), "{both:?}");
+            assert!(judge.was_told(&stuck(&[2])));
+        }
+    }
+
+    #[test]
+    fn what_comes_and_goes_hides_nothing_that_stays() {
+        let start = Instant::now();
+        let mut judge = Judge::new(start);
+        let over = (1..100u64).any(|step| {
+            let now = start + Duration::from_millis(step * 200);
+            judge.sampled(now, &still());
+            // Another one beside it, each time.
+            let report = stuck(if step % 2 == 0 { &[3] } else { &[1, 3] });
+            judge.wants_a_look(now) && judge.looked(now, LOOK, Some(&report)) == Decision::Over
+        });
+        assert!(over);
+    }
+
+    #[test]
+    fn what_is_never_shown_twice_is_looked_at_more_and_more_rarely() {
+        let start = Instant::now();
+        let mut judge = Judge::new(start);
+        let mut looks = 0;
+        for step in 1..3000u64 {
+            let now = start + Duration::from_millis(step * 200);
+            judge.sampled(now, &still());
+            if judge.wants_a_look(now) {
+                looks += 1;
+                let report = stuck(&[if looks % 2 == 0 { 1 } else { 2 }]);
+                assert_eq!(judge.looked(now, LOOK, Some(&report)), Decision::GoOn);
+            }
+        }
+        assert!(looks < 25, "{looks}");
     }
 
     #[test]

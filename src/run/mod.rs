@@ -19,6 +19,7 @@ pub(crate) mod lookers;
 pub(crate) mod own_names;
 pub(crate) mod sample;
 pub(crate) mod suite;
+mod troubles;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -73,8 +73,8 @@ pub(crate) struct Judgement {
     pub summary: String,
     /// The one sentence that comes first.
     pub sentence: String,
-    /// Threads that cannot go on because of the cycles, else of the lost owners, else of the threads of the first finding that
-    /// is no mere note; without these themselves.
+    /// Threads that cannot go on because of the cycles, else of the lost owners, else of the waits without end, else of the threads of
+    /// the first finding that is no mere note; without these themselves.
     pub victims: Vec<Party>,
     /// The role of each thread, in the order of [`JudgeInput::threads`].
     roles: Roles,
@@ -246,7 +246,7 @@ fn kept_by_hope(context: &Context<'_>, graph: &WaitGraph<'_>) -> Option<Gap> {
 }
 
 /// Who takes part in what is wrong: the members of all cycles; else who waits for a lock whose owner is gone; else the threads
-/// of the first finding, unless that is a mere note.
+/// of all waits without end; else those of the first finding, unless that is a mere note.
 fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) -> BTreeSet<Party> {
     if !context.cycles.is_empty() {
         return context.cycles.iter().flat_map(Cycle::parties).collect();
@@ -257,6 +257,11 @@ fn taking_part(context: &Context<'_>, verdict: Verdict, findings: &[Finding]) ->
         orphans.flat_map(|orphan| &orphan.waits).map(|wait| waits[*wait].waiter.clone()).collect();
     if !lost.is_empty() {
         return lost;
+    }
+    let without_end: BTreeSet<Party> =
+        context.dead_ends.iter().flat_map(|end| &end.waits).map(|wait| waits[*wait].waiter.clone()).collect();
+    if !without_end.is_empty() {
+        return without_end;
     }
     let finding = findings.first().filter(|finding| finding.severity != Severity::Note);
     let ids: HashMap<String, usize> =
@@ -314,6 +319,13 @@ fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> 
     if explained || ends.iter().any(|end| !is_of_all(end)) {
         ends.retain(|end| !is_of_all(end));
     }
+    // Ids wrap around: a thread that was started last may have the least. What the main thread waits for comes first all the same.
+    let pids: Vec<i32> = input.image.processes.iter().map(|process| process.pid).collect();
+    let is_main = |wait: &usize| match seen.waits[*wait].waiter {
+        Party::Thread(process, tid) => pids.get(process) == Some(&tid),
+        _ => false,
+    };
+    ends.sort_by_key(|end| !end.waits.iter().any(is_main));
     ends
 }
 
