@@ -89,8 +89,9 @@ impl HangReporter {
         self.before += 1;
     }
 
-    /// The same for who ends the test: it says all this, and writes the files that are its own.
-    pub(super) fn tell_inside(&self, reason: Reason, look: &LastLook, is_known: bool) -> Told {
+    /// The same for who ends the test: it says all this, and writes the files that are its own. `was_left`: a test before it has left
+    /// all that is wrong.
+    pub(super) fn tell_inside(&self, reason: Reason, look: &LastLook, is_known: bool, was_left: bool) -> Told {
         let outcome = match look {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -105,7 +106,7 @@ impl HangReporter {
             Some(Err(error)) => format!("{error}\n"),
         };
         let text = String::from_utf8_lossy(&text(&outcome.report, &Style::plain())).into_owned();
-        let headline = headline(reason, &outcome.report, self.pid, is_known);
+        let headline = headline(reason, &outcome.report, self.pid, was_left);
         Told { headline, text: format!("{}\n{files}", text.trim_end()), is_known }
     }
 
@@ -271,8 +272,8 @@ fn why(reason: Reason) -> &'static str {
     }
 }
 
-/// One line: what is wrong, and on which lines.
-fn headline(reason: Reason, report: &Report, pid: i32, is_known: bool) -> String {
+/// One line: what is wrong, and on which lines. `was_left`: an earlier test has left it, and it is no fault of the one that runs.
+fn headline(reason: Reason, report: &Report, pid: i32, was_left: bool) -> String {
     let mut line = Vec::new();
     // Writing to memory cannot fail.
     let _ = render::render(report, Format::Short, &Style::plain(), &mut line);
@@ -288,10 +289,18 @@ fn headline(reason: Reason, report: &Report, pid: i32, is_known: bool) -> String
         at += &format!(" and {} more", places.len() - MOST_PLACES);
     }
     let at = if at.is_empty() { at } else { format!(" ({at})") };
-    let why = match (reason, is_known) {
-        (Reason::TestTimeout, false) => "over its time limit: ",
-        (Reason::TestTimeout, true) => "over its time limit; an earlier test has left: ",
-        _ => "",
+    let why = match (reason, was_left) {
+        (Reason::TestTimeout, false) => "over its time limit: ".to_owned(),
+        (Reason::TestTimeout, true) => "over its time limit; an earlier test has left: ".to_owned(),
+        // It came to wait for that, or for somebody who does.
+        (_, true) => {
+            let here = render::main_thread(report).map(|(here, place)| {
+                let place = place.map(|place| format!(" ({})", relative(&place))).unwrap_or_default();
+                format!("{here}{place}, and ")
+            });
+            format!("{}an earlier test has left: ", here.unwrap_or_default())
+        }
+        (_, false) => String::new(),
     };
     // A summary may be sentences long.
     let title = render::headline(report);

@@ -234,7 +234,9 @@ impl Monitor<'_> {
         }
         self.hangs += 1;
         let is_known = look.as_ref().is_ok_and(|outcome| watch.was_left_behind(&outcome.report));
-        let told = self.reporter.tell_inside(reason, look, is_known);
+        let was_left = look.as_ref().is_ok_and(|outcome| watch.is_of_before(&outcome.report));
+        let in_test = self.log.running.is_some();
+        let told = self.reporter.tell_inside(reason, look, is_known, was_left && in_test);
         if self.ends_inside(&told) {
             self.reporter.next();
             if let Ok(outcome) = look {

@@ -191,6 +191,16 @@ pub(crate) fn headline(report: &Report) -> &str {
     }
 }
 
+/// What the main thread of the first process waits for, and on which line: `MainThread waits for Queue (empty)`, `/srv/app.py:14`.
+pub(crate) fn main_thread(report: &Report) -> Option<(String, Option<String>)> {
+    let process = report.processes.first()?;
+    let thread = process.threads.iter().find(|thread| thread.tid == process.pid)?;
+    let view = view::View::new(report, "<-");
+    view.waits_of(&process.id, thread.tid).first()?;
+    let name = if thread.name.is_empty() { &thread.os_name } else { &thread.name };
+    Some((format!("{name} {}", view.doing_shortly(&process.id, thread)), short::place(report, process, thread)))
+}
+
 /// At most so many characters: what is too much is left out before the end, where numbers stand.
 fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();

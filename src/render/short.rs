@@ -40,7 +40,7 @@ fn main_thread(process: &Process) -> Option<(&Process, &Thread)> {
 }
 
 /// The line of the program where a thread waits, or is; else the innermost frame that has a name.
-fn place(report: &Report, process: &Process, thread: &Thread) -> Option<String> {
+pub(super) fn place(report: &Report, process: &Process, thread: &Thread) -> Option<String> {
     let wait = report.waits.iter().find(|wait| wait.process == process.id && wait.tid == Some(thread.tid));
     let site = wait.map_or(&thread.at, |wait| &wait.at);
     let from = wait.and_then(|wait| wait.frame).unwrap_or(0);

@@ -260,6 +260,11 @@ impl<'a> View<'a> {
         self.doing_as(process, thread, |wait| self.wait_statement_in_general(wait))
     }
 
+    /// The same without the address of what has a name.
+    pub(super) fn doing_shortly(&self, process: &str, thread: &Thread) -> String {
+        self.doing_as(process, thread, |wait| self.statement(wait, "waits", &self.short_name(&wait.resource)))
+    }
+
     fn doing_as(&self, process: &str, thread: &Thread, statement: impl Fn(&Wait) -> String) -> String {
         match self.waits_of(process, thread.tid) {
             [wait] => statement(wait),

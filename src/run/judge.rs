@@ -29,7 +29,7 @@ const AFTER_A_MONITOR: Duration = Duration::from_secs(15);
 const PROVEN_AGAIN: Duration = Duration::from_millis(300);
 const SUSPECTED_AGAIN: Duration = Duration::from_secs(2);
 /// After so many looks that saw something wrong, and came to no end of it, the pauses between them grow.
-const MOST_DOUBTS: u32 = 6;
+const HASTY_LOOKS: u32 = 6;
 
 /// What follows from a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,12 +142,15 @@ impl Judge {
         report.victims.iter().all(|victim| is_main(victim.tid) || self.left.contains(&victim.tid))
     }
 
-    /// Whether all that is wrong is what earlier tests have left; the main thread may wait for it.
-    pub(crate) fn was_told(&self, report: &Report) -> bool {
+    /// Whether all that is wrong is what earlier tests have left; others may have come to wait for it.
+    pub(crate) fn is_of_before(&self, report: &Report) -> bool {
         let all = troubles(report);
-        !all.is_empty()
-            && all.iter().all(|trouble| self.is_left(trouble))
-            && self.only_main_waits_for_what_was_left(report)
+        !all.is_empty() && all.iter().all(|trouble| self.is_left(trouble))
+    }
+
+    /// The same, and nobody but the main thread has come to wait for it: there is nothing new to tell.
+    pub(crate) fn was_told(&self, report: &Report) -> bool {
+        self.is_of_before(report) && self.only_main_waits_for_what_was_left(report)
     }
 
     /// Take in a sample.
@@ -214,7 +217,7 @@ impl Judge {
         if standing.is_empty() {
             self.doubts += 1;
             let again = if all.iter().any(|trouble| trouble.is_proven) { PROVEN_AGAIN } else { SUSPECTED_AGAIN };
-            match self.doubts <= MOST_DOUBTS {
+            match self.doubts <= HASTY_LOOKS {
                 true => self.next = now + again,
                 false => self.look_later(now, least),
             }

@@ -198,6 +198,11 @@ impl Watch {
         self.judge.was_told(report)
     }
 
+    /// The same, but that others may have come to wait for it.
+    pub(crate) fn is_of_before(&self, report: &Report) -> bool {
+        self.judge.is_of_before(report)
+    }
+
     /// The process waits for all that is left: it hangs because of that, whichever thread it is.
     pub(crate) fn end_with_what_is_left(&mut self) {
         self.judge.end_with_what_is_left();

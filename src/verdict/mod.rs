@@ -106,7 +106,7 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
     cycles.retain(|cycle| !is_wait_for_a_release(input, cycle));
     let mut orphans = orphans(input, &graph);
-    let mut dead_ends = dead_ends(input, &graph, !cycles.is_empty() || !orphans.is_empty());
+    let (mut dead_ends, explained) = dead_ends(input, &graph, !cycles.is_empty() || !orphans.is_empty());
     let suspicions = suspicions(input, &cycles, &orphans, &dead_ends);
     let mut unsure: Option<String> = None;
     if let Some(confirmed) = confirmed {
@@ -148,7 +148,13 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     let context =
         Context { input, names: &names, cycles: cycles_of, orphans: &orphans, dead_ends: &dead_ends, roles: roles_of };
     let findings = findings::run(&context);
-    let victims = graph.held_up_by(&taking_part(&context, verdict, &findings));
+    let taking_part = taking_part(&context, verdict, &findings);
+    let mut held_up: BTreeSet<Party> = graph.held_up_by(&taking_part).into_iter().collect();
+    if verdict.exit_code() != 0 {
+        held_up.extend(graph.held_up_by(&explained));
+        held_up.extend(explained);
+    }
+    let victims: Vec<Party> = held_up.into_iter().filter(|party| !taking_part.contains(party)).collect();
     let mut summary = summary::sentence(&context, verdict, &roots, &victims);
     let mut sentence = summary::first_sentence(&context, verdict, &findings, &roots);
     if let Some(unsure) = unsure.filter(|_| verdict.exit_code() == 0) {
@@ -305,8 +311,9 @@ pub(crate) struct DeadEnd {
 }
 
 /// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
-/// already explains that; so it is when what somebody waits for is itself known never to come.
-fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> Vec<DeadEnd> {
+/// already explains that; so it is when what somebody waits for is itself known never to come. Then also who waits so: they never
+/// go on because of what explains it.
+fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> (Vec<DeadEnd>, BTreeSet<Party>) {
     let seen = input.observations;
     let waits = |resource: &ResourceKey| {
         let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource);
@@ -316,8 +323,11 @@ fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> 
     let ends = told.map(|(enclosed, one)| DeadEnd { enclosed, waits: waits(&one.resource) });
     let mut ends: Vec<DeadEnd> = ends.filter(|end| !end.waits.is_empty()).collect();
     let is_of_all = |end: &DeadEnd| seen.enclosed[end.enclosed].whole_process;
+    let mut held_up = BTreeSet::new();
     if explained || ends.iter().any(|end| !is_of_all(end)) {
-        ends.retain(|end| !is_of_all(end));
+        let (of_all, others): (Vec<DeadEnd>, Vec<DeadEnd>) = ends.into_iter().partition(is_of_all);
+        held_up.extend(of_all.iter().flat_map(|end| &end.waits).map(|wait| seen.waits[*wait].waiter.clone()));
+        ends = others;
     }
     // Ids wrap around: a thread that was started last may have the least. What the main thread waits for comes first all the same.
     let pids: Vec<i32> = input.image.processes.iter().map(|process| process.pid).collect();
@@ -326,7 +336,7 @@ fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> 
         _ => false,
     };
     ends.sort_by_key(|end| !end.waits.iter().any(is_main));
-    ends
+    (ends, held_up)
 }
 
 fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {

@@ -7,6 +7,7 @@ use crate::report::{Capture, Severity, Source, SourceKind};
 use crate::threads::{Frame, FrameKind};
 use crate::unwind::{NativeStack, StackEnd};
 use crate::waits::circumstances::{CudaLibrary, Fits, KernelWord};
+use crate::waits::model::Enclosed;
 use crate::waits::{Hold, Resource, ResourceKey, Scope, Wait};
 
 struct Scene {
@@ -85,6 +86,21 @@ impl Scene {
             evidence: vec![],
         });
         self.seen.holds.last_mut().unwrap()
+    }
+
+    /// Of this nobody but these is left to end a wait for it.
+    fn enclose(&mut self, kind: &'static str, hopes: &[Party]) {
+        self.seen.enclosed.push(Enclosed {
+            resource: key(kind),
+            why: String::new(),
+            certainty: Certainty::Inferred,
+            ruled_out: Vec::new(),
+            whole_process: true,
+            is_told: true,
+        });
+        let hope =
+            |by: &Party| Hope { resource: key(kind), waiter: None, by: Hoped::Party(by.clone()), what: String::new() };
+        self.seen.hopes.extend(hopes.iter().map(hope));
     }
 
     fn input(&self) -> JudgeInput<'_> {
@@ -487,6 +503,30 @@ fn who_starts_the_ranks_is_none_that_is_missing() {
     let findings = scene.judge().findings;
     let found = findings.iter().find(|finding| finding.code == "missing-rank").expect("found");
     assert_eq!(found.threads.len(), 2, "{}", found.message);
+}
+
+#[test]
+fn who_could_be_woken_only_by_members_of_a_cycle_is_held_up_by_it() {
+    let lock = "pthread_mutex_lock";
+    let mut scene = Scene::new(&[(1, "a", &[lock]), (2, "b", &[lock]), (3, "c", &["pthread_cond_wait"])]);
+    let other = ResourceKey { address: Addr(0x2000), ..key("pthread_mutex") };
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(Party::Thread(0, 2), "pthread_mutex");
+    scene.wait(2, "pthread_mutex", None).resource = other.clone();
+    scene.hold(Party::Thread(0, 1), "pthread_mutex").resource = other;
+    scene.wait(3, "pthread_cond", None);
+    let (a, b) = (Party::Thread(0, 1), Party::Thread(0, 2));
+    scene.enclose("pthread_cond", &[a.clone(), b]);
+    let judgement = scene.judge();
+    assert_eq!((judgement.verdict, judgement.victims), (Verdict::Deadlock, vec![Party::Thread(0, 3)]));
+    // A fourth that goes on could wake it.
+    let mut scene = Scene::new(&[(1, "a", &[lock]), (3, "c", &["pthread_cond_wait"]), (4, "d", &["work"])]);
+    scene.wait(1, "pthread_mutex", None);
+    scene.hold(a.clone(), "pthread_mutex");
+    scene.wait(3, "pthread_cond", None);
+    scene.enclose("pthread_cond", &[a, Party::Thread(0, 4)]);
+    let judgement = scene.judge();
+    assert_eq!((judgement.verdict, judgement.victims), (Verdict::Deadlock, Vec::new()));
 }
 
 #[test]

@@ -110,5 +110,15 @@ def test_stands_still_beside_them():
     time.sleep(3)
 
 
+def test_hangs_beside_them():
+    queue.Queue().get()
+
+
+def test_is_given_something_beside_them():
+    items = queue.Queue()
+    threading.Timer(2.5, items.put, [1]).start()
+    items.get()
+
+
 def test_is_the_last():
     pass
