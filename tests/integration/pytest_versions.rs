@@ -195,7 +195,8 @@ fn hangs_are_failed_tests_and_the_suite_goes_on() {
             for words in ["words before the hang", "----- lockscope -----", "[lock-order-cycle]"] {
                 assert!(text.contains(words), "{name}: {words}: {text}");
             }
-            assert_eq!(reports_of_deadlocks(&text), 2, "{name}: told once: {text}");
+            // The last of the tests hangs beside a deadlock that was left, and has that report as its own.
+            assert_eq!(reports_of_deadlocks(&text), 3, "{name}: each told once: {text}");
         },
     );
 }
