@@ -55,6 +55,9 @@ pub struct AttachOptions {
     pub pids: Vec<i32>,
     /// Take all descendants too.
     pub tree: bool,
+    /// The processes were found, and not named by somebody: one that cannot be looked at, as where a debugger traces it, is left out,
+    /// and a gap says so.
+    pub found: bool,
     /// Take the descendants that one of them waits for, where not all are taken.
     pub follow: bool,
     /// Longest time that the target may be stopped; by the number of its threads where none is given.
@@ -77,6 +80,7 @@ impl AttachOptions {
         AttachOptions {
             pids: pids.into_iter().collect(),
             tree: false,
+            found: false,
             follow: false,
             max_pause: None,
             stopping: Stopping::AsNeeded,

@@ -104,6 +104,7 @@ impl Live {
         let target = LiveTarget::open(Options {
             pids: options.pids.clone(),
             tree: options.tree,
+            found: options.found,
             max_pause: options.max_pause,
             stopping: options.stopping,
             proc_root: PROC.into(),

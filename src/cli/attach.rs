@@ -13,6 +13,7 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
     let options = AttachOptions {
         pids: processes::resolve(&arguments.processes, "attach")?,
         tree: arguments.tree,
+        found: false,
         follow: !arguments.no_tree,
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),

@@ -231,6 +231,8 @@ fn look(
     let options = AttachOptions {
         pids: chosen.pids(),
         tree: false,
+        // By what is known of the job.
+        found: false,
         // Who works for a rank may be what holds it up, as a worker of its DataLoader.
         follow: !matches!(chosen, Chosen::Cluster(_)),
         max_pause: arguments.stopping.max_pause,

@@ -10,6 +10,7 @@ pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     let options = AttachOptions {
         pids: processes::resolve(&arguments.processes, "snapshot")?,
         tree: arguments.tree,
+        found: false,
         follow: !arguments.no_tree,
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),

@@ -305,6 +305,6 @@ fn proven_look(pids: &[i32]) -> LastLook {
 }
 
 fn look(pids: &[i32], keep: Keep, max_pause: Option<Duration>, nccl_ras: bool) -> Result<Outcome, analysis::Error> {
-    let options = AttachOptions { max_pause, nccl_ras, ..AttachOptions::of(pids.iter().copied()) };
+    let options = AttachOptions { max_pause, nccl_ras, found: true, ..AttachOptions::of(pids.iter().copied()) };
     analysis::attach(&options, keep)
 }

@@ -170,10 +170,19 @@ fn output_closed_groups_changed_and_parents_gone_hide_nothing() {
 #[test]
 fn a_process_with_a_debugger_is_the_debuggers() {
     let deadlocks = compile("native/deadlocks.c", "deadlocks", &[]).display().to_string();
-    let output = run(&["--timeout", "4s"], &["gdb", "-q", "-batch", "-nx", "-ex", "run", "--args", &deadlocks, "abba"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let reports = folder.path().display().to_string();
+    let gdb = ["gdb", "-q", "-batch", "-nx", "-ex", "run", "--args", &deadlocks, "abba"];
+    let output = run(&["--timeout", "4s", "--report-dir", &reports], &gdb);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(124), "{text}");
-    assert!(text.contains("given by --timeout") && text.contains("already traced by gdb"), "{text}");
+    // Of the debugger there is a report all the same, which says what is not in it.
+    for words in ["given by --timeout", "gdb", "already traced by gdb", "reports: "] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+    let endings: Vec<String> = files.filter_map(|file| Some(file.path().extension()?.to_str()?.to_owned())).collect();
+    assert!(["txt", "html", "json", "zst"].iter().all(|one| endings.iter().any(|ending| ending == one)), "{endings:?}");
 }
 
 #[test]

@@ -100,6 +100,8 @@ pub(crate) struct Options {
     pub pids: Vec<i32>,
     /// Look at all their descendants too.
     pub tree: bool,
+    /// They were found, and not named by somebody: one that cannot be looked at is left out.
+    pub found: bool,
     /// Longest time that the target may stand still.
     pub max_pause: Option<Duration>,
     /// Which threads may be stopped.
@@ -113,6 +115,7 @@ impl Default for Options {
         Options {
             pids: Vec::new(),
             tree: false,
+            found: false,
             max_pause: None,
             stopping: Stopping::AsNeeded,
             proc_root: PathBuf::from("/proc"),
@@ -172,16 +175,20 @@ impl LiveTarget {
         named.retain(|pid| seen.insert(*pid));
         let single = named.len() == 1;
         let mut targets: Vec<Target> = Vec::new();
+        let mut refused = None;
         let mut add = |pid: i32, is_descendant: bool| {
             match Target::open(&proc_fs, pid, is_descendant) {
                 Ok(target) => targets.push(target),
-                Err(error) if is_descendant || (!single && is_gone(&error)) => gaps.push(process_gap(pid, &error)),
+                Err(error) if is_descendant || (!single && is_gone(&error)) => {
+                    gaps.push(process_gap(pid, &error));
+                    refused.get_or_insert(error);
+                }
                 Err(error) => return Err(error),
             }
             Ok(())
         };
         for &pid in &named {
-            add(pid, false)?;
+            add(pid, options.found)?;
         }
         if options.tree {
             let children: Vec<i32> = named.iter().flat_map(|&pid| open::descendants(&proc_fs, pid)).collect();
@@ -190,7 +197,8 @@ impl LiveTarget {
             }
         }
         if targets.is_empty() {
-            return Err(named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid }));
+            let first = || named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid });
+            return Err(refused.filter(|_| options.found).unwrap_or_else(first));
         }
         let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
         let may_stop = options.stopping != Stopping::Never;

@@ -19,7 +19,7 @@ pub(super) struct Target {
     pub(super) pid: i32,
     /// To tell it from another process that got its id later.
     pub(super) start_ticks: u64,
-    /// Found as a descendant: what fails for it is a gap.
+    /// Found, as a descendant: what fails for it is a gap.
     pub(super) is_descendant: bool,
     /// Of its last CPU times.
     pub(super) sample: CpuSample,
