@@ -218,6 +218,18 @@ fn file_lock_names_its_owner_by_pthread_self() {
     let seen = observe_made(vec![made]);
     assert_eq!(waits_of(&seen, WAITER), [("stdio_file", LOCK)]);
     assert_eq!(seen.holds[0].holder, Party::Thread(0, 12));
+    // Nothing but the call of a sleeping thread is known, and its descriptor stands in the list of stacks.
+    let mut made = process();
+    made.threads[2].registers = None;
+    made.u64(PD + 0x2000 + 0x10, 0);
+    made.u64(PD + 0x2000 + 0x2c0, PD + 0x1000 + 0x2c0);
+    made.u64(PD + 0x1000 + 0x2c8, PD + 0x2000 + 0x2c0);
+    made.u32(LOCK, 2);
+    made.u64(LOCK + 8, PD + 0x2000);
+    made.futex(0, LOCK, 0x80, 2);
+    let seen = observe_made(vec![made]);
+    assert_eq!(waits_of(&seen, WAITER), [("stdio_file", LOCK)]);
+    assert_eq!(seen.holds[0].holder, Party::Thread(0, 12));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::Case;
 use super::layout;
-use crate::image::{Addr, MemoryExt};
+use crate::image::Addr;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
@@ -38,25 +38,11 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
             return Some(joined(case, pd, position, "pd->joinstate"));
         }
     }
-    // A target without registers: its descriptor is known by its self pointer, or, on an architecture without one, by its place in
-    // the C library's list of stacks.
+    // A target without registers.
     let pd = futex.word - descriptor.glibc_tid;
-    let position = case.process.libc_tid(futex.value as i32)?;
-    let points_to_itself = descriptor.glibc_self.is_some_and(|at| pointer(case, pd + at) == Some(pd));
-    (points_to_itself || is_listed(case, futex.word)).then(|| joined(case, pd, position, "pd->tid"))
-}
-
-/// Whether links of a list stand before a word, as those of the list of stacks do before `pd->tid` (nptl/descr.h, the same from 2.4
-/// to 2.43): the next one leads back.
-fn is_listed(case: &Case<'_, '_>, word: Addr) -> bool {
-    const LINKS: u64 = 16;
-    const BACK: u64 = 8;
-    let own = word - LINKS;
-    pointer(case, own).is_some_and(|next| next != own && pointer(case, next + BACK) == Some(own))
-}
-
-fn pointer(case: &Case<'_, '_>, at: Addr) -> Option<Addr> {
-    case.process.memory().pointer(at).ok()
+    let position = case.process.by_descriptor(pd)?;
+    let is_its_id = futex.value == case.process.threads[position].libc_tid as u32;
+    is_its_id.then(|| joined(case, pd, position, "pd->tid"))
 }
 
 /// The wait for the thread at `position`.
