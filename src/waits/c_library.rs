@@ -47,6 +47,20 @@ pub(crate) fn is_pthread(architecture: Architecture, memory: &dyn Memory, pd: Ad
     };
     !pd.is_null() && is_own
 }
+
+/// Whether a descriptor of glibc lies at `pd`, of which no register tells: it points to itself, or, on an architecture where none
+/// does, it stands in the list of stacks. The links of that list stand right before `tid` (nptl/descr.h, the same from 2.4 to 2.43),
+/// and the next one leads back.
+pub(crate) fn is_descriptor(architecture: Architecture, memory: &dyn Memory, pd: Addr) -> bool {
+    const LINKS: u64 = 16;
+    const BACK: u64 = 8;
+    let layout = architecture.descriptor_layout();
+    let own = pd + (layout.glibc_tid - LINKS);
+    let points_to_itself = layout.glibc_self.is_some_and(|at| memory.pointer(pd + at) == Ok(pd));
+    let is_listed = || memory.pointer(own).is_ok_and(|next| next != own && memory.pointer(next + BACK) == Ok(own));
+    !pd.is_null() && (points_to_itself || is_listed())
+}
+
 /// musl is known by its loader, or in a static program by where the thread id stands.
 pub(crate) fn of_process(image: &ProcessImage) -> CLibrary {
     let musl_name = |path: &str| {

@@ -191,9 +191,39 @@ fn joins_of_both_forms() {
     }
 }
 
+/// Where eBPF is not to be had, nothing but the call of a sleeping thread is known; on 64-bit Arm no descriptor points to itself.
+#[test]
+fn a_thread_without_registers_is_joined_by_its_place_in_the_list_of_stacks() {
+    const TID: u64 = PD + 0x1000 + 0x2d0;
+    const HEAD: u64 = LOCK;
+    let made = |back: u64| {
+        let mut made = process();
+        made.threads[1].registers = None;
+        made.u64(PD + 0x1000 + 0x10, 0);
+        made.u64(TID - 16, HEAD);
+        made.u64(HEAD + 8, back);
+        made.futex(0, TID, 0x109, 11);
+        waits_of(&observe_made(vec![made]), WAITER)
+    };
+    assert_eq!(made(TID - 16), [("thread", PD + 0x1000)]);
+    assert_eq!(made(TID), [("futex", TID)], "its neighbour is no link");
+}
+
 #[test]
 fn file_lock_names_its_owner_by_pthread_self() {
     let mut made = process();
+    made.u32(LOCK, 2);
+    made.u64(LOCK + 8, PD + 0x2000);
+    made.futex(0, LOCK, 0x80, 2);
+    let seen = observe_made(vec![made]);
+    assert_eq!(waits_of(&seen, WAITER), [("stdio_file", LOCK)]);
+    assert_eq!(seen.holds[0].holder, Party::Thread(0, 12));
+    // Nothing but the call of a sleeping thread is known, and its descriptor stands in the list of stacks.
+    let mut made = process();
+    made.threads[2].registers = None;
+    made.u64(PD + 0x2000 + 0x10, 0);
+    made.u64(PD + 0x2000 + 0x2c0, PD + 0x1000 + 0x2c0);
+    made.u64(PD + 0x1000 + 0x2c8, PD + 0x2000 + 0x2c0);
     made.u32(LOCK, 2);
     made.u64(LOCK + 8, PD + 0x2000);
     made.futex(0, LOCK, 0x80, 2);

@@ -134,7 +134,19 @@ impl<'a> Process<'a> {
 
     /// Position of the thread whose `pthread_self()` is `pd`.
     pub(crate) fn pthread(&self, pd: Addr) -> Option<usize> {
-        self.by_pthread.get(&pd).copied()
+        self.by_pthread.get(&pd).copied().or_else(|| self.by_descriptor(pd))
+    }
+
+    /// Position of the thread whose descriptor of glibc lies at `pd`, where no registers of the thread tell that: it is known by what
+    /// stands there.
+    pub(crate) fn by_descriptor(&self, pd: Addr) -> Option<usize> {
+        let (architecture, memory) = (self.architecture(), self.memory());
+        let all_are_known = self.by_pthread.len() >= self.threads.len();
+        if all_are_known || self.library != CLibrary::Glibc || !c_library::is_descriptor(architecture, memory, pd) {
+            return None;
+        }
+        let tid = memory.i32(pd + c_library::tid_offset(architecture, self.library)).ok()?;
+        self.libc_tid(tid).filter(|&position| self.threads.get(position).is_some_and(|thread| thread.pthread.is_none()))
     }
 
     /// The thread in the captured part of whose stack an address lies.

@@ -22,12 +22,14 @@ static int is_silent;
 
 static void *serve(void *unused) {
     struct pollfd wanted = {faults, POLLIN, 0};
+    /* On 64-bit Arm the kernel's may be larger than 4 KiB, and what is smaller is refused. */
+    unsigned long page = sysconf(_SC_PAGESIZE);
     struct uffd_msg message;
     for (;;) {
         poll(&wanted, 1, -1);
         if (read(faults, &message, sizeof message) != sizeof message || message.event != UFFD_EVENT_PAGEFAULT) continue;
         if (is_silent && answered) continue;
-        struct uffdio_zeropage zero = {.range = {message.arg.pagefault.address & ~4095ull, 4096}};
+        struct uffdio_zeropage zero = {.range = {message.arg.pagefault.address & -page, page}};
         ioctl(faults, UFFDIO_ZEROPAGE, &zero);
         answered++;
     }

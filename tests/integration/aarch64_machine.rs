@@ -3,7 +3,8 @@
 //! machines.
 //!
 //! LOCKSCOPE_AARCH64 is a folder with `machine`, as scripts/check/aarch64-machine makes it, and `lockscope` for it. It boots once for
-//! all of these; what runs inside is aarch64_machine.py. LOCKSCOPE_STOPS is how often calls are stopped.
+//! all of these; what runs inside is aarch64_machine.py. LOCKSCOPE_STOPS is how often calls are stopped. It boots once more, with a
+//! kernel that has larger pages, for a few of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,6 +68,10 @@ const SOURCES: &[&str] = &[
 ];
 /// How often the calls of testdata/native/zoo.c are looked at, each second time with a stop.
 const STOPS: usize = 60;
+/// What is looked at on a kernel with larger pages, and how often the calls are.
+const ON_LARGER_PAGES: &[&str] =
+    &["native-abba", "native-join-ring", "native-idle-workers", "python-lock_order", "python-left_by_fork", "zoo"];
+const STOPS_ON_LARGER_PAGES: usize = 20;
 
 fn name_of(kind: &str, case: &str) -> String {
     format!("{kind}-{case}")
@@ -107,6 +112,23 @@ fn hang_here(folder: &Path) {
     }
 }
 
+/// What runs inside on a kernel with larger pages.
+fn few_tasks(reads: &[Vec<String>]) -> Value {
+    let mut tasks = tasks(reads);
+    if let Some(cases) = tasks["cases"].as_array_mut() {
+        cases.retain(|case| case["name"].as_str().is_some_and(|name| ON_LARGER_PAGES.contains(&name)));
+        // gdb says the same of them as on any kernel.
+        cases.iter_mut().for_each(|case| case["frames"] = json!(false));
+        cases
+            .iter_mut()
+            .filter(|case| case["looks"].is_u64())
+            .for_each(|case| case["looks"] = json!(STOPS_ON_LARGER_PAGES));
+    }
+    tasks["commands"]["demo"] = json!(["./lockscope", "demo"]);
+    tasks["commands"]["page"] = json!(["getconf", "PAGESIZE"]);
+    tasks
+}
+
 /// What runs inside.
 fn tasks(reads: &[Vec<String>]) -> Value {
     let case = |name: String, command: Value, asleep: usize| {
@@ -139,7 +161,7 @@ fn tasks(reads: &[Vec<String>]) -> Value {
 }
 
 /// What the machine gets to see.
-fn share(program: &Path) -> (tempfile::TempDir, Vec<Vec<String>>) {
+fn share(program: &Path, tasks: fn(&[Vec<String>]) -> Value) -> (tempfile::TempDir, Vec<Vec<String>>) {
     let share = tempfile::tempdir().expect("a folder");
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/aarch64_machine.py");
     for file in SOURCES.iter().map(|name| testdata(name)).chain([here, program.to_path_buf()]) {
@@ -161,14 +183,18 @@ pub(crate) struct Brought {
     reads: Vec<Vec<String>>,
 }
 
-/// Boot it, once for all tests; `None` where there is none.
+/// Boot it with pages of 4 KiB, once for all tests; `None` where there is none.
 pub(crate) fn brought() -> Option<&'static Brought> {
     static BROUGHT: OnceLock<Option<Brought>> = OnceLock::new();
-    BROUGHT.get_or_init(|| boot(&std::env::var_os("LOCKSCOPE_AARCH64").map(PathBuf::from)?)).as_ref()
+    BROUGHT.get_or_init(|| boot(&given()?, "4k", tasks)).as_ref()
 }
 
-fn boot(given: &Path) -> Option<Brought> {
-    let (share, reads) = share(&given.join("lockscope"));
+fn given() -> Option<PathBuf> {
+    std::env::var_os("LOCKSCOPE_AARCH64").map(PathBuf::from)
+}
+
+fn boot(given: &Path, pages: &str, tasks: fn(&[Vec<String>]) -> Value) -> Option<Brought> {
+    let (share, reads) = share(&given.join("lockscope"), tasks);
     let out = tempfile::tempdir().expect("a folder");
     let limit = (patience() * 30).as_secs().to_string();
     let times = patience().as_secs() / 60;
@@ -177,6 +203,7 @@ fn boot(given: &Path) -> Option<Brought> {
         "mkdir /out/results; LOCKSCOPE_PATIENCE={times} exec python3 aarch64_machine.py tasks.json /out/results"
     );
     let ended = Command::new(script)
+        .env("LOCKSCOPE_PAGES", pages)
         .arg(given.join("machine"))
         .arg("run")
         .args([share.path(), out.path()])
@@ -220,6 +247,57 @@ impl Brought {
     }
 }
 
+/// What is wrong with the looks at a case: verdict, finding, cycle and words are the truth.
+fn wrong(brought: &Brought, name: &str, truth: (&str, Option<&str>, &[&str], &[&str])) -> Vec<String> {
+    let told = &brought.told[name];
+    if told.is_null() || !told["failed"].is_null() {
+        return vec![format!("{name}: {}", told["failed"])];
+    }
+    let (verdict, finding, cycle, words) = truth;
+    let looks = brought.looks(name).into_iter();
+    looks
+        .filter_map(|(kind, look)| {
+            let difference = match &look {
+                Some(look) => difference(look, verdict, finding, cycle, words),
+                None => Some(format!("no report: {}", told["errors"])),
+            };
+            let text = look.map(|look| look.text).unwrap_or_default();
+            difference.map(|difference| format!("{name}, {kind}: {difference}\n{text}"))
+        })
+        .collect()
+}
+
+/// The same of all cases that are among those `wanted`.
+fn all_wrong(brought: &Brought, wanted: fn(&str) -> bool) -> Vec<String> {
+    let mut all = Vec::new();
+    for truth in HANGS {
+        let name = name_of("native", truth.case);
+        if wanted(&name) {
+            all.extend(wrong(brought, &name, (truth.verdict, Some(truth.finding), truth.cycle, &[])));
+        }
+    }
+    for (case, _, verdict) in HEALTHY {
+        let name = name_of("native", case);
+        if wanted(&name) {
+            all.extend(wrong(brought, &name, (verdict, None, &[], &[])));
+        }
+    }
+    for name in PYTHON.iter().map(|case| name_of("python", case)).filter(|name| wanted(name)) {
+        let truth = &brought.told[&name]["truth"];
+        let texts = |key: &str| -> Vec<&str> {
+            truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        };
+        let cycle = if truth["verdict"].as_str().is_some_and(|it| it.ends_with("deadlock")) {
+            texts("threads")
+        } else {
+            Vec::new()
+        };
+        let verdict = truth["verdict"].as_str().unwrap_or("told");
+        all.extend(wrong(brought, &name, (verdict, truth["finding"].as_str(), &cycle, &texts("words"))));
+    }
+    all
+}
+
 /// What is wrong with a look.
 fn difference(look: &Look, verdict: &str, finding: Option<&str>, cycle: &[&str], words: &[&str]) -> Option<String> {
     if look.verdict() != verdict {
@@ -248,42 +326,7 @@ fn looks_inside_a_machine_of_64_bit_arm_say_what_is_true() {
     let Some(brought) = brought() else {
         return skipped!("no emulated machine of 64-bit Arm");
     };
-    let told = &brought.told;
-    let mut wrong = Vec::new();
-    let mut compare = |name: String, truth: (&str, Option<&str>, &[&str], &[&str])| {
-        if let Some(failed) = told[&name]["failed"].as_str() {
-            return wrong.push(format!("{name}: {failed}"));
-        }
-        let (verdict, finding, cycle, words) = truth;
-        for (kind, look) in brought.looks(&name) {
-            let difference = match &look {
-                Some(look) => difference(look, verdict, finding, cycle, words),
-                None => Some(format!("no report: {}", told[&name]["errors"])),
-            };
-            let text = look.map(|look| look.text).unwrap_or_default();
-            wrong.extend(difference.map(|difference| format!("{name}, {kind}: {difference}\n{text}")));
-        }
-    };
-    for truth in HANGS {
-        compare(name_of("native", truth.case), (truth.verdict, Some(truth.finding), truth.cycle, &[]));
-    }
-    for (case, _, verdict) in HEALTHY {
-        compare(name_of("native", case), (verdict, None, &[], &[]));
-    }
-    for case in PYTHON {
-        let name = name_of("python", case);
-        let truth = &told[&name]["truth"];
-        let texts = |key: &str| -> Vec<&str> {
-            truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-        };
-        let cycle = if truth["verdict"].as_str().is_some_and(|it| it.ends_with("deadlock")) {
-            texts("threads")
-        } else {
-            Vec::new()
-        };
-        let verdict = truth["verdict"].as_str().unwrap_or("told");
-        compare(name, (verdict, truth["finding"].as_str(), &cycle, &texts("words")));
-    }
+    let wrong = all_wrong(brought, |_| true);
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
@@ -292,13 +335,15 @@ fn no_look_at_64_bit_arm_ends_a_call() {
     let Some(brought) = brought() else {
         return skipped!("no emulated machine of 64-bit Arm");
     };
-    for name in ["zoo", "harmless"] {
-        let told = &brought.told[name];
-        println!("{name}: {told}");
-        let counted = told["said"].as_array().cloned().unwrap_or_default();
-        let calls = counted.iter().filter_map(Value::as_str).filter(|line| line.contains('=')).count();
-        assert!(calls >= 6 && early(&counted).is_empty(), "{name}: {calls} calls, early {:?}; {told}", early(&counted));
-    }
+    ["zoo", "harmless"].iter().for_each(|name| assert_no_call_ended(brought, name));
+}
+
+fn assert_no_call_ended(brought: &Brought, name: &str) {
+    let told = &brought.told[name];
+    println!("{name}: {told}");
+    let counted = told["said"].as_array().cloned().unwrap_or_default();
+    let calls = counted.iter().filter_map(Value::as_str).filter(|line| line.contains('=')).count();
+    assert!(calls >= 6 && early(&counted).is_empty(), "{name}: {calls} calls, early {:?}; {told}", early(&counted));
 }
 
 #[test]
@@ -339,6 +384,10 @@ fn both_machines_say_the_same_of_a_file() {
     let Some(brought) = brought() else {
         return skipped!("no emulated machine of 64-bit Arm");
     };
+    assert_same_reports(brought);
+}
+
+fn assert_same_reports(brought: &Brought) {
     for (number, words) in brought.reads.iter().enumerate() {
         let here = lockscope()
             .arg("core")
@@ -369,4 +418,23 @@ fn the_program_for_64_bit_arm_says_what_it_is_and_what_it_lacks() {
     let record = &brought.told["record"];
     let errors = record["errors"].as_str().unwrap_or_default();
     assert!(record["status"] != 0 && errors.contains("a recorder for x86-64 alone"), "{record}");
+}
+
+/// A kernel of 64-bit Arm may have pages of 16 or 64 KiB, as those of Grace Hopper do.
+#[test]
+fn looks_on_a_kernel_with_larger_pages_say_what_is_true() {
+    let Some(given) = given().filter(|given| given.join("machine/kernel-16k").exists()) else {
+        return skipped!("no emulated machine of 64-bit Arm with pages of 16 KiB");
+    };
+    let Some(brought) = boot(&given, "16k", few_tasks) else { panic!("it does not boot") };
+    let output = |name: &str| brought.told[name]["output"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(output("page"), "16384\n");
+    let demo = output("demo");
+    for finding in ["[lock-order-cycle]", "[gil-vs-native-lock]"] {
+        assert!(demo.contains(finding), "{finding}: {demo}");
+    }
+    let wrong = all_wrong(&brought, |name| ON_LARGER_PAGES.contains(&name));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert_no_call_ended(&brought, "zoo");
+    assert_same_reports(&brought);
 }

@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
-use nix::unistd::{SysconfVar, read, sysconf, write};
+use nix::unistd::{read, write};
 
 use crate::limits::live::MOST_FAULTS;
-use crate::sys::{PIECES_PER_CALL, SharedArea, Span};
+use crate::sys::{PIECES_PER_CALL, SharedArea, Span, page_size};
 
 /// What memory is copied by: the smallest page that there is. On 64-bit Arm the kernel's may be of 16 and 64 KiB.
 pub(super) const PAGE: usize = 4096;
@@ -98,8 +98,7 @@ impl Board {
         /// Less is of no use.
         const LEAST: usize = 64;
         let mut pages = pages.max(LEAST);
-        let kernel_page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
-        let kernel_page = kernel_page.unwrap_or(0).max(PAGE as u64);
+        let kernel_page = page_size() as u64;
         loop {
             let length = pages.checked_mul(WORDS * 8 + 1 + PAGE).and_then(|length| length.checked_add(HEAD + PAGE));
             match length.ok_or_else(|| std::io::Error::from(Errno::ENOMEM)).and_then(SharedArea::new) {

@@ -13,7 +13,7 @@ use crate::image::{Addr, Fault, Mapping, Memory};
 use crate::limits::live::MOST_ALIKE;
 use crate::sys::Span;
 
-/// Page size of x86-64.
+/// What memory is kept by: a part of a page where the kernel has larger ones.
 pub(super) const PAGE: u64 = super::copying::PAGE as u64;
 /// Reads after the release ask for blocks of this size, wherever their pages have to come from.
 const BLOCK: u64 = 16 * 1024;

@@ -5,7 +5,7 @@
 
 use super::Case;
 use super::layout;
-use crate::image::{Addr, MemoryExt};
+use crate::image::Addr;
 use crate::waits::blocked_call::{FUTEX_WAIT, FUTEX_WAIT_BITSET};
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::kinds;
@@ -38,11 +38,11 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
             return Some(joined(case, pd, position, "pd->joinstate"));
         }
     }
-    // A target without registers: its descriptor is known by its self pointer.
+    // A target without registers.
     let pd = futex.word - descriptor.glibc_tid;
-    let itself = case.process.memory().pointer(pd + descriptor.glibc_self?).ok()? == pd;
-    let position = case.process.libc_tid(futex.value as i32)?;
-    itself.then(|| joined(case, pd, position, "pd->tid"))
+    let position = case.process.by_descriptor(pd)?;
+    let is_its_id = futex.value == case.process.threads[position].libc_tid as u32;
+    is_its_id.then(|| joined(case, pd, position, "pd->tid"))
 }
 
 /// The wait for the thread at `position`.
