@@ -231,3 +231,85 @@ impl ValueLocations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Architecture::{Aarch64, X86_64};
+
+    const CFA: Addr = Addr(0x1000);
+
+    /// Where the parameter is after this code.
+    fn after(architecture: Architecture, came: Came, width: Width, code: &[u8]) -> ValueLocations {
+        let mut now = ValueLocations::new(architecture, came, width, CFA);
+        let mut decoder = architecture.decoder(code, Addr(0x40_0000));
+        while decoder.next().is_some() {
+            decoder.effects().iter().for_each(|effect| now.step(effect));
+        }
+        now.call();
+        now
+    }
+
+    fn argument(architecture: Architecture, number: usize) -> Came {
+        Came::Register(architecture.arguments()[number])
+    }
+
+    /// How PMPI_Recv of MPICH 5.0.2 begins: push %r15; mov %r9d,%r15d; push %r14; push %r13; mov %esi,%r13d; push %r12; mov %ecx,%r12d;
+    /// push %rbp; mov %edx,%ebp; push %rbx; sub $0x38,%rsp; mov 0x70(%rsp),%rax; mov %rdi,0x10(%rsp); mov %r8d,0x18(%rsp).
+    const BEGIN: [u8; 43] = [
+        0x41, 0x57, 0x45, 0x89, 0xcf, 0x41, 0x56, 0x41, 0x55, 0x41, 0x89, 0xf5, 0x41, 0x54, 0x41, 0x89, 0xcc, 0x55,
+        0x89, 0xd5, 0x53, 0x48, 0x83, 0xec, 0x38, 0x48, 0x8b, 0x44, 0x24, 0x70, 0x48, 0x89, 0x7c, 0x24, 0x10, 0x44,
+        0x89, 0x44, 0x24, 0x18, 0x90, 0x90, 0x90,
+    ];
+
+    #[test]
+    fn the_low_half_of_a_parameter_is_followed_where_only_that_is_wanted() {
+        let now = |number, width| after(X86_64, argument(X86_64, number), width, &BEGIN);
+        let callee_saved = |number, width| -> Vec<u16> {
+            let now = now(number, width);
+            X86_64.callee_saved().iter().filter(|register| now.registers.has(**register)).map(|one| one.0).collect()
+        };
+        assert_eq!(callee_saved(3, Width::Half), [12]);
+        assert_eq!(callee_saved(5, Width::Half), [15]);
+        assert!(callee_saved(3, Width::Whole).is_empty(), "the upper half is nobody's word");
+        // The return address, six pushes, 0x38 bytes.
+        let top = CFA.0 - 8 - 6 * 8 - 0x38;
+        assert_eq!(now(4, Width::Half).stack, [Addr(top + 0x18)]);
+        assert!(now(4, Width::Whole).stack.is_empty());
+        assert_eq!(now(0, Width::Whole).stack, [Addr(top + 0x10)]);
+        assert_eq!(now(0, Width::Half).stack, [Addr(top + 0x10)], "all of it has its low half");
+    }
+
+    #[test]
+    fn what_is_written_over_a_part_of_it_ends_it() {
+        let with = |more: &[u8]| {
+            let code = [&BEGIN, more].concat();
+            after(X86_64, argument(X86_64, 4), Width::Half, &code).stack.len()
+        };
+        assert_eq!(with(&[0x48, 0x89, 0x44, 0x24, 0x14]), 0, "mov %rax,0x14(%rsp)");
+        assert_eq!(with(&[0x48, 0x89, 0x44, 0x24, 0x10]), 1, "mov %rax,0x10(%rsp)");
+        assert_eq!(with(&[0x48, 0x89, 0x44, 0x24, 0x1c]), 1, "mov %rax,0x1c(%rsp)");
+        assert_eq!(with(&[0x88, 0x44, 0x24, 0x19]), 0, "mov %al,0x19(%rsp)");
+        assert_eq!(with(&[0x0f, 0x29, 0x44, 0x24, 0x10]), 0, "movaps %xmm0,0x10(%rsp)");
+        // A byte of it is not it: mov %r8b,%bl.
+        let part = after(X86_64, argument(X86_64, 4), Width::Half, &[0x44, 0x88, 0xc3]);
+        assert!(X86_64.callee_saved().iter().all(|register| !part.registers.has(*register)));
+    }
+
+    #[test]
+    fn parameters_behind_the_last_register_lie_on_the_stack() {
+        let now = after(X86_64, Came::Stack(16), Width::Half, &BEGIN);
+        assert_eq!(now.stack, [CFA + 16]);
+    }
+
+    #[test]
+    fn the_same_on_aarch64() {
+        // stp x29, x30, [sp, #-48]!; mov w19, w3; str w4, [sp, #28].
+        let words: [u32; 3] = [0xa9bd_7bfd, 0x2a03_03f3, 0xb900_1fe4];
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let now = |number, width| after(Aarch64, argument(Aarch64, number), width, &code);
+        assert!(now(3, Width::Half).registers.has(Register(19)) && !now(3, Width::Whole).registers.has(Register(19)));
+        assert_eq!(now(4, Width::Half).stack, [Addr(CFA.0 - 48 + 28)]);
+        assert!(now(4, Width::Whole).stack.is_empty());
+    }
+}
