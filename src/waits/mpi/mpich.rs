@@ -288,7 +288,7 @@ mod tests {
                 ],
             ),
             (COMMUNICATOR, &[0x0000_0002_4400_0000, 6, 0, 3, GROUP]),
-            (GROUP, &[0x0000_0004_8800_0000, 3, 0, 0, 1]),
+            (GROUP, &[0x0000_0003_4800_0001, 3, 0, 0, 1]),
         ];
         for (at, words) in objects {
             for (number, word) in words.iter().enumerate() {
