@@ -61,8 +61,43 @@ pub struct Place {
     pub is_thread_local: bool,
 }
 
-/// What an instruction does. A place is `None` where it cannot be told. `whole`: all bits of the register, not only
-/// some of them.
+/// How much of a register an instruction moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// All 64 bits.
+    Whole,
+    /// The low 32 bits, as an `int` has them. What becomes of the others is not told: machines clear them in a register.
+    Half,
+    /// Fewer.
+    Part,
+}
+
+impl Width {
+    /// Of so many bytes.
+    pub fn of_bytes(bytes: usize) -> Width {
+        match bytes {
+            8 => Width::Whole,
+            4 => Width::Half,
+            _ => Width::Part,
+        }
+    }
+
+    /// All bits.
+    pub fn is_whole(self) -> bool {
+        self == Width::Whole
+    }
+
+    /// How many bytes it is at most.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Width::Whole => 8,
+            Width::Half => 4,
+            Width::Part => 2,
+        }
+    }
+}
+
+/// What an instruction does. A place is `None` where it cannot be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// A register gets the value of another.
@@ -71,8 +106,8 @@ pub enum Effect {
         to: Register,
         /// The other.
         from: Register,
-        /// All of it.
-        whole: bool,
+        /// How much of it.
+        width: Width,
     },
     /// A register gets what stands at a place.
     Load {
@@ -80,8 +115,8 @@ pub enum Effect {
         to: Register,
         /// The place.
         from: Option<Place>,
-        /// All of it.
-        whole: bool,
+        /// How much of it.
+        width: Width,
     },
     /// A place gets the value of a register; `None` is one that is not told of.
     Store {
@@ -89,8 +124,8 @@ pub enum Effect {
         to: Option<Place>,
         /// The register.
         from: Option<Register>,
-        /// All of it.
-        whole: bool,
+        /// How much of it.
+        width: Width,
     },
     /// A register gets the address of a place.
     Address {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::instructions::{Effect, Flow, Place, Target};
+use super::instructions::{Effect, Flow, Place, Target, Width};
 use super::system_calls::Early;
 use super::*;
 use crate::memory::{Fault, MemoryExt};
@@ -172,10 +172,10 @@ fn effects_of_instructions() {
         Some(Place { base: Some(rbp), index: None, displacement: displacement as u64, is_thread_local: false })
     };
     let cases: [(&[u8], Effect); 7] = [
-        (&[0x48, 0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, whole: true }),
-        (&[0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, whole: false }),
-        (&[0x48, 0x89, 0x7d, 0xf8], Effect::Store { to: on_stack(-8), from: Some(rdi), whole: true }),
-        (&[0x48, 0x8b, 0x75, 0xf0], Effect::Load { to: rsi, from: on_stack(-16), whole: true }),
+        (&[0x48, 0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, width: Width::Whole }),
+        (&[0x89, 0xfb], Effect::Copy { to: rbx, from: rdi, width: Width::Half }),
+        (&[0x48, 0x89, 0x7d, 0xf8], Effect::Store { to: on_stack(-8), from: Some(rdi), width: Width::Whole }),
+        (&[0x48, 0x8b, 0x75, 0xf0], Effect::Load { to: rsi, from: on_stack(-16), width: Width::Whole }),
         (&[0x53], Effect::Push { from: Some(rbx), stack_pointer: X86_64.stack_pointer() }),
         (&[0xbf, 1, 0, 0, 0], Effect::Constant { to: rdi, value: 1 }),
         (&[0x48, 0x83, 0xec, 0x18], Effect::Subtract { to: X86_64.stack_pointer(), amount: 0x18 }),

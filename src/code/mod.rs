@@ -338,7 +338,7 @@ impl RegisterState {
         let (stack_pointer, frame_pointer) = (self.architecture().stack_pointer(), self.architecture().frame_pointer());
         // The frame's own pointer is known from unwinding; where the stack pointer stood in the prologue is not.
         let is_own = match effect {
-            Effect::Copy { to, from, whole } => to == frame_pointer && from == stack_pointer && whole,
+            Effect::Copy { to, from, width } => to == frame_pointer && from == stack_pointer && width.is_whole(),
             Effect::Address { to, of } => to == frame_pointer && of.is_some_and(|of| of.base == Some(stack_pointer)),
             _ => false,
         };
@@ -347,21 +347,21 @@ impl RegisterState {
                 (to, self.kept.get(frame_pointer))
             }
             Effect::Address { to, of } => (to, of.and_then(|of| self.address(of))),
-            Effect::Copy { to, from, whole } => {
-                if self.now.get(from).is_none() && whole && !self.is_imagined {
+            Effect::Copy { to, from, width } => {
+                if self.now.get(from).is_none() && width.is_whole() && !self.is_imagined {
                     // An argument that is put by in a callee-saved register is what stands there now.
                     self.set(from, self.kept.get(to));
                 }
                 (to, self.now.get(from))
             }
-            Effect::Load { to, from, whole } => {
-                let at = from.and_then(|from| self.address(from)).filter(|_| whole);
+            Effect::Load { to, from, width } => {
+                let at = from.and_then(|from| self.address(from)).filter(|_| width.is_whole());
                 (to, at.and_then(|at| self.load(image, at)))
             }
-            Effect::Store { to, from, whole } if self.is_imagined => {
+            Effect::Store { to, from, width } if self.is_imagined => {
                 if let Some(at) = to.and_then(|to| self.address(to)) {
                     let value = from.and_then(|from| self.now.get(from));
-                    self.written.insert(at, value.filter(|_| whole));
+                    self.written.insert(at, value.filter(|_| width.is_whole()));
                 }
                 return;
             }

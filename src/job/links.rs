@@ -207,18 +207,23 @@ fn is_in(rank: &Rank<'_>, wanted: Option<Operation<'_>>) -> bool {
 
 /// Whether the other rank does just what this one waits for: it sends what this one receives, or receives what it sends.
 fn meets(own: u32, collective: &Collective, other: &Rank<'_>) -> bool {
-    let wanted = match collective.op.as_str() {
-        "recv" => "send",
-        "send" => "recv",
-        _ => return false,
-    };
+    let Some(receives) = receives(&collective.op) else { return false };
     let fits = |theirs: &Collective| {
-        theirs.op == wanted
+        self::receives(&theirs.op) == Some(!receives)
             && theirs.group == collective.group
             && (theirs.peers.contains(&own) || theirs.any)
             && (theirs.tag == collective.tag || theirs.tag.is_none() || collective.tag.is_none())
     };
     other.now.waits.iter().filter_map(|wait| wait.collective.as_ref()).any(fits)
+}
+
+/// Whether an operation is the receiving end of a message, or the sending one; `None` if it is neither.
+fn receives(operation: &str) -> Option<bool> {
+    match operation {
+        "recv" | "mrecv" | "probe" | "mprobe" => Some(true),
+        "send" | "ssend" | "rsend" | "bsend" => Some(false),
+        _ => None,
+    }
 }
 
 /// The operations that some ranks are in, and nobody leaves before all have come.
@@ -259,13 +264,21 @@ impl<'j> Gatherings<'j> {
                 }
             };
             let Some((_, first)) = members.first() else { continue };
+            // Who is in the same operation of a group that could not be read may be in this one.
+            let can_be_inside = |place: usize| {
+                let waits = job.ranks.get(place).into_iter().flat_map(|rank| &rank.now.waits);
+                waits.filter_map(|wait| wait.collective.as_ref()).any(|other| {
+                    let is_unknown = other.group.is_none() || first.group.is_none();
+                    is_unknown && other.backend == first.backend && other.op == first.op
+                })
+            };
             all.index.insert(operation, all.list.len());
             all.list.push(Gathering {
                 name: called(first),
                 group: first.group.clone(),
                 is_of_all,
                 inside: members.iter().map(|(place, _)| *place).collect(),
-                absent: expected.into_iter().filter(|place| !is_inside[*place]).collect(),
+                absent: expected.into_iter().filter(|place| !is_inside[*place] && !can_be_inside(*place)).collect(),
             });
         }
         all

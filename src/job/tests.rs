@@ -131,6 +131,36 @@ fn two_that_receive_from_each_other_are_in_a_deadlock() {
 }
 
 #[test]
+fn a_synchronous_send_and_its_receive_are_a_transfer() {
+    let mut send = operation("ssend", &[1]);
+    send.tag = Some(5);
+    let report = still(vec![waits(member(0, 2), send), waits(member(1, 2), operation("recv", &[0]))]);
+    assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+    assert!(report.cycles.is_empty());
+}
+
+#[test]
+fn a_group_that_was_not_read_is_no_other_one() {
+    let mut unknown = operation("barrier", &[]);
+    unknown.group = None;
+    let report = still(vec![waits(member(0, 2), operation("barrier", &[])), waits(member(1, 2), unknown)]);
+    assert_eq!(report.verdict.exit_code(), 0, "{}", report.summary);
+    assert!(report.cycles.is_empty());
+}
+
+#[test]
+fn waits_of_which_nothing_says_that_they_stood_still_are_no_deadlock() {
+    let mut alike = crossed();
+    for wait in alike.iter_mut().flat_map(|member| &mut member.waits) {
+        wait.collective.as_mut().expect("an operation").mark = None;
+    }
+    let report = still(alike);
+    assert_eq!(report.verdict, Verdict::Blocked, "{}", report.summary);
+    assert!(report.summary.starts_with("Not confirmed, since nothing that could be read says"), "{}", report.summary);
+    assert!(report.cycles.is_empty());
+}
+
+#[test]
 fn one_round_is_no_proof() {
     let mut digest = Digest::default();
     digest.add(look(1, "node", &[], crossed()));

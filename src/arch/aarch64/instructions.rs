@@ -4,7 +4,7 @@
 
 use super::registers::{LINK, STACK_POINTER, X0};
 use crate::arch::Register;
-use crate::arch::instructions::{Effect, Effects, Flow, Instruction, Place, RegisterMask, Target};
+use crate::arch::instructions::{Effect, Effects, Flow, Instruction, Place, RegisterMask, Target, Width};
 use crate::memory::Addr;
 
 /// `bl` and `blr`.
@@ -115,7 +115,7 @@ impl<'c> A64Decoder<'c> {
                 Effect::Load {
                     to,
                     from: Some(Place { base: Some(base), index: None, displacement, .. }),
-                    whole: true,
+                    width: Width::Whole,
                 } => page
                     .filter(|(register, _)| *register == base)
                     .map(|(_, start)| (to, Addr(start.wrapping_add(displacement)))),
@@ -198,7 +198,7 @@ fn of_immediate(word: Word, address: Addr) -> Effect {
         let (from, subtracts) = (word.pointer(5), word.bits(30, 1) == 1);
         return match (is_whole, amount, subtracts) {
             (false, ..) => writes([Some(to)], None),
-            (true, 0, _) => Effect::Copy { to, from, whole: true },
+            (true, 0, _) => Effect::Copy { to, from, width: Width::Whole },
             (true, _, false) if to == from => Effect::Add { to, amount },
             (true, _, true) if to == from => Effect::Subtract { to, amount },
             (true, _, false) => Effect::Address { to, of: Some(at(from, amount)) },
@@ -245,7 +245,7 @@ fn of_registers(word: Word) -> Effect {
         && let Some(to) = word.general(0)
     {
         return match word.general(16) {
-            Some(from) => Effect::Copy { to, from, whole: is_whole },
+            Some(from) => Effect::Copy { to, from, width: if is_whole { Width::Whole } else { Width::Half } },
             None => Effect::Constant { to, value: 0 },
         };
     }
@@ -288,8 +288,8 @@ fn of_memory(word: Word, address: Addr) -> Effects {
     if word.is(0x3b00_0000, 0x1800_0000) {
         let from = Some(fixed(word.target(address, 5, 19).0));
         return Effects::one(match (is_vector, word.bits(30, 2), word.general(0)) {
-            (false, 0b01, Some(to)) => Effect::Load { to, from, whole: true },
-            (false, 0b00 | 0b10, Some(to)) => Effect::Load { to, from, whole: false },
+            (false, 0b01, Some(to)) => Effect::Load { to, from, width: Width::Whole },
+            (false, 0b00 | 0b10, Some(to)) => Effect::Load { to, from, width: Width::Half },
             _ => writes(NOTHING, None),
         });
     }
@@ -319,11 +319,11 @@ fn of_memory(word: Word, address: Addr) -> Effects {
     // With acquire and release: plain as far as values go.
     if word.is(0x3fa0_0000, 0x0880_0000) {
         let is_load = word.bits(22, 1) == 1;
-        let whole = size == 3;
+        let width = Width::of_bytes(1 << size);
         return Effects::one(match (is_load, word.general(0)) {
-            (true, Some(to)) => Effect::Load { to, from: Some(at(base, 0)), whole },
+            (true, Some(to)) => Effect::Load { to, from: Some(at(base, 0)), width },
             (true, None) => writes(NOTHING, None),
-            (false, from) => Effect::Store { to: Some(at(base, 0)), from, whole },
+            (false, from) => Effect::Store { to: Some(at(base, 0)), from, width },
         });
     }
     // Exclusive, compare and swap: a status or an old value, and up to two registers that are loaded.
@@ -349,9 +349,9 @@ fn of_memory(word: Word, address: Addr) -> Effects {
 fn of_one(word: Word, is_vector: bool, place: Option<Place>) -> Effect {
     let size = word.bits(30, 2);
     match (is_vector, word.bits(22, 2)) {
-        (false, 0b00) => Effect::Store { to: place, from: word.general(0), whole: size == 3 },
+        (false, 0b00) => Effect::Store { to: place, from: word.general(0), width: Width::of_bytes(1 << size) },
         (false, 0b01) => match word.general(0) {
-            Some(to) => Effect::Load { to, from: place, whole: size == 3 },
+            Some(to) => Effect::Load { to, from: place, width: Width::of_bytes(1 << size) },
             None => writes(NOTHING, None),
         },
         // prfm.
@@ -376,14 +376,14 @@ fn of_pair(word: Word, is_vector: bool, base: Register) -> Effects {
         _ => (None, distance),
     };
     let (first, second) = (word.general(0), word.general(10));
-    let whole = operation == 0b10;
+    let width = if operation == 0b10 { Width::Whole } else { Width::Half };
     let one = |register: Option<Register>, number: u64| {
         let place = Some(at(base, displacement.wrapping_add(number << size)));
         match (is_vector, is_load, register) {
             (true, ..) => writes(NOTHING, place.filter(|_| !is_load)),
-            (false, true, Some(to)) => Effect::Load { to, from: place, whole },
+            (false, true, Some(to)) => Effect::Load { to, from: place, width },
             (false, true, None) => writes(NOTHING, None),
-            (false, false, from) => Effect::Store { to: place, from, whole },
+            (false, false, from) => Effect::Store { to: place, from, width },
         }
     };
     // What is loaded over the base comes last.

@@ -1,6 +1,6 @@
 //! Words of real code, and registers as a kernel gave them: Debian's glibc 2.41 and Linux 6.12 in an emulated machine.
 
-use crate::arch::instructions::{Effect, Flow, Place, Target};
+use crate::arch::instructions::{Effect, Flow, Place, Target, Width};
 use crate::arch::{Architecture, Register, RegisterSet, Registers, Syscall};
 use crate::memory::{Addr, Fault, Memory};
 
@@ -47,21 +47,21 @@ const SP: Register = Register(31);
 #[test]
 fn what_instructions_do() {
     let fixed = |address| Some(Place { base: None, index: None, displacement: address, is_thread_local: false });
-    let store = |from, to| Effect::Store { to, from: Some(x(from)), whole: true };
-    let load = |to, from| Effect::Load { to: x(to), from, whole: true };
+    let store = |from, to| Effect::Store { to, from: Some(x(from)), width: Width::Whole };
+    let load = |to, from| Effect::Load { to: x(to), from, width: Width::Whole };
     let cases: Vec<(u32, Vec<Effect>)> = vec![
         // stp x29, x30, [sp, #-32]!
         (0xa9be7bfd, vec![Effect::Subtract { to: SP, amount: 32 }, store(29, on(SP, 0)), store(30, on(SP, 8))]),
         // mov x29, sp
-        (0x910003fd, vec![Effect::Copy { to: x(29), from: SP, whole: true }]),
+        (0x910003fd, vec![Effect::Copy { to: x(29), from: SP, width: Width::Whole }]),
         // str x19, [sp, #16]
         (0xf9000bf3, vec![store(19, on(SP, 16))]),
         // mov x19, x0
-        (0xaa0003f3, vec![Effect::Copy { to: x(19), from: x(0), whole: true }]),
+        (0xaa0003f3, vec![Effect::Copy { to: x(19), from: x(0), width: Width::Whole }]),
         // mov w0, #1
         (0x52800020, vec![Effect::Constant { to: x(0), value: 1 }]),
         // ldr w0, [x19]
-        (0xb9400260, vec![Effect::Load { to: x(0), from: on(x(19), 0), whole: false }]),
+        (0xb9400260, vec![Effect::Load { to: x(0), from: on(x(19), 0), width: Width::Half }]),
         // ldp x29, x30, [sp], #32
         (0xa8c27bfd, vec![load(29, on(SP, 0)), load(30, on(SP, 8)), Effect::Add { to: SP, amount: 32 }]),
         // sub x0, x0, #0x720

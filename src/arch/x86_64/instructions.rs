@@ -7,7 +7,7 @@ use iced_x86::{
 
 use super::registers::RSP;
 use crate::arch::Register;
-use crate::arch::instructions::{Effect, Flow, Instruction, Place, RegisterMask, Target};
+use crate::arch::instructions::{Effect, Flow, Instruction, Place, RegisterMask, Target, Width};
 use crate::memory::Addr;
 
 /// `call rel32` and `call *slot(%rip)`.
@@ -38,20 +38,20 @@ impl<'c> X86Decoder<'c> {
     pub(in crate::arch) fn effect(&mut self) -> Effect {
         let instruction = self.last;
         let (first, second) = (instruction.op0_register(), instruction.op1_register());
-        let whole = |register: X86| register.size() == 8;
+        let width = |register: X86| Width::of_bytes(register.size());
         match (instruction.mnemonic(), instruction.op0_kind(), instruction.op1_kind()) {
             (Mnemonic::Mov, OpKind::Register, OpKind::Register) => {
                 if let (Some(to), Some(from)) = (general(first), general(second)) {
-                    return Effect::Copy { to, from, whole: whole(first) };
+                    return Effect::Copy { to, from, width: width(first) };
                 }
             }
             (Mnemonic::Mov, OpKind::Register, OpKind::Memory) => {
                 if let Some(to) = general(first) {
-                    return Effect::Load { to, from: place(&instruction), whole: whole(first) };
+                    return Effect::Load { to, from: place(&instruction), width: width(first) };
                 }
             }
             (Mnemonic::Mov, OpKind::Memory, OpKind::Register) => {
-                return Effect::Store { to: place(&instruction), from: general(second), whole: whole(second) };
+                return Effect::Store { to: place(&instruction), from: general(second), width: width(second) };
             }
             (Mnemonic::Lea, OpKind::Register, OpKind::Memory) => {
                 if let Some(to) = general(first) {

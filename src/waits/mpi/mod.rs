@@ -2,11 +2,13 @@
 //!
 //! In: the stacks of a process and what the families below saw. Out: waits for what ranks do together. MPI polls: a thread that
 //! burns CPU in `MPI_Recv` waits all the same. The names of the calls, which every implementation exports, tell that; whom the
-//! thread waits for is read from the implementation's request where its structures describe themselves (`open_mpi`). Who
-//! holds what is waited for lies in another process: that is joined over all ranks, elsewhere.
+//! thread waits for is read from the implementation's request where its structures describe themselves (`open_mpi`), or from the
+//! arguments of the call (`mpich`). Who holds what is waited for lies in another process: that is joined over all ranks, elsewhere.
 
 mod calls;
+mod mpich;
 mod open_mpi;
+mod pending;
 
 use crate::arch::system_calls::SCHED_YIELD;
 use crate::image::{Addr, TaskState};
@@ -15,11 +17,11 @@ use crate::waits::collective::Collective;
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::Blocked;
 use crate::waits::kinds::{self, Kind};
-use crate::waits::model::{Needs, Resource, ResourceKey, Scope};
+use crate::waits::model::{Certainty, Needs, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
 use calls::{Call, Role};
-use open_mpi::Pending;
+use pending::Pending;
 
 /// The family.
 #[derive(Debug)]
@@ -32,6 +34,9 @@ pub(crate) const FAMILY: Registered = Registered { kinds: &[kinds::COLLECTIVE], 
 fn open<'s>(_processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Mpi)
 }
+
+/// What MPICH and those made from it are called.
+const MPICH: &str = "mpich";
 
 /// What a wait of this family is about, for whoever puts the observations together.
 #[derive(Debug)]
@@ -58,13 +63,18 @@ impl Family for Mpi {
             (None, Some(_)) => format!("it calls sched_yield again and again inside {}", call.name),
             (None, None) => format!("it polls inside {}", call.name),
         }];
-        let pending = open_mpi::pending(process, thread, native, &call);
+        let mut pending = open_mpi::pending(process, thread, native, &call);
+        if pending.is_empty() && backend(process) == MPICH {
+            pending.extend(mpich::pending(process, thread, native, &call));
+        }
         evidence.extend(pending.iter().flat_map(|one| one.evidence.iter().cloned()));
         let collective = collective(process, &call, &pending);
         let resource = resource(process, thread, &call, &collective);
+        let is_inferred = pending.iter().any(|one| one.is_inferred && one.peer.is_some());
         let needs = if collective.any { Needs::Any } else { Needs::All };
         Some(BlockedOn {
             needs,
+            certainty: if is_inferred { Certainty::Inferred } else { Certainty::Exact },
             spinning,
             transient: false,
             timed: false,
@@ -120,20 +130,21 @@ fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collec
         let values: Option<Vec<bool>> = pending.iter().map(value).collect();
         values.filter(|values| !values.is_empty()).map(|values| values.iter().any(|value| *value))
     };
-    let marks: Vec<&str> = pending.iter().map(|one| one.mark.as_str()).collect();
+    // Where one has none, all of them may have moved.
+    let marks: Option<Vec<&str>> = pending.iter().map(|one| one.mark.as_deref()).collect();
     Collective {
         backend: backend(process).to_owned(),
         group: first.and_then(|one| one.group.clone()),
         op,
         witness: None,
         // Messages have numbers between two ranks; those of collectives say nothing of the collective.
-        seq: first.filter(|_| is_message).map(|one| one.sequence),
+        seq: first.filter(|_| is_message).and_then(|one| one.sequence),
         rank: first.and_then(|one| one.rank),
         size: first.and_then(|one| one.size),
         peers,
         tag: first.and_then(|one| one.tag).filter(|tag| *tag >= 0),
-        request: first.map(|one| one.address.to_string()),
-        mark: (!marks.is_empty()).then(|| marks.join("+")),
+        request: first.and_then(|one| one.address).map(|at| at.to_string()),
+        mark: marks.filter(|marks| !marks.is_empty()).map(|marks| marks.join("+")),
         matched: all(|one| one.matched),
         synchronises: call.role == Role::Synchronising,
         any: call.any || pending.iter().any(|one| one.from_anybody),
@@ -146,7 +157,7 @@ fn backend(process: &Process<'_>) -> &'static str {
     if has("libopen-pal.so") {
         "openmpi"
     } else if has("libmpich.so") || has("libmpi.so.12") || has("libmpi_abi.so") || has("libmpicxx.so.12") {
-        "mpich"
+        MPICH
     } else {
         "mpi"
     }

@@ -20,6 +20,7 @@
 use std::collections::BTreeSet;
 
 use super::calls::{Call, Role};
+use super::pending::Pending;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::mpi::{LARGEST_OBJECT, LONGEST_CLASS_NAME, LONGEST_GROUP_NAME, MOST_CANDIDATES, MOST_PARENTS};
 use crate::waits::thread::{Process, ThreadView};
@@ -53,34 +54,6 @@ const ACTIVE: u32 = 2;
 
 /// From the name of a communicator on, the group is among so many words (ompi/communicator/communicator.h).
 const WORDS_OF_COMMUNICATOR: u64 = 32;
-
-/// A request that a thread waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub(super) address: Addr,
-    /// It says that the thread waits for it.
-    pub(super) is_waiters: bool,
-    pub(super) receives: bool,
-    /// Rank in the job of who is waited for.
-    pub(super) peer: Option<u32>,
-    pub(super) from_anybody: bool,
-    pub(super) tag: Option<i64>,
-    pub(super) sequence: u64,
-    pub(super) group: Option<String>,
-    /// Own rank in the group.
-    pub(super) rank: Option<u32>,
-    pub(super) size: Option<u32>,
-    pub(super) mark: String,
-    pub(super) matched: Option<bool>,
-    pub(super) evidence: Vec<String>,
-}
-
-impl Pending {
-    /// The operation that such a request alone is of.
-    pub(super) fn operation(&self) -> &'static str {
-        if self.receives { "recv" } else { "send" }
-    }
-}
 
 /// The requests that this thread waits for in `call`, whose native frame this is, in order of their addresses.
 ///
@@ -168,17 +141,18 @@ fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, 
             .map(|group| format!("its communicator is `{}`, rank {} of {}", group.name, group.rank, group.size)),
     );
     Some(Pending {
-        address,
+        address: Some(address),
         is_waiters,
+        is_inferred: false,
         receives,
         peer,
         from_anybody,
         tag: Some(i64::from(tag)),
-        sequence,
+        sequence: Some(sequence),
         rank: group.as_ref().map(|group| group.rank),
         size: group.as_ref().map(|group| group.size),
         group: group.map(|group| group.name),
-        mark: digest(&bytes),
+        mark: Some(digest(&bytes)),
         matched,
         evidence,
     })
