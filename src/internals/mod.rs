@@ -6,7 +6,7 @@ pub mod fuzzing;
 pub mod stages;
 
 pub use crate::arch::Architecture;
-pub use crate::arch::instructions::{Effect, Flow, Place, RegisterMask, Target};
+pub use crate::arch::instructions::{Effect, Flow, Place, RegisterMask, Target, Width};
 pub use crate::arch::registers::Register;
 pub use crate::cli::run;
 pub use crate::memory::Addr;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use disarm64::{InsnDisplay, InsnOpcode, decoder};
 use lockscope::internals::files::exported;
-use lockscope::internals::{Addr, Architecture, Effect, Flow, Place, Register, RegisterMask, Target};
+use lockscope::internals::{Addr, Architecture, Effect, Flow, Place, Register, RegisterMask, Target, Width};
 use object::{Object, ObjectSection, SectionKind};
 
 use crate::aarch64_machine::brought;
@@ -289,13 +289,13 @@ fn own_values(effects: &[Effect]) -> Option<Vec<String>> {
             (base, Some((index, scale))) => format!("{}+{}*{scale}", base.map(name).unwrap_or_default(), name(index)),
         }
     };
-    let part = |whole: bool| if whole { "" } else { "part of " };
+    let part = |width: Width| if width.is_whole() { "" } else { "part of " };
     let line = |effect: &Effect| {
         let line = match *effect {
-            Effect::Copy { to, from, whole } => format!("{} = {}{}", name(to), part(whole), name(from)),
-            Effect::Load { to, from, whole } => format!("{} = {}[{}]", name(to), part(whole), at(from?)),
-            Effect::Store { to, from, whole } => {
-                format!("[{}] = {}{}", at(to?), part(whole), from.map_or("zero".to_owned(), name))
+            Effect::Copy { to, from, width } => format!("{} = {}{}", name(to), part(width), name(from)),
+            Effect::Load { to, from, width } => format!("{} = {}[{}]", name(to), part(width), at(from?)),
+            Effect::Store { to, from, width } => {
+                format!("[{}] = {}{}", at(to?), part(width), from.map_or("zero".to_owned(), name))
             }
             Effect::Address { to, of } => format!("{} = &{}", name(to), at(of?)),
             Effect::Constant { to, value } => format!("{} = {value:#x}", name(to)),
