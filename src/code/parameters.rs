@@ -254,8 +254,8 @@ mod tests {
         Came::Register(architecture.arguments()[number])
     }
 
-    /// How PMPI_Recv of MPICH 5.0.2 begins: push %r15; mov %r9d,%r15d; push %r14; push %r13; mov %esi,%r13d; push %r12; mov %ecx,%r12d;
-    /// push %rbp; mov %edx,%ebp; push %rbx; sub $0x38,%rsp; mov 0x70(%rsp),%rax; mov %rdi,0x10(%rsp); mov %r8d,0x18(%rsp).
+    /// How PMPI_Recv of MPICH 5.0.2 begins: six pushes, and between them moves of the low halves of its parameters 5, 1, 3 and 2 into
+    /// callee-saved registers; 0x38 bytes more of stack, to which parameter 0 goes at 0x10 and the low half of 4 at 0x18.
     const BEGIN: [u8; 43] = [
         0x41, 0x57, 0x45, 0x89, 0xcf, 0x41, 0x56, 0x41, 0x55, 0x41, 0x89, 0xf5, 0x41, 0x54, 0x41, 0x89, 0xcc, 0x55,
         0x89, 0xd5, 0x53, 0x48, 0x83, 0xec, 0x38, 0x48, 0x8b, 0x44, 0x24, 0x70, 0x48, 0x89, 0x7c, 0x24, 0x10, 0x44,
