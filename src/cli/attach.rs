@@ -11,16 +11,14 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
     // Before the target is touched: a mistyped file name must not cost a stop.
     let destinations = output::destinations(&arguments.output)?;
     let options = AttachOptions {
-        pids: processes::resolve(&arguments.processes, "attach")?,
         tree: arguments.tree,
-        found: false,
         follow: !arguments.no_tree,
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,
         working: arguments.output.wants_working(),
         gpu_cores: arguments.gpu_cores.clone(),
-        nccl_ras: true,
+        ..AttachOptions::of(processes::resolve(&arguments.processes, "attach")?)
     };
     // What ran on the GPUs is joined with what was captured.
     let keep = match output::keep(&destinations) {

@@ -229,18 +229,12 @@ fn look(
     nccl_ras: bool,
 ) -> Result<(Look, Vec<Witness>), CliError> {
     let options = AttachOptions {
-        pids: chosen.pids(),
-        tree: false,
-        // By what is known of the job.
-        found: false,
         // Who works for a rank may be what holds it up, as a worker of its DataLoader.
         follow: !matches!(chosen, Chosen::Cluster(_)),
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
-        locals: false,
-        working: false,
-        gpu_cores: Vec::new(),
         nccl_ras,
+        ..AttachOptions::of(chosen.pids())
     };
     let outcome = progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Nothing))
         .map_err(|error| CliError::from(error).hint(ANOTHER_WAY))?;

@@ -8,16 +8,12 @@ use crate::analysis::{self, AttachOptions, Keep};
 /// Look at the processes that `arguments` name and write a snapshot.
 pub(super) fn run(arguments: &SnapshotArguments) -> Result<ExitCode, CliError> {
     let options = AttachOptions {
-        pids: processes::resolve(&arguments.processes, "snapshot")?,
         tree: arguments.tree,
-        found: false,
         follow: !arguments.no_tree,
         max_pause: arguments.stopping.max_pause,
         stopping: arguments.stopping.choice(),
         locals: arguments.locals,
-        working: false,
-        gpu_cores: Vec::new(),
-        nccl_ras: true,
+        ..AttachOptions::of(processes::resolve(&arguments.processes, "snapshot")?)
     };
     let outcome =
         progress::unless(arguments.quiet, || analysis::attach(&options, Keep::Snapshot { redact: arguments.redact }))?;

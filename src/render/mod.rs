@@ -197,8 +197,10 @@ pub(crate) fn main_thread(report: &Report) -> Option<(String, Option<String>)> {
     let thread = process.threads.iter().find(|thread| thread.tid == process.pid)?;
     let view = view::View::new(report, "<-");
     view.waits_of(&process.id, thread.tid).first()?;
-    let name = if thread.name.is_empty() { &thread.os_name } else { &thread.name };
-    Some((format!("{name} {}", view.doing_shortly(&process.id, thread)), short::place(report, process, thread)))
+    Some((
+        format!("{} {}", thread.name, view.doing_shortly(&process.id, thread)),
+        short::place(report, process, thread),
+    ))
 }
 
 /// At most so many characters: what is too much is left out before the end, where numbers stand.

@@ -26,13 +26,13 @@ pub(super) struct Trouble<'r> {
     threads: BTreeSet<(&'r str, i32)>,
 }
 
-/// What is wrong: each cycle, and each finding that says why it hangs. Nothing where the verdict is harmless.
+/// What is wrong: each cycle, and each finding of something else that says why it hangs. Nothing where the verdict is harmless.
 pub(super) fn troubles(report: &Report) -> Vec<Trouble<'_>> {
     if report.verdict.exit_code() == 0 {
         return Vec::new();
     }
     let is_deadlock = report.verdict == Verdict::Deadlock;
-    let mut all = Vec::new();
+    let mut all: Vec<Trouble<'_>> = Vec::new();
     for (position, cycle) in report.cycles.iter().enumerate() {
         let link = |edge: &crate::report::Edge| {
             format!("{} {:?} {} {:?}", edge.process, edge.waiter, edge.holder_process, edge.holder)
@@ -50,13 +50,11 @@ pub(super) fn troubles(report: &Report) -> Vec<Trouble<'_>> {
     let cycles = all.len();
     for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Error) {
         let threads: BTreeSet<(&str, i32)> = finding.threads.iter().map(ThreadReference::key).collect();
-        let of_cycles = &all[..cycles];
-        let is_of_cycle =
-            |cycle: &Trouble<'_>| cycle.is_proven && !threads.is_empty() && threads.is_subset(&cycle.threads);
-        let is_proven = match is_deadlock {
-            true => of_cycles.iter().any(is_of_cycle) || finding.certainty == Certainty::Exact,
-            false => report.verdict != Verdict::SuspectedDeadlock && finding.certainty == Certainty::Exact,
-        };
+        // What explains a cycle is as sure as that, and stands or falls with it.
+        if !threads.is_empty() && all[..cycles].iter().any(|cycle| threads.is_subset(&cycle.threads)) {
+            continue;
+        }
+        let is_proven = report.verdict != Verdict::SuspectedDeadlock && finding.certainty == Certainty::Exact;
         let fingerprint = vec![format!("{} {:?}", finding.code, finding.threads)];
         all.push(Trouble { fingerprint, is_proven, report, threads });
     }

@@ -56,7 +56,7 @@ pub(crate) fn is_descriptor(architecture: Architecture, memory: &dyn Memory, pd:
     const BACK: u64 = 8;
     let layout = architecture.descriptor_layout();
     let own = pd + (layout.glibc_tid - LINKS);
-    let points_to_itself = layout.glibc_self.is_some_and(|at| memory.pointer(pd + at) == Ok(pd));
+    let points_to_itself = layout.glibc_self.is_some() && is_pthread(architecture, memory, pd, CLibrary::Glibc);
     let is_listed = || memory.pointer(own).is_ok_and(|next| next != own && memory.pointer(next + BACK) == Ok(own));
     !pd.is_null() && (points_to_itself || is_listed())
 }

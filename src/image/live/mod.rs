@@ -176,10 +176,10 @@ impl LiveTarget {
         let single = named.len() == 1;
         let mut targets: Vec<Target> = Vec::new();
         let mut refused = None;
-        let mut add = |pid: i32, is_descendant: bool| {
-            match Target::open(&proc_fs, pid, is_descendant) {
+        let mut add = |pid: i32, is_found: bool| {
+            match Target::open(&proc_fs, pid, is_found) {
                 Ok(target) => targets.push(target),
-                Err(error) if is_descendant || (!single && is_gone(&error)) => {
+                Err(error) if is_found || (!single && is_gone(&error)) => {
                     gaps.push(process_gap(pid, &error));
                     refused.get_or_insert(error);
                 }
@@ -435,8 +435,8 @@ impl LiveTarget {
 
     /// Go on without a process, or fail if that is not acceptable.
     fn drop_target(&mut self, pid: i32, error: AttachError) -> Result<(), AttachError> {
-        let is_descendant = self.targets.iter().any(|target| target.pid == pid && target.is_descendant);
-        if self.targets.len() <= 1 || !(is_descendant || is_gone(&error)) {
+        let is_found = self.targets.iter().any(|target| target.pid == pid && target.is_found);
+        if self.targets.len() <= 1 || !(is_found || is_gone(&error)) {
             return Err(error);
         }
         self.gaps.push(process_gap(pid, &error));

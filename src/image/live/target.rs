@@ -19,8 +19,8 @@ pub(super) struct Target {
     pub(super) pid: i32,
     /// To tell it from another process that got its id later.
     pub(super) start_ticks: u64,
-    /// Found, as a descendant: what fails for it is a gap.
-    pub(super) is_descendant: bool,
+    /// Found, as a descendant is, and not named by somebody: what fails for it is a gap.
+    pub(super) is_found: bool,
     /// Of its last CPU times.
     pub(super) sample: CpuSample,
     /// It was asked whether it has a tracer.
@@ -35,10 +35,10 @@ pub(super) struct Target {
 
 impl Target {
     /// Check that a process can be looked at, and take the first sample of its CPU time.
-    pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_descendant: bool) -> Result<Target, AttachError> {
+    pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_found: bool) -> Result<Target, AttachError> {
         let start_ticks = open::check(proc_fs, pid)?;
         let (sample, wanted) = (CpuSample::take(proc_fs, pid), BTreeSet::new());
         let is_asked_for_tracer = false;
-        Ok(Target { pid, start_ticks, is_descendant, sample, is_asked_for_tracer, wanted, memory: None, launch: None })
+        Ok(Target { pid, start_ticks, is_found, sample, is_asked_for_tracer, wanted, memory: None, launch: None })
     }
 }
