@@ -12,13 +12,15 @@ fn name_of(pid: i32) -> String {
 }
 
 /// The process that looks for a `lockscope run`, `watch` or `monitor`.
-pub(crate) fn looker_of(run: u32) -> Option<i32> {
+fn looker_of(run: u32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
     children.into_iter().find(|pid| name_of(*pid) == "lockscope-look")
 }
 
-fn looker(run: u32) -> i32 {
+/// It takes its name while the command begins already.
+pub(crate) fn looker(run: u32) -> i32 {
+    wait_until("somebody looks", || looker_of(run).is_some());
     looker_of(run).expect("one that looks")
 }
 
@@ -93,10 +95,14 @@ fn what_becomes_of_the_one_that_looks_is_not_the_commands_business() {
         // As the kernel does when memory runs out.
         signal_process(looker, "KILL");
         wait_until("it is gone", || is_gone(looker) && name_of(looker).is_empty());
+        // It is said of a command that goes on: this one is kept until then.
+        let mut said = std::io::BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("a line");
+        assert!(line.contains("ended by SIGKILL; `sh` goes on"), "{line}");
         drop(child.stdin.take());
-        let output = child.wait_with_output().expect("ends");
-        assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
-        assert!(stderr(&output).contains("ended by SIGKILL; `sh` goes on"), "{}", stderr(&output));
+        std::io::Read::read_to_string(&mut said, &mut line).expect("readable");
+        assert_eq!(child.wait().expect("ends").code(), Some(7), "{line}");
     }
 }
 

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Target, compile, lockscope, signal_process, wait_until};
+use crate::harness::{Target, compile, lockscope, signal_process};
 use crate::run::stderr;
-use crate::run_hostile::{is_gone, looker_of};
+use crate::run_hostile::{is_gone, looker};
 
 /// A healthy process that serves its own memory and answers nobody; `None` where the kernel does not allow it.
 fn silent() -> Option<Target> {
@@ -26,16 +26,11 @@ fn watch(words: &[&str], pid: i32) -> Child {
     watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-fn first_looker(of: u32) -> i32 {
-    wait_until("somebody looks", || looker_of(of).is_some());
-    looker_of(of).expect("one that looks")
-}
-
 #[test]
 fn a_watch_keeps_its_limit_while_a_look_hangs() {
     let Some(target) = silent() else { return };
     let child = watch(&["--timeout", "3s"], target.pid());
-    let looker = first_looker(child.id());
+    let looker = looker(child.id());
     // It cannot end by itself any more.
     signal_process(looker, "STOP");
     let output = child.wait_with_output().expect("ends");
@@ -50,7 +45,7 @@ fn a_watch_goes_on_with_another_looker() {
     let program = compile("native/deadlocks.c", "deadlocks", &[]);
     let target = Target::start(Command::new(program).arg("abba"));
     let child = watch(&[], target.pid());
-    signal_process(first_looker(child.id()), "KILL");
+    signal_process(looker(child.id()), "KILL");
     let output = child.wait_with_output().expect("ends");
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -61,7 +56,7 @@ fn a_watch_goes_on_with_another_looker() {
 fn a_watch_ends_with_what_it_watches_while_a_look_hangs() {
     let Some(target) = silent() else { return };
     let child = watch(&[], target.pid());
-    let looker = first_looker(child.id());
+    let looker = looker(child.id());
     signal_process(looker, "STOP");
     drop(target);
     let output = child.wait_with_output().expect("ends");
@@ -87,7 +82,7 @@ fn a_test_has_its_time_limit_while_a_look_hangs() {
     lines.write_all(b"{\"event\":\"ready\"}\n").expect("written");
     assert_eq!(answer()["may_look"], true);
     lines.write_all(b"{\"event\":\"start\",\"test\":\"a.py::first\",\"timeout\":3}\n").expect("written");
-    signal_process(first_looker(pid), "STOP");
+    signal_process(looker(pid), "STOP");
     let mut text = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut text).expect("readable");
     assert!(text.contains("a.py::first has run for longer than its time limit"), "{text}");
