@@ -659,6 +659,30 @@ impl Drop for SharedArea {
     }
 }
 
+/// Let the heap grow by tens of megabytes at once, of large pages where the kernel has them to give, and keep some of what was freed:
+/// without, a third of the time of a look at ten threads went into first touches of pages (two microseconds each in a virtual machine). Does
+/// nothing beside glibc.
+pub(crate) fn prepare_heap() {
+    #[cfg(target_env = "gnu")]
+    {
+        const GROWTH: usize = 32 << 20;
+        const LARGE_PAGE: usize = 2 << 20;
+        let options =
+            [(libc::M_MMAP_THRESHOLD, GROWTH), (libc::M_TOP_PAD, GROWTH), (libc::M_TRIM_THRESHOLD, 2 * GROWTH)];
+        for (option, value) in options {
+            // SAFETY: changes settings of the allocator, which takes its own lock.
+            unsafe { libc::mallopt(option, value as i32) };
+        }
+        // More than the heap has left: it grows.
+        let first = Vec::<u8>::with_capacity(256 << 10);
+        let start = (first.as_ptr() as usize).next_multiple_of(LARGE_PAGE);
+        let end = (first.as_ptr() as usize + GROWTH) / LARGE_PAGE * LARGE_PAGE;
+        // SAFETY: says how the pages of a range are to be made, and changes nothing in them; what is not mapped there is an error, which
+        // is as good as a kernel without large pages.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
+    }
+}
+
 /// As many pieces as [`SharedArea::read_remote`] takes: two tables of them lie on its stack.
 pub(crate) const PIECES_PER_CALL: usize = 128;
 

@@ -98,6 +98,21 @@ pub(super) enum Command {
     DemoTarget,
 }
 
+impl Command {
+    /// Whether this process itself looks, and ends then.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Command::Attach(_)
+                | Command::Core(_)
+                | Command::Snapshot(_)
+                | Command::Job(_)
+                | Command::Merge(_)
+                | Command::Record(_)
+        )
+    }
+}
+
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AttachArguments {

@@ -103,6 +103,9 @@ pub fn run() -> ExitCode {
         Err(error) => return not_understood(&words, &error),
     };
     let color = arguments.color;
+    if arguments.command.only_looks() {
+        crate::sys::prepare_heap();
+    }
     crate::image::live::stalled::when_a_file_stalls(end_stalled);
     let done = match arguments.command {
         args::Command::Attach(arguments) => attach::run(&arguments, color),

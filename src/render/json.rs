@@ -1,33 +1,80 @@
 //! The report as JSON 1.1, and the schema of it. Same report, same bytes.
 
-use std::io;
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{Formatter, PrettyFormatter};
 
 use crate::report::{Report, VERSION};
 
 /// Write `report`, indented, with a final newline.
 pub(crate) fn render(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
-    out.write_all(visible(&text).as_bytes())?;
-    out.write_all(b"\n")
+    // Of thousands of threads it is tens of megabytes: written as it comes.
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    let mut serializer = Serializer::with_formatter(&mut out, Visible(PrettyFormatter::new()));
+    report.serialize(&mut serializer).map_err(io::Error::other)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
-/// JSON with the same meaning, whose strings hold nothing that does something to a terminal: U+009B opens control sequences on some.
-/// Outside of strings JSON is of ASCII, and its own lines and spaces stay.
-fn visible(text: &str) -> std::borrow::Cow<'_, str> {
-    let is_hidden = |character: char| character != '\n' && super::is_treacherous(character);
-    if !text.contains(is_hidden) {
-        return text.into();
-    }
-    let mut out = String::with_capacity(text.len() + 64);
-    for character in text.chars() {
-        if is_hidden(character) {
-            let mut units = [0; 2];
-            out.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
-        } else {
-            out.push(character);
+/// Indented JSON whose strings hold nothing that does something to a terminal: U+009B opens control sequences on some. Outside of
+/// strings JSON is of ASCII, and its own lines and spaces stay.
+struct Visible(PrettyFormatter<'static>);
+
+impl Formatter for Visible {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        let is_plain = |byte: &u8| (b' '..=b'~').contains(byte);
+        if fragment.as_bytes().iter().all(is_plain) {
+            return out.write_all(fragment.as_bytes());
         }
+        for character in fragment.chars() {
+            let mut bytes = [0; 4];
+            if super::is_treacherous(character) {
+                let mut units = [0; 2];
+                character.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))?;
+            } else {
+                out.write_all(character.encode_utf8(&mut bytes).as_bytes())?;
+            }
+        }
+        Ok(())
     }
-    out.into()
+
+    fn begin_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
 }
 
 /// The JSON schema, generated from the types of [`crate::report`].

@@ -38,6 +38,7 @@ pub(super) type Answer = (LastLook, Duration);
 /// Serve until the socket closes. `supervisor` is the parent, with which it ends.
 pub(super) fn serve(socket: UnixStream, supervisor: i32, command: Option<i32>) {
     take_name(LOOKER);
+    sys::prepare_heap();
     // In the midst of a stop it waits for the release: the target's calls go on.
     let _ = nix::sys::prctl::set_pdeathsig(sys::SUPERVISOR_ENDED);
     if nix::unistd::getppid().as_raw() != supervisor {

@@ -29,6 +29,8 @@ struct Entry {
     rank: u8,
     source: u8,
     name: (u32, u16),
+    /// In the order in which they were read.
+    number: u32,
 }
 
 /// All symbols of a module, in order of address.
@@ -50,7 +52,7 @@ impl Table {
         if let Some(inner) = file.and_then(debugdata) {
             table.add(&inner);
         }
-        table.entries.sort_by_key(|e| (e.address, e.rank));
+        table.entries.sort_unstable_by_key(|e| (e.address, e.rank, e.number));
         table.longest = table.entries.iter().map(|e| e.size).max().unwrap_or(0).min(1 << 30);
         table
     }
@@ -80,9 +82,9 @@ impl Table {
             if !budget::make_room(&mut self.entries, || "a part of the symbols of a large file".into()) {
                 return;
             }
-            let entry =
-                Entry { address: symbol.address(), size: symbol.size(), kind, rank, source, name: (offset, length) };
-            self.entries.push(entry);
+            let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+            let (address, size, name) = (symbol.address(), symbol.size(), (offset, length));
+            self.entries.push(Entry { address, size, kind, rank, source, name, number });
         }
     }
 

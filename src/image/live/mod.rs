@@ -4,7 +4,7 @@
 //! text is for the user. All threads of all processes stand still together for at most the pause limit, and go on
 //! before this returns; nothing here unwinds or decodes.
 //!
-//! Order of a look: what a stop would change is read first (`facts`, `sleeps`, by two threads of lockscope's where there is much of it,
+//! Order of a look: what a stop would change is read first (`facts`, `sleeps`, by several threads of lockscope's where there is much of it,
 //! `in_parts`; `locked_files` beside them), then threads that sleep
 //! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
 //! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
