@@ -64,7 +64,7 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
         })
     };
     let Some(row) = ended.or_else(fresh).or_else(left) else {
-        table.head.lost.fetch_add(1, Ordering::Relaxed);
+        file::not_held(table);
         return None;
     };
     row.held_count.store(0, Ordering::Relaxed);
@@ -186,7 +186,7 @@ pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller)
     if count as usize >= MOST_HELD {
         count = forget_stale(table, row);
         if count as usize >= MOST_HELD {
-            table.head.lost.fetch_add(1, Ordering::Relaxed);
+            file::not_held(table);
             return;
         }
     }

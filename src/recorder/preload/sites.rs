@@ -6,6 +6,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use crate::file;
 use crate::symbols::any;
 use crate::table::{FIRST_SITES, MOST_SITES, Site, TEXT, Table, hash};
 
@@ -153,7 +154,7 @@ unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, 
             Err(_) => {}
         }
     }
-    table.head.lost.fetch_add(1, Ordering::Relaxed);
+    file::placeless(table);
     0
 }
 
@@ -180,7 +181,7 @@ unsafe fn write(table: &Table, site: &Site, frames: &[[usize; 2]], layout: &Layo
         let start = USED.fetch_add(size as u32, Ordering::Relaxed) as usize;
         if start + size > TEXT {
             USED.store(TEXT as u32, Ordering::Relaxed);
-            return;
+            return file::placeless(table);
         }
         let text = (&raw const table.text).cast::<u8>().cast_mut().add(start);
         let mut out = Out { text, used: 0 };
