@@ -8,9 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use crate::arch::{self, PRCTL, system_call};
 use crate::file::{self, Record};
-use crate::held::{GIL, MUTEX, PYTHON_LOCK, PYTHON_RLOCK};
+use crate::held::{GIL, PYTHON_LOCK, PYTHON_RLOCK};
 use crate::loaded;
-use crate::python;
 use crate::sites;
 use crate::table::{Held, MOST_HELD, Row, SEEN, SEEN_FIRST, STARTING, Table, hash, table};
 
@@ -91,10 +90,6 @@ fn see(table: &Table, key: u64) {
 #[inline(never)]
 fn write(table: &'static Table, row: &'static Row, position: u32, key: u64) {
     let Some((last, below)) = entries(row, position) else { return };
-    let lock = last.lock.load(Ordering::Relaxed);
-    if last.kind == MUTEX && python::is_of_gil(lock as usize) {
-        return see(table, key);
-    }
     let is_python = last.kind == PYTHON_LOCK || last.kind == PYTHON_RLOCK;
     let is_told = |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL);
     let has_gil = last.kind == GIL || below.iter().any(|held| held.lock.load(Ordering::Relaxed) != 0 && held.kind == GIL);
