@@ -5,11 +5,13 @@
 //! instances, threads, processes and runs show it. The rules are the [`recorder`](crate::recorder)'s; names are looked up here, in the
 //! files that lie on the disk now.
 
+mod alive;
 mod places;
 mod suppressions;
 mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::image::Gap;
 use crate::limits;
@@ -37,6 +39,16 @@ pub(crate) struct Recording {
     pub(crate) path: String,
     /// What it says.
     pub(crate) orders: Orders,
+}
+
+impl Recording {
+    /// Read a file, or say why it cannot be.
+    pub(crate) fn read(path: &Path) -> Result<Recording, String> {
+        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        let mut orders = Orders::read(&bytes).map_err(|error| error.to_string())?;
+        alive::complete(path, &mut orders);
+        Ok(Recording { path: path.display().to_string(), orders })
+    }
 }
 
 /// One step of an inversion, with its places.

@@ -39,7 +39,7 @@ impl Own {
         match self {
             Own::RustStandardLibrary => "locks of Rust's std",
             Own::Go => "locks of Go",
-            Own::StaticPthread => "locks of a pthread that is linked in",
+            Own::StaticPthread => "locks of a statically linked pthread",
             Own::PythonWithoutGil => "locks of a Python without a GIL",
             Own::PyMutex => "PyMutexes that C code takes",
             Own::Abseil => "locks of Abseil",
@@ -111,8 +111,8 @@ impl Unseen {
         if self.cut_off > 0 {
             gaps.push(Gap::new(
                 format!("modules of {}", count(self.cut_off, "process")),
-                "killed, or not at its end yet: only modules that took locks of pthread are known, and not whether others have \
-                 locks of their own",
+                "killed before it could say which it had: only those that took locks of pthread are known, and not whether \
+                 others have locks of their own",
             ));
         }
         gaps
