@@ -49,8 +49,9 @@ impl Own {
 
 /// Texts that all have which are of the kind, and no others: what the lock says when it panics, and where its source lay. Of Rust's std since
 /// 1.62 (before, its locks were pthread's), of Abseil's mutex.cc.
-const RUST: [&[u8]; 2] = [b"too many active read locks on RwLock", b"library/std/src/sys"];
-const ABSEIL: [&[u8]; 1] = [b"detected illegal recursion into Mutex code"];
+/// Each in two parts, the second first: as a whole they would stand among lockscope's own constants.
+const RUST: [[&[u8]; 2]; 2] = [[b"locks on RwLock", b"too many active read "], [b"std/src/sys", b"library/"]];
+const ABSEIL: [[&[u8]; 2]; 1] = [[b" into Mutex code", b"detected illegal recursion"]];
 /// Where Go's linker writes what a program was built of.
 const GO: &str = ".go.buildinfo";
 
@@ -173,7 +174,7 @@ pub(super) fn own_locks(name: &str, bytes: &[u8]) -> Vec<Own> {
 }
 
 /// Whether all of these texts stand among a file's constants.
-fn has_all(file: &ElfFile64<'_, LittleEndian>, name: &str, texts: &[&[u8]]) -> bool {
+fn has_all(file: &ElfFile64<'_, LittleEndian>, name: &str, texts: &[[&[u8]; 2]]) -> bool {
     let constants = file.sections().filter(|section| {
         matches!(section.kind(), SectionKind::ReadOnlyData | SectionKind::ReadOnlyString)
             && section.name_bytes().is_ok_and(|name| name.starts_with(b".rodata"))
@@ -187,7 +188,10 @@ fn has_all(file: &ElfFile64<'_, LittleEndian>, name: &str, texts: &[&[u8]]) -> b
         parts.extend(data.get(..data.len().min(left)));
         left = left.saturating_sub(data.len());
     }
-    texts.iter().all(|text| parts.iter().any(|part| contains(part, text)))
+    texts.iter().all(|[end, begin]| {
+        let text = [*begin, *end].concat();
+        parts.iter().any(|part| contains(part, &text))
+    })
 }
 
 /// Whether a text stands among bytes: by Horspool's way, which passes over most of them.
