@@ -66,8 +66,8 @@ pub unsafe extern "C" fn pidfd_spawnp(a: usize, file: usize, c: usize, d: usize,
 /// `execveat` as glibc has it from 2.34 on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, list: usize, flags: usize) -> i32 {
-    // SAFETY: what the caller has given; it is no text that is empty but with the flag.
     loaded::ends();
+    // SAFETY: what the caller has given; it is no text that is empty but with the flag.
     let is_descriptor = flags & EMPTY_PATH != 0 && path != 0 && unsafe { *(path as *const u8) } == 0;
     let without = match is_descriptor {
         _ if path == 0 || list == 0 => None,
