@@ -154,8 +154,15 @@ impl HangReporter {
         }
         // What every report says is no news.
         let lost = report.gaps.split_last().map(|(_, lost)| lost).unwrap_or_default();
-        for gap in lost.iter().take(MOST_PLACES).filter(|_| report.verdict == Verdict::NothingFound) {
-            self.say(&format!("lockscope: not all was recorded: {}: {}", gap.what, gap.why));
+        if report.verdict == Verdict::NothingFound {
+            for gap in lost.iter().take(MOST_PLACES) {
+                self.say(&format!("lockscope: not all was recorded: {}: {}", gap.what, gap.why));
+            }
+            if let Some(more) = lost.len().checked_sub(MOST_PLACES).filter(|more| *more > 0) {
+                self.say(&format!(
+                    "lockscope: not all was recorded: {more} more gaps stand in the report (--report-dir)"
+                ));
+            }
         }
         if let Some(directory) = &self.directory {
             files = self.written(self.keep(directory, "orders", report));

@@ -12,7 +12,6 @@ use crate::image::Gap;
 use crate::limits;
 use crate::limits::forecast::MOST_FILES;
 use crate::recorder::library;
-use crate::recorder::orders::Orders;
 use crate::report::{Report, Severity, Verdict};
 use crate::verdict::explain;
 
@@ -89,9 +88,8 @@ fn of_files(files: &[PathBuf], suppressions: &Suppressions) -> Report {
         limits::met(MOST_FILES, "files of recorded processes", "files");
     }
     for path in files.iter().take(MOST_FILES) {
-        let read = std::fs::read(path).map_err(|error| error.to_string());
-        match read.and_then(|bytes| Orders::read(&bytes).map_err(|error| error.to_string())) {
-            Ok(orders) => recordings.push(Recording { path: path.display().to_string(), orders }),
+        match Recording::read(path) {
+            Ok(recording) => recordings.push(recording),
             Err(why) => gaps.push(Gap::new(format!("`{}`", path.display()), why)),
         }
     }

@@ -142,6 +142,10 @@ impl Recording {
         }
         if let Some(program) = arguments.command.first() {
             library::may_record(program).map_err(|error| CliError::new(error.to_string()))?;
+            if let Some(why) = library::why_not_seen(program) {
+                let name = program.display();
+                output::say(&render::escape(&format!("lockscope: nothing of `{name}` will be recorded: {why}")));
+            }
         }
         let suppressions = record::suppressions(arguments.suppressions.as_deref())?;
         variables.push((library::PRELOAD, library::preload().map_err(|error| CliError::new(error.to_string()))?));

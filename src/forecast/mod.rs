@@ -5,14 +5,18 @@
 //! instances, threads, processes and runs show it. The rules are the [`recorder`](crate::recorder)'s; names are looked up here, in the
 //! files that lie on the disk now.
 
+mod alive;
 mod places;
 mod suppressions;
+mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::image::Gap;
 use crate::limits;
 use crate::limits::forecast::MOST_TOLD;
+use crate::limits::recorder::MOST_ALIKE;
 use crate::recorder::inversions::{self, Inversion, Meeting};
 use crate::recorder::orders::{LockId, Orders};
 use crate::report::{
@@ -23,6 +27,7 @@ use crate::threads::FrameKind;
 use crate::waits::recorded;
 use places::{Places, Spot};
 pub(crate) use suppressions::Suppressions;
+use unseen::Unseen;
 
 /// The name of the finding.
 pub(crate) const CODE: &str = "lock-order-inversion";
@@ -34,6 +39,16 @@ pub(crate) struct Recording {
     pub(crate) path: String,
     /// What it says.
     pub(crate) orders: Orders,
+}
+
+impl Recording {
+    /// Read a file, or say why it cannot be.
+    pub(crate) fn read(path: &Path) -> Result<Recording, String> {
+        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        let mut orders = Orders::read(&bytes).map_err(|error| error.to_string())?;
+        alive::complete(path, &mut orders);
+        Ok(Recording { path: path.display().to_string(), orders })
+    }
 }
 
 /// One step of an inversion, with its places.
@@ -59,14 +74,15 @@ struct Group {
 /// The report on what these processes did.
 pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help: &[String]) -> Report {
     let mut groups: BTreeMap<Vec<String>, Group> = BTreeMap::new();
-    let mut suppressed = 0;
+    let (mut suppressed, mut not_compared) = (0, 0);
     for (position, recording) in recordings.iter().enumerate() {
         let found = inversions::find(&recording.orders);
-        if found.is_empty() {
+        not_compared += found.not_compared;
+        if found.inversions.is_empty() {
             continue;
         }
         Places::with(&recording.orders, |places| {
-            for inversion in &found {
+            for inversion in &found.inversions {
                 let steps = told(inversion, places);
                 if suppressions.fit(steps.iter().flat_map(|step| [&step.held, &step.wanted])) {
                     suppressed += 1;
@@ -99,7 +115,7 @@ pub(crate) fn report(recordings: &[Recording], suppressions: &Suppressions, help
         limits::met(MOST_TOLD, "orders of locks that could deadlock", "places");
     }
     let mut report = made.report;
-    report.gaps = gaps(recordings, suppressed);
+    report.gaps = gaps(recordings, not_compared, suppressed);
     report.gaps.splice(0..0, limits::told().into_iter().map(|met| Gap::new(met.what, met.why)));
     finish(&mut report, recordings);
     report
@@ -333,16 +349,37 @@ fn scene(step: &Told, orders: &Orders, reference: &ThreadReference) -> Scene {
     Scene { who: who(step.thread, orders), threads: vec![reference.clone()], places }
 }
 
+/// What a file counts that it does not have.
+type Lost = (fn(&Orders) -> u64, &'static str, &'static str);
+const LOST: [Lost; 3] = [
+    (|orders| orders.lost, "times a lock was taken", "the recorder had no room for it, or the disk had none"),
+    (
+        |orders| orders.not_held,
+        "times a lock was taken with more held than the recorder writes down",
+        "a thread had 64 locks, or the process 4096 threads: it is in no order",
+    ),
+    (
+        |orders| orders.placeless,
+        "places in Python",
+        "the recorder had no room for their texts: the orders are told without",
+    ),
+];
+
 /// What was not seen.
-fn gaps(recordings: &[Recording], suppressed: usize) -> Vec<Gap> {
-    let lost: u64 = recordings.iter().map(|recording| recording.orders.lost).sum();
+fn gaps(recordings: &[Recording], not_compared: usize, suppressed: usize) -> Vec<Gap> {
     let mut gaps = Vec::new();
-    if lost > 0 {
-        let most = recordings.iter().max_by_key(|recording| recording.orders.lost);
-        let named = most.map(|recording| format!(", most of them in `{}`", recording.path)).unwrap_or_default();
+    for (of, what, why) in LOST {
+        let lost: u64 = recordings.iter().fold(0, |all, recording| all.saturating_add(of(&recording.orders)));
+        if lost > 0 {
+            let most = recordings.iter().max_by_key(|recording| of(&recording.orders));
+            let named = most.map(|recording| format!(", most of them in `{}`", recording.path)).unwrap_or_default();
+            gaps.push(Gap::new(format!("{lost} {what}"), format!("{why}{named}")));
+        }
+    }
+    if not_compared > 0 {
         gaps.push(Gap::new(
-            format!("{lost} times a lock was taken"),
-            format!("the recorder had no room for it, or the disk had none{named}"),
+            format!("{not_compared} times a lock was taken under another"),
+            format!("they were compared with no other: of the same two locks {MOST_ALIKE} ways are"),
         ));
     }
     if suppressed > 0 {
@@ -351,6 +388,7 @@ fn gaps(recordings: &[Recording], suppressed: usize) -> Vec<Gap> {
             "the file of suppressions names a place of theirs",
         ));
     }
+    gaps.extend(Unseen::of(recordings).gaps());
     gaps.push(Gap::new(
         "locks that no function of the C library takes",
         "the recorder sees pthread's and CPython's: not those of Rust and Go, atomics, a PyMutex that C code takes, and static programs",

@@ -12,7 +12,7 @@ use crate::image::live::own_files;
 use crate::image::{Addr, Files, Mapping, ProcessImage};
 use crate::modules::Modules;
 use crate::recorder::LockKind;
-use crate::recorder::orders::{Orders, Taken};
+use crate::recorder::orders::{MappedCode, Orders, Taken};
 use crate::report::{base_name, short_function};
 use crate::symbols::{Symbols, Tables};
 
@@ -83,6 +83,16 @@ impl Spot {
     }
 }
 
+/// Code as a process has it, of the file that lies at its path now.
+pub(super) fn mapping(code: &MappedCode) -> Option<Mapping> {
+    let metadata = std::fs::metadata(&code.path).ok()?;
+    let mut mapping = Mapping::new(code.start, code.end);
+    (mapping.read, mapping.execute, mapping.offset) = (true, true, code.offset);
+    mapping.path = Some(code.path.clone());
+    mapping.inode = metadata.ino();
+    Some(mapping)
+}
+
 /// Names of one process.
 pub(super) struct Places<'o> {
     orders: &'o Orders,
@@ -97,14 +107,7 @@ impl Places<'_> {
         let files = own_files();
         let mut image = ProcessImage::unknown();
         image.files = files.clone();
-        for code in &orders.code {
-            let Ok(metadata) = std::fs::metadata(&code.path) else { continue };
-            let mut mapping = Mapping::new(code.start, code.end);
-            (mapping.read, mapping.execute, mapping.offset) = (true, true, code.offset);
-            mapping.path = Some(code.path.clone());
-            mapping.inode = metadata.ino();
-            image.mappings.push(mapping);
-        }
+        image.mappings.extend(orders.code.iter().filter_map(mapping));
         image.mappings.sort_by_key(|mapping| mapping.start);
         let modules = Modules::of(&image);
         let tables = Tables::of(&modules);

@@ -453,7 +453,7 @@ limits! {
         /// Records of one process: its file has room for about so many.
         MOST_RECORDS: usize = 2 << 20, Gap "the records that were not read";
         /// Ways in which two locks were taken one after the other.
-        MOST_ALIKE: usize = 1024, Gap "further ways were not compared";
+        MOST_ALIKE: usize = 1024, Told "a gap says how many further ways were not compared";
         /// Threads that took two locks at the same places, of which each is compared with all others.
         MOST_THREADS: usize = 8, Beyond "those that do the same say the same";
         /// Combinations that are compared, in one process: some seconds.
@@ -467,6 +467,10 @@ limits! {
         MOST_TOLD: usize = 200, Gap "further places";
         /// Files of recorded processes that are read together.
         MOST_FILES: usize = 20_000, Gap "the files that were not read";
+        /// Modules of recorded processes of which it is looked whether they have locks of their own.
+        MOST_MODULES: usize = 4096, Gap "the modules that were not looked at";
+        /// Bytes of one module's constants that are searched: those of PyTorch's libraries are some ten million.
+        LARGEST_SEARCHED: usize = 256 << 20, Gap "the constants that were not searched";
     }
     /// Who has a lock, by rules of several families.
     holders {

@@ -41,8 +41,17 @@ pub(crate) struct Inversion<'o> {
     pub(crate) meeting: Meeting,
 }
 
+/// What could deadlock, and how much of what was seen it is known from.
+#[derive(Debug)]
+pub(crate) struct Found<'o> {
+    /// All that could.
+    pub(crate) inversions: Vec<Inversion<'o>>,
+    /// Times that a lock was taken under another which were compared with no other: there were too many of the same two.
+    pub(crate) not_compared: usize,
+}
+
 /// All that could deadlock.
-pub(crate) fn find(orders: &Orders) -> Vec<Inversion<'_>> {
+pub(crate) fn find(orders: &Orders) -> Found<'_> {
     let edges = Edges::of(orders);
     let mut search = Search { orders, order: HappensBefore::of(orders), found: Vec::new(), steps: 0 };
     for (&(held, wanted), steps) in &edges.steps {
@@ -73,7 +82,7 @@ pub(crate) fn find(orders: &Orders) -> Vec<Inversion<'_>> {
             }
         }
     }
-    search.found
+    Found { inversions: search.found, not_compared: edges.not_compared }
 }
 
 /// Where a lock was taken.
@@ -87,12 +96,13 @@ fn place(taken: &Taken) -> Place {
 struct Edges<'o> {
     steps: BTreeMap<(LockId, LockId), Vec<Step<'o>>>,
     next: BTreeMap<LockId, BTreeSet<LockId>>,
+    /// Steps that are left out, beyond the first [`MOST_ALIKE`] of two locks.
+    not_compared: usize,
 }
 
 impl<'o> Edges<'o> {
     fn of(orders: &'o Orders) -> Edges<'o> {
-        let mut edges = Edges { steps: BTreeMap::new(), next: BTreeMap::new() };
-        let mut is_cut = false;
+        let mut edges = Edges { steps: BTreeMap::new(), next: BTreeMap::new(), not_compared: 0 };
         let mut alike: HashMap<(LockId, Place, Place, Vec<LockId>), usize> = HashMap::new();
         for dependency in &orders.dependencies {
             let wanted = dependency.wanted.lock;
@@ -111,19 +121,12 @@ impl<'o> Edges<'o> {
                     continue;
                 }
                 let steps = edges.steps.entry((held.lock, wanted)).or_default();
-                is_cut |= steps.len() == MOST_ALIKE;
-                if steps.len() < MOST_ALIKE {
-                    steps.push(Step { dependency, held });
+                match steps.len() < MOST_ALIKE {
+                    true => steps.push(Step { dependency, held }),
+                    false => edges.not_compared += 1,
                 }
                 edges.next.entry(held.lock).or_default().insert(wanted);
             }
-        }
-        if is_cut {
-            limits::met(
-                MOST_ALIKE,
-                format!("the orders of locks of process {}", orders.process),
-                "ways to take two locks",
-            );
         }
         edges
     }
@@ -267,7 +270,7 @@ mod tests {
     }
 
     fn meetings(orders: &Orders) -> Vec<(usize, Meeting)> {
-        find(orders).iter().map(|one| (one.steps.len(), one.meeting)).collect()
+        find(orders).inversions.iter().map(|one| (one.steps.len(), one.meeting)).collect()
     }
 
     fn of(dependencies: Vec<Dependency>) -> Orders {
@@ -323,6 +326,23 @@ mod tests {
         let mut orders = of(vec![took(1, &[10], 20), took(2, &[20], 10)]);
         orders.signals.insert(LockId { address: Addr(20), generation: 0 });
         assert_eq!(meetings(&orders), []);
+    }
+
+    #[test]
+    fn ways_that_are_not_compared_are_counted() {
+        // Each at a place of its own.
+        let way = |place: u64| {
+            let mut way = took(1, &[10], 20);
+            way.wanted.at = Addr(place);
+            way
+        };
+        let of_ways = |count: usize| of((0..count as u64).map(way).chain([took(2, &[20], 10)]).collect());
+        let (all, more) = (of_ways(MOST_ALIKE), of_ways(MOST_ALIKE + 3));
+        assert_eq!((find(&all).not_compared, find(&more).not_compared), (0, 3));
+        assert_eq!(find(&more).inversions.len(), MOST_ALIKE);
+        // Threads that do the same are no ways of their own.
+        let alike = of((0..2 * MOST_ALIKE as u32).map(|thread| took(thread, &[10], 20)).collect());
+        assert_eq!(find(&alike).not_compared, 0);
     }
 
     #[test]

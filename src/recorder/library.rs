@@ -76,8 +76,8 @@ const RIVALS: [&str; 6] = ["libasan", "libtsan", "libubsan", "libhwasan", "libmu
 const SANITIZERS: [&str; 3] = ["libasan.so", "libtsan.so", "libhwasan.so"];
 const LOOKED_AT: u64 = 16 << 10;
 
-/// Whether a command can be recorded: one with a sanitizer ends when another library comes before it.
-pub(crate) fn may_record(command: &OsStr) -> Result<(), LibraryError> {
+/// The file of a command, and its first bytes. What cannot be read is told by whoever starts it.
+fn program(command: &OsStr) -> Option<(PathBuf, Vec<u8>)> {
     let name = Path::new(command);
     let found = match name.components().count() {
         1 => {
@@ -87,10 +87,48 @@ pub(crate) fn may_record(command: &OsStr) -> Result<(), LibraryError> {
         _ => Some(name.to_path_buf()),
     };
     let mut head = Vec::new();
-    if let Some(file) = found.and_then(|path| fs::File::open(path).ok()) {
-        // What cannot be read is told by whoever starts it.
-        let _ = file.take(LOOKED_AT).read_to_end(&mut head);
+    let path = found?;
+    fs::File::open(&path).ok()?.take(LOOKED_AT).read_to_end(&mut head).ok()?;
+    Some((path, head))
+}
+
+/// Why nothing of a command will be recorded though it runs: the loader does not take the recorder in.
+pub(crate) fn why_not_seen(command: &OsStr) -> Option<&'static str> {
+    let (path, head) = program(command)?;
+    if is_static(&head) == Some(true) {
+        return Some("it is a static program, into which no loader takes a library");
     }
+    let metadata = fs::metadata(path).ok()?;
+    let is_of_another = |bit: u32, id: u32, own: u32| metadata.mode() & bit != 0 && id != own;
+    let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    (is_of_another(0o4000, metadata.uid(), user) || is_of_another(0o2000, metadata.gid(), group))
+        .then_some("it runs as another user or group (set-user-ID), and the loader takes in what those may trust alone")
+}
+
+/// Whether a program of 64 bits asks for no loader; none where the bytes are no such program.
+fn is_static(head: &[u8]) -> Option<bool> {
+    const INTERPRETER: u32 = 3;
+    const PROGRAMS: [u16; 2] = [2, 3];
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at.checked_add(2)?)?.try_into().ok()?));
+    if !head.starts_with(b"\x7fELF\x02\x01") || !PROGRAMS.contains(&half(16)?) {
+        return None;
+    }
+    let begin = usize::try_from(u64::from_le_bytes(head.get(32..40)?.try_into().ok()?)).ok()?;
+    let (size, count) = (usize::from(half(54)?), usize::from(half(56)?));
+    for position in 0..count {
+        let at = begin.checked_add(size.checked_mul(position)?)?;
+        let kind = u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?);
+        if kind == INTERPRETER {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Whether a command can be recorded: one with a sanitizer ends when another library comes before it.
+pub(crate) fn may_record(command: &OsStr) -> Result<(), LibraryError> {
+    let head = program(command).map(|(_, head)| head).unwrap_or_default();
+    let name = Path::new(command);
     let has = |library: &&str| head.windows(library.len()).any(|part| part == library.as_bytes());
     match SANITIZERS.into_iter().find(has).filter(|_| head.starts_with(b"\x7fELF")) {
         Some(library) => Err(LibraryError::Sanitizer { program: name.display().to_string(), library }),
@@ -168,4 +206,36 @@ fn may_execute(folder: &Path) -> bool {
 /// FNV-1a: equal bytes, equal name.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_static_that_asks_for_no_loader() {
+        // Its own head: 64 bits, of a program; a header of 56 bytes each.
+        let made = |kinds: &[u32]| {
+            let mut bytes = vec![0; 64 + 56 * kinds.len()];
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            (bytes[16], bytes[32], bytes[54]) = (3, 64, 56);
+            bytes[56] = u8::try_from(kinds.len()).expect("few");
+            for (position, kind) in kinds.iter().enumerate() {
+                bytes[64 + 56 * position..][..4].copy_from_slice(&kind.to_le_bytes());
+            }
+            bytes
+        };
+        assert_eq!(is_static(&made(&[6, 3, 1, 2])), Some(false));
+        assert_eq!(is_static(&made(&[1, 2])), Some(true));
+        assert_eq!(is_static(b"#!/bin/sh\n"), None);
+        let whole = made(&[6, 3, 1, 2]);
+        for at in 0..whole.len() {
+            let _ = is_static(&whole[..at]);
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = byte;
+                let _ = is_static(&bytes);
+            }
+        }
+    }
 }

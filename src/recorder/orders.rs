@@ -1,6 +1,7 @@
 //! The file that the recorder writes for each process: which locks were taken while which were held.
 //!
-//! In: bytes of a file as `preload/file.rs` and `preload/orders.rs` write it, version 1. Out: [`Orders`]. A process may end while it
+//! In: bytes of a file as `preload/file.rs`, `preload/orders.rs` and `preload/loaded.rs` write it, versions 1 and 2: the second counts what
+//! found no room in the table, and has all code that was loaded when the process ended. Out: [`Orders`]. A process may end while it
 //! writes: a record that was begun and not finished is passed over, and so are bytes that are none. It judges nothing.
 
 // What it reads is foreign.
@@ -22,11 +23,15 @@ use crate::limits;
 use crate::limits::recorder::{MOST_HELD, MOST_RECORDS};
 
 const MAGIC: [u8; 16] = *b"LOCKSCOPE-ORD-1\0";
-const VERSION: u32 = 1;
+const VERSIONS: [u32; 2] = [2, 1];
+const WITH_COUNTS: u32 = 2;
 /// Where what stands in the head.
 const PROCESS: usize = 20;
 const END: usize = 24;
 const LOST: usize = 40;
+const NOT_HELD: usize = 64;
+const PLACELESS: usize = 72;
+const HAS_ENDED: usize = 80;
 const RECORDS: usize = 128;
 /// A record begins with it.
 const RECORD: u64 = 0x4c4b;
@@ -115,6 +120,12 @@ pub(crate) struct Orders {
     pub(crate) signals: BTreeSet<LockId>,
     /// How many records found no room.
     pub(crate) lost: u64,
+    /// How many times a lock was taken that found no room in the table, so that no order has it.
+    pub(crate) not_held: u64,
+    /// How many places in Python are not known, for their texts found no room.
+    pub(crate) placeless: u64,
+    /// Whether all code that the process had at its end is among [`code`](Orders::code); none where its recorder did not say.
+    pub(crate) has_all_code: Option<bool>,
 }
 
 /// Why a file says nothing.
@@ -143,12 +154,14 @@ impl Orders {
         if bytes.get(..16) != Some(&MAGIC) {
             return Err(OrdersError::Other);
         }
-        if number(bytes, 16) != Some(VERSION) {
-            return Err(OrdersError::Version);
-        }
+        let version = number(bytes, 16).filter(|version| VERSIONS.contains(version)).ok_or(OrdersError::Version)?;
+        let counted = |at: usize| word(bytes, at).filter(|_| version >= WITH_COUNTS);
         let mut orders = Orders {
             process: number(bytes, PROCESS).and_then(|id| i32::try_from(id).ok()).unwrap_or_default(),
             lost: word(bytes, LOST).unwrap_or_default(),
+            not_held: counted(NOT_HELD).unwrap_or_default(),
+            placeless: counted(PLACELESS).unwrap_or_default(),
+            has_all_code: counted(HAS_ENDED).map(|word| word & 1 == 1),
             ..Orders::default()
         };
         let end = word(bytes, END).and_then(|end| usize::try_from(end).ok()).unwrap_or(0).min(bytes.len());
@@ -265,7 +278,7 @@ mod tests {
     fn file(records: &[(u8, Vec<u64>)]) -> Vec<u8> {
         let mut bytes = vec![0; RECORDS];
         bytes[..16].copy_from_slice(&MAGIC);
-        bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..20].copy_from_slice(&WITH_COUNTS.to_le_bytes());
         bytes[PROCESS..PROCESS + 4].copy_from_slice(&7u32.to_le_bytes());
         bytes[LOST..LOST + 8].copy_from_slice(&3u64.to_le_bytes());
         for (tag, words) in records {
@@ -300,7 +313,26 @@ mod tests {
         assert_eq!(one.held.iter().map(|held| (held.mode, held.site)).collect::<Vec<_>>(), [(Mode::Reading, 9)]);
         assert_eq!(orders.threads[&5], ThreadName { tid: 12, name: "payer".into() });
         assert_eq!((orders.process, orders.lost, orders.signals.len()), (7, 3, 1));
+        assert_eq!((orders.not_held, orders.placeless, orders.has_all_code), (0, 0, Some(false)));
         assert_eq!((orders.made[&5], orders.joined.as_slice()), ((1, 6), [(1, 7, 5)].as_slice()));
+    }
+
+    #[test]
+    fn what_was_not_seen_is_counted_where_the_recorder_counts() {
+        let mut bytes = file(&[dependency()]);
+        bytes[NOT_HELD..NOT_HELD + 8].copy_from_slice(&5u64.to_le_bytes());
+        bytes[PLACELESS..PLACELESS + 8].copy_from_slice(&2u64.to_le_bytes());
+        bytes[HAS_ENDED..HAS_ENDED + 4].copy_from_slice(&1u32.to_le_bytes());
+        let counts = |bytes: &[u8]| {
+            let orders = Orders::read(bytes).expect("a file");
+            (orders.dependencies.len(), orders.not_held, orders.placeless, orders.has_all_code)
+        };
+        assert_eq!(counts(&bytes), (1, 5, 2, Some(true)));
+        // The first version had nothing there.
+        bytes[16..20].copy_from_slice(&1u32.to_le_bytes());
+        assert_eq!(counts(&bytes), (1, 0, 0, None));
+        bytes[16..20].copy_from_slice(&3u32.to_le_bytes());
+        assert_eq!(Orders::read(&bytes).err(), Some(OrdersError::Version));
     }
 
     #[test]

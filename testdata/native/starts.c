@@ -1,6 +1,7 @@
 // Becomes or starts another program, by the call that is named: starts CALL PROGRAM. What that prints is the truth. Without words
 // it prints its environment itself.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 extern char **environ;
+extern int pidfd_spawn(int *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *) __attribute__((weak));
+extern int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *) __attribute__((weak));
 extern int execveat(int, const char *, char *const *, char *const *, int) __attribute__((weak));
 
 int main(int count, char **arguments) {
@@ -39,6 +42,11 @@ int main(int count, char **arguments) {
     if (!strcmp(call, "execveat-folder") && execveat) execveat(open("/", O_PATH | O_CLOEXEC), program + 1, words, environ, 0);
     if (!strcmp(call, "posix_spawn") && posix_spawn(&child, program, 0, 0, words, environ)) return 3;
     if (!strcmp(call, "posix_spawnp") && posix_spawnp(&child, program, 0, 0, words, environ)) return 3;
+    /* From glibc 2.39 on; a recorder has the function where the C library has none, and answers EINVAL. */
+    int file, answer = 0;
+    if (!strcmp(call, "pidfd_spawn")) answer = pidfd_spawn ? pidfd_spawn(&file, program, 0, 0, words, environ) : EINVAL;
+    if (!strcmp(call, "pidfd_spawnp")) answer = pidfd_spawnp ? pidfd_spawnp(&file, program, 0, 0, words, environ) : EINVAL;
+    if (answer) return answer == EINVAL ? 77 : 3;
     wait(&status);
     return WEXITSTATUS(status);
 }

@@ -116,7 +116,7 @@ impl Library {
     }
 }
 
-fn roots() -> Vec<PathBuf> {
+pub(crate) fn roots() -> Vec<PathBuf> {
     let lists = ["LOCKSCOPE_LIBCS", "LOCKSCOPE_ROOTS"].map(|name| std::env::var(name).unwrap_or_default());
     let folders = lists.iter().flat_map(|list| list.split(':')).filter(|folder| !folder.is_empty());
     folders.map(PathBuf::from).collect()

@@ -240,6 +240,88 @@ fn what_found_no_room_is_told() {
     assert_eq!(severities(&run.report), ["warning"]);
 }
 
+/// Gaps of a report as (what, why), but for the last, which each has.
+fn gaps(report: &Value) -> Vec<(String, String)> {
+    let list = report["gaps"].as_array().expect("a list");
+    let text = |gap: &Value, part: &str| gap[part].as_str().expect("a text").to_owned();
+    let all: Vec<(String, String)> = list.iter().map(|gap| (text(gap, "what"), text(gap, "why"))).collect();
+    let (last, others) = all.split_last().expect("what no recorder sees");
+    assert!(last.0.contains("locks that no function of the C library takes"), "{last:?}");
+    others.to_vec()
+}
+
+#[test]
+fn modules_with_locks_of_their_own_are_named_and_others_are_not() {
+    let source = "native/modules_with_locks.c";
+    let program = compile(source, "modules_with_locks", &["-g", "-O1"]);
+    let module = |kind: &str| {
+        let name = format!("module-{}.so", kind.to_lowercase().replace('_', "-"));
+        compile(source, &name, &["-shared", "-fPIC", &format!("-D{kind}"), "-ldl"])
+    };
+    let kinds = [
+        ("RUST", "locks of Rust's std"),
+        ("GO", "locks of Go"),
+        ("STATIC_PTHREAD", "locks of a statically linked pthread"),
+        ("WITHOUT_GIL", "locks of a Python without a GIL"),
+        ("PY_MUTEX", "PyMutexes that C code takes"),
+        ("ABSEIL", "locks of Abseil"),
+    ];
+    let alike: Vec<PathBuf> = kinds.iter().map(|(kind, _)| module(&format!("LIKE_{kind}"))).collect();
+    let plain = module("PLAIN");
+    let healthy: Vec<&Path> = alike.iter().chain([&plain]).map(PathBuf::as_path).collect();
+    let own: Vec<PathBuf> = kinds.iter().map(|(kind, _)| module(kind)).collect();
+    let run = |end: &str, modules: &[&Path]| {
+        let words: Vec<&Path> = [&program, Path::new(end)].into_iter().chain(modules.iter().copied()).collect();
+        let run = record(&["--record"], &words);
+        let status = run.output.status.code();
+        assert_eq!(status, Some(if end == "killed" { 137 } else { 0 }), "{}", text(&run.output.stderr));
+        (gaps(&run.report), text(&run.output.stderr))
+    };
+    for end in ["returns", "_exit"] {
+        assert_eq!(run(end, &healthy).0, [], "{end}");
+        let all: Vec<&Path> = own.iter().map(PathBuf::as_path).chain(healthy.iter().copied()).collect();
+        let (gaps, said) = run(end, &all);
+        let expected = kinds.iter().zip(&own).map(|((_, what), path)| {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            (format!("{what} in 1 module"), format!("the recorder does not see them: {name}"))
+        });
+        assert_eq!(gaps, expected.collect::<Vec<_>>(), "{end}");
+        assert!(said.contains("not all was recorded: locks of Rust's std in 1 module"), "{said}");
+    }
+    // Nothing says what it had loaded.
+    let (gaps, said) = run("killed", &healthy);
+    let whats: Vec<&str> = gaps.iter().map(|(what, _)| what.as_str()).collect();
+    assert_eq!(whats, ["modules of 1 process"]);
+    assert!(said.contains("modules of 1 process"), "{said}");
+}
+
+#[test]
+fn locks_that_find_no_room_are_counted() {
+    let program = compile("native/many_locks.c", "many_locks", &["-g", "-O1"]);
+    for (count, expected) in [("64", 0), ("67", 3)] {
+        let run = record(&["--record"], &[&program, Path::new(count)]);
+        assert_eq!(severities(&run.report), Vec::<String>::new());
+        let counted: Vec<String> = gaps(&run.report).into_iter().map(|(what, _)| what).collect();
+        match expected {
+            0 => assert_eq!(counted, Vec::<String>::new()),
+            lost => {
+                let what = format!("{lost} times a lock was taken with more held than the recorder writes down");
+                assert_eq!(counted, [what], "{count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_static_program_is_said_to_be_none_that_can_be_recorded() {
+    let program = compile("native/orders.c", "orders-static", &["-g", "-O1", "-static"]);
+    for (program, is_static) in [(&program, true), (&compile("native/orders.c", "orders", &["-g", "-O1"]), false)] {
+        let run = record(&["--record"], &[program, Path::new("gated")]);
+        assert!(run.output.status.success(), "{}", text(&run.output.stderr));
+        assert_eq!(text(&run.output.stderr).contains("it is a static program"), is_static);
+    }
+}
+
 /// What a child takes is its own, and what it had of its parent is not told twice.
 #[test]
 fn children_have_files_of_their_own() {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::harness::{lockscope, testdata};
+use crate::harness::{compile, lockscope, testdata};
 use crate::python::pythons;
 
 /// One test of each kind, with a deadlock of the GIL: no Python can run in the process any more.
@@ -216,6 +216,54 @@ fn a_test_is_told_after_which_an_order_differs() {
     let program = env!("CARGO_BIN_EXE_lockscope");
     let below = suite.pytest(&[program, "run", "--record", "--"], &["-q", "--lockscope-record"], &[]);
     below.says(&["  in tests/test_locks.py::test_audit\n", "did not hang, and could"]);
+}
+
+/// A suite whose locks are taken in one order, and which has a module loaded.
+const WITH_A_MODULE: &str = "
+import ctypes, os, threading
+
+ledger, journal = threading.Lock(), threading.Lock()
+module = ctypes.CDLL('MODULE')
+
+def pay():
+    with ledger:
+        with journal:
+            pass
+
+def test_pay():
+    thread = threading.Thread(target=pay)
+    thread.start()
+    thread.join()
+
+def test_pay_again():
+    # A child says what it has loaded, too.
+    child = os.fork()
+    if child == 0:
+        test_pay()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+";
+
+#[test]
+fn the_summary_says_what_was_not_seen_and_nothing_where_all_was() {
+    let suite = Suite::new();
+    let module = |kind: &str, name: &str| {
+        let flags = ["-shared", "-fPIC", &format!("-D{kind}")];
+        compile("native/modules_with_locks.c", name, &flags).display().to_string()
+    };
+    let (own, alike) = (module("RUST", "summary-rust.so"), module("LIKE_RUST", "summary-like-rust.so"));
+    for (module, is_told) in [(&own, true), (&alike, false)] {
+        let test = suite.0.path().join("tests/test_module.py");
+        std::fs::write(test, WITH_A_MODULE.replace("MODULE", module)).expect("written");
+        let run = suite.pytest(&[], &["-q", "--lockscope-record", "tests/test_module.py"], &[]);
+        assert!(run.output.status.success(), "{}", run.text());
+        run.says(&["2 passed"]);
+        let line =
+            "not all was recorded: locks of Rust's std in 1 module: the recorder does not see them: summary-rust.so";
+        assert_eq!(run.text().contains(line), is_told, "{}", run.text());
+        assert_eq!(run.text().contains("summary-"), is_told, "{}", run.text());
+        assert_eq!(run.text().contains("not all was recorded"), is_told, "{}", run.text());
+    }
 }
 
 #[test]

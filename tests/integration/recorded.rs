@@ -204,6 +204,53 @@ fn each_call_that_starts_a_program_takes_it_out_for_those_that_carry_it_elsewher
     }
 }
 
+/// `pidfd_spawn` and `pidfd_spawnp`, on the C libraries at hand that have them.
+#[test]
+fn children_that_are_started_with_a_descriptor_of_theirs_go_without_as_well() {
+    let library = preload();
+    let starts = compile("native/starts.c", "starts", &["-O1"]);
+    let mut places = vec![PathBuf::from("/")];
+    places.extend(crate::libcs::roots());
+    let mut tried = 0;
+    for root in places {
+        // Within the root, under /tmp: what is made here runs on a later C library, and not on each before.
+        let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+        let inside = Path::new("/").join(folder.path().strip_prefix(&root).expect("within"));
+        std::fs::copy(&starts, folder.path().join("starts")).expect("copied");
+        let name = Path::new(&library).file_name().expect("a name");
+        std::fs::copy(&library, folder.path().join(name)).expect("copied");
+        for (program, is_recorded) in [("mpirun", false), ("printer", true)] {
+            environment_printer(folder.path(), program);
+            for way in ["pidfd_spawn", "pidfd_spawnp"] {
+                let program = if way == "pidfd_spawn" { inside.join(program) } else { program.into() };
+                let mut command = Command::new("env");
+                if root != Path::new("/") {
+                    command = Command::new("chroot");
+                    command.arg(&root).arg("env");
+                }
+                command.arg("OTHER=kept").arg(format!("PATH={}", inside.display()));
+                command.arg(format!("LD_PRELOAD={}", inside.join(name).display()));
+                command.arg(inside.join("starts")).arg(way).arg(&program);
+                let output = command.output().expect("it runs");
+                let (text, errors) =
+                    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).into();
+                // The C library has no such function, or is too old for the program.
+                if output.status.code() == Some(77) || errors.contains("GLIBC_") {
+                    continue;
+                }
+                let place = format!("{}: {way} {program:?}: {text} {errors}", root.display());
+                assert!(output.status.success() && errors.is_empty(), "{place}");
+                assert_eq!(text.contains("liblockscope_recorder"), is_recorded, "{place}");
+                assert!(text.contains("OTHER=kept"), "{place}");
+                tried += 1;
+            }
+        }
+    }
+    if tried == 0 {
+        crate::harness::skipped!("no C library has pidfd_spawn (glibc 2.39); see scripts/check/other-libcs");
+    }
+}
+
 #[test]
 fn programs_that_are_started_by_a_descriptor_are_known_by_what_it_is_of() {
     let library = preload();

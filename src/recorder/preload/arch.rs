@@ -76,6 +76,7 @@ pub(crate) const GETPID: usize = 39;
 pub(crate) const READLINK: usize = 267;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
+pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const TGKILL: usize = 234;
 pub(crate) const OPENAT: usize = 257;
 pub(crate) const FALLOCATE: usize = 285;

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::{CLOSE, EXECVEAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, interposed, listed, system_call};
 use crate::file::decimal;
+use crate::loaded;
 use crate::real::{self, Real, call, call_with_six};
 use crate::symbols::any;
 
@@ -65,6 +66,7 @@ pub unsafe extern "C" fn pidfd_spawnp(a: usize, file: usize, c: usize, d: usize,
 /// `execveat` as glibc has it from 2.34 on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execveat(folder: usize, path: usize, arguments: usize, list: usize, flags: usize) -> i32 {
+    loaded::ends();
     // SAFETY: what the caller has given; it is no text that is empty but with the flag.
     let is_descriptor = flags & EMPTY_PATH != 0 && path != 0 && unsafe { *(path as *const u8) } == 0;
     let without = match is_descriptor {
@@ -132,11 +134,13 @@ const MOST: usize = 8192;
 const LONGEST: usize = 4096;
 
 extern "C" fn execute(path: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    loaded::ends();
     let without = if path != 0 && environment != 0 { without_recorder(&Program::at(path), environment) } else { None };
     call(Real::EXECVE, path, arguments, without.map_or(environment, |made| made.at), 0)
 }
 
 extern "C" fn execute_as_it_is(path: usize, arguments: usize, _: usize, _: usize) -> i32 {
+    loaded::ends();
     let environment = own_environment();
     match if path != 0 && environment != 0 { without_recorder(&Program::at(path), environment) } else { None } {
         None => call(Real::EXECV, path, arguments, 0, 0),
@@ -158,6 +162,7 @@ extern "C" fn execute_with_last(path: usize, arguments: usize, _: usize, _: usiz
 }
 
 extern "C" fn execute_on_path(file: usize, arguments: usize, _: usize, _: usize) -> i32 {
+    loaded::ends();
     let environment = own_environment();
     match if file != 0 && environment != 0 { without_recorder(&Program::at(file), environment) } else { None } {
         None => call(Real::EXECVP, file, arguments, 0, 0),
@@ -166,11 +171,13 @@ extern "C" fn execute_on_path(file: usize, arguments: usize, _: usize, _: usize)
 }
 
 extern "C" fn execute_on_path_with(file: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    loaded::ends();
     let without = if file != 0 && environment != 0 { without_recorder(&Program::at(file), environment) } else { None };
     call(Real::EXECVPE, file, arguments, without.map_or(environment, |made| made.at), 0)
 }
 
 extern "C" fn execute_descriptor(file: usize, arguments: usize, environment: usize, _: usize) -> i32 {
+    loaded::ends();
     let program = Program::Descriptor(file);
     let without = if environment != 0 { without_recorder(&program, environment) } else { None };
     call(Real::FEXECVE, file, arguments, without.map_or(environment, |made| made.at), 0)

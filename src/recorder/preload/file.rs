@@ -20,6 +20,7 @@ const MAGIC: [u8; 16] = *b"LOCKSCOPE-ORD-1\0";
 const LARGEST: usize = 64 << 20;
 const FIRST: usize = 64 << 10;
 const STEP: usize = 512 << 10;
+const AHEAD: usize = 16 << 10;
 /// A record begins with this, its tag, and the number of its words.
 const RECORD: u64 = 0x4c4b << 48;
 const UNFINISHED: u8 = b'-';
@@ -39,6 +40,11 @@ struct Head {
     lost: AtomicU64,
     epoch: i64,
     began: u64,
+    /// Locks that found no room in the table, and frames of Python that found none.
+    not_held: AtomicU64,
+    placeless: AtomicU64,
+    /// Whether the process has come to its end, or to another program, and all code that it had is written down.
+    has_ended: AtomicU32,
 }
 /// Where records begin.
 const RECORDS: usize = 128;
@@ -114,6 +120,58 @@ pub(crate) fn is_wanted() -> bool {
     FOLDER.length.load(Ordering::Relaxed) != 0
 }
 
+/// Whether this process has a file.
+pub(crate) fn is_there() -> bool {
+    let mapped = MAPPED.load(Ordering::Acquire);
+    !mapped.is_null() && mapped != NONE
+}
+
+/// All code is written down.
+pub(crate) fn ended() {
+    if is_there() {
+        // SAFETY: the head of the file, which stays mapped.
+        unsafe { (*MAPPED.load(Ordering::Acquire)).has_ended.store(1, Ordering::Relaxed) };
+    }
+}
+
+/// What found no room, in this process, and its file does not have yet: records, locks, frames of Python.
+static LOST: AtomicU64 = AtomicU64::new(0);
+static NOT_HELD: AtomicU64 = AtomicU64::new(0);
+static PLACELESS: AtomicU64 = AtomicU64::new(0);
+
+/// A lock was taken, and the table has no room for it: so no order that it is in is known.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_held(table: &Table) {
+    counted(table, &NOT_HELD);
+    // It is told though no order is ever seen.
+    opened(table);
+}
+
+/// The frames of Python that took a lock are not known, for their texts have no room.
+#[cold]
+#[inline(never)]
+pub(crate) fn placeless(table: &Table) {
+    counted(table, &PLACELESS);
+}
+
+fn counted(table: &Table, count: &AtomicU64) {
+    table.head.lost.fetch_add(1, Ordering::Relaxed);
+    count.fetch_add(1, Ordering::Relaxed);
+    tell();
+}
+
+/// The file gets what was counted. One that is made later has it from its beginning.
+fn tell() {
+    if is_there() {
+        // SAFETY: the head of the file, which stays mapped.
+        let head = unsafe { &*MAPPED.load(Ordering::Acquire) };
+        for (count, word) in [(&LOST, &head.lost), (&NOT_HELD, &head.not_held), (&PLACELESS, &head.placeless)] {
+            word.fetch_add(count.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
 /// Whether there may be room later.
 pub(crate) fn has_room() -> bool {
     let mapped = MAPPED.load(Ordering::Acquire);
@@ -133,6 +191,9 @@ pub(crate) fn forked() {
         system_call(MUNMAP, [mapped as usize, LARGEST, 0, 0, 0, 0]);
     }
     NUMBER.fetch_add(1, Ordering::Relaxed);
+    for count in [&LOST, &NOT_HELD, &PLACELESS] {
+        count.store(0, Ordering::Relaxed);
+    }
     IS_GROWING.store(false, Ordering::Relaxed);
 }
 
@@ -140,7 +201,7 @@ pub(crate) fn forked() {
 pub(crate) fn write(table: &Table, tag: u8, words: &[u64], bytes: &[u8]) -> bool {
     let count = 1 + words.len() + bytes.len().div_ceil(8);
     let Some(at) = reserve(table, count) else {
-        table.head.lost.fetch_add(1, Ordering::Relaxed);
+        counted(table, &LOST);
         return false;
     };
     let head = RECORD | count as u64;
@@ -166,7 +227,7 @@ impl Record {
     pub(crate) fn new(table: &Table, words: usize) -> Option<Record> {
         let count = 1 + words;
         let Some(at) = reserve(table, count) else {
-            table.head.lost.fetch_add(1, Ordering::Relaxed);
+            counted(table, &LOST);
             return None;
         };
         let head = RECORD | count as u64 | u64::from(UNFINISHED) << 40;
@@ -201,11 +262,16 @@ fn reserve(table: &Table, words: usize) -> Option<*mut u64> {
         loop {
             let after = end as usize + size;
             if after > (*head).allocated.load(Ordering::Acquire) as usize && !grown(head, after) {
-                (*head).lost.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             match (*head).end.compare_exchange_weak(end, after as u64, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Some(head.cast::<u8>().add(end as usize).cast::<u64>()),
+                Ok(_) => {
+                    // Room is made before there is none: who comes meanwhile would lose what it has to write.
+                    if after + AHEAD > (*head).allocated.load(Ordering::Relaxed) as usize {
+                        grown(head, after + AHEAD);
+                    }
+                    return Some(head.cast::<u8>().add(end as usize).cast::<u64>());
+                }
                 Err(now) => end = now,
             }
         }
@@ -270,6 +336,7 @@ fn open(table: &Table) -> Option<*mut Head> {
         return None;
     }
     describe(table);
+    tell();
     Some(head)
 }
 
@@ -299,7 +366,7 @@ fn make(table: &Table) -> Option<*mut Head> {
     let head = memory as *mut Head;
     // SAFETY: a new mapping of a file that has so much room; nobody else knows it yet.
     unsafe {
-        (*head).version = 1;
+        (*head).version = 2;
         (*head).process = process;
         (*head).end = AtomicU64::new(RECORDS as u64);
         (*head).allocated = AtomicU64::new(FIRST as u64);

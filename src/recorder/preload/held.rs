@@ -50,7 +50,7 @@ fn own_row(table: &'static Table) -> Option<&'static Row> {
 #[cold]
 #[inline(never)]
 fn new_row(table: &'static Table) -> Option<&'static Row> {
-    let ended = freed(table).and_then(|place| table.rows.get(place)).filter(|row| {
+    let ended = freed(table).or_else(|| outlived(table)).and_then(|place| table.rows.get(place)).filter(|row| {
         row.state.compare_exchange(ENDED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     });
     let fresh = || table.rows.get(table.head.rows.fetch_add(1, Ordering::Relaxed) as usize);
@@ -64,7 +64,7 @@ fn new_row(table: &'static Table) -> Option<&'static Row> {
         })
     };
     let Some(row) = ended.or_else(fresh).or_else(left) else {
-        table.head.lost.fetch_add(1, Ordering::Relaxed);
+        file::not_held(table);
         return None;
     };
     row.held_count.store(0, Ordering::Relaxed);
@@ -101,6 +101,46 @@ fn freed(table: &Table) -> Option<usize> {
     })
 }
 
+/// Rows of threads that ended with something, of which a new thread looks at some: where the next one begins.
+static NEXT_KEPT: AtomicU32 = AtomicU32::new(0);
+const MOST_LOOKED_AT: u32 = 8;
+
+/// A row of a thread that ended with locks of which each has ended since, which is the caller's now: threads of Python up to 3.12 end
+/// with the lock by which they are joined.
+fn outlived(table: &Table) -> Option<usize> {
+    let begin = NEXT_KEPT.load(Ordering::Relaxed) as usize;
+    let mut looked_at = 0;
+    for step in 0..=table.kept.len() {
+        let word = (begin / 64 + step) % table.kept.len();
+        let bits = table.kept.get(word)?;
+        // Of the first word what comes from there on, and in the end the rest.
+        let mut left = bits.load(Ordering::Relaxed) & if step == 0 { u64::MAX << (begin % 64) } else { u64::MAX };
+        while left != 0 && looked_at < MOST_LOOKED_AT {
+            let (bit, mask) = (left.trailing_zeros(), left & left.wrapping_neg());
+            left &= !mask;
+            looked_at += 1;
+            let place = word * 64 + bit as usize;
+            NEXT_KEPT.store((place as u32 + 1) % MOST_ROWS as u32, Ordering::Relaxed);
+            if table.rows.get(place).is_some_and(|row| are_stale(table, row)) && bits.fetch_and(!mask, Ordering::AcqRel) & mask != 0 {
+                return Some(place);
+            }
+        }
+        if looked_at == MOST_LOOKED_AT {
+            break;
+        }
+    }
+    None
+}
+
+/// Whether all entries of a row are of locks that have ended.
+fn are_stale(table: &Table, row: &Row) -> bool {
+    let count = (row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD);
+    row.held.iter().take(count).all(|held| {
+        let lock = held.lock.load(Ordering::Relaxed);
+        lock == 0 || held.generation.load(Ordering::Relaxed) != generation(table, lock)
+    })
+}
+
 /// The row with this place is nobody's any more.
 pub(crate) fn free(table: &Table, place: usize) {
     if let Some(word) = table.free.get(place / 64) {
@@ -125,11 +165,16 @@ pub(crate) fn ended(row: &Row) {
     // SAFETY: the storage of this thread, which is there until all of its destructors have run.
     unsafe { (*arch::thread()).row = core::ptr::null_mut() };
     row.state.store(ENDED, Ordering::Release);
-    // One that ended with something keeps it, to be seen.
-    if let Some(table) = table()
-        && row.held_count.load(Ordering::Relaxed) == 0
-    {
-        free(table, place_of(table, row));
+    let Some(table) = table() else { return };
+    let place = place_of(table, row);
+    // One that ended with something keeps it, to be seen as long as the lock is there.
+    match row.held_count.load(Ordering::Relaxed) {
+        0 => free(table, place),
+        _ => {
+            if let Some(word) = table.kept.get(place / 64) {
+                word.fetch_or(1 << (place % 64), Ordering::AcqRel);
+            }
+        }
     }
 }
 
@@ -186,7 +231,7 @@ pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller)
     if count as usize >= MOST_HELD {
         count = forget_stale(table, row);
         if count as usize >= MOST_HELD {
-            table.head.lost.fetch_add(1, Ordering::Relaxed);
+            file::not_held(table);
             return;
         }
     }
@@ -226,6 +271,9 @@ pub(crate) fn took(lock: usize, kind: u8, mode: u8, waits: bool, caller: Caller)
     held.site = if kind == PYTHON_LOCK || kind == PYTHON_RLOCK { sites::here(table) } else { 0 };
     held.is_told.store(0, Ordering::Relaxed);
     held.mark = orders::mark(held, lock, generation);
+    if kind == PYTHON_LOCK && let Some(taker) = table.takers.get(place(lock)) {
+        taker.store(place_of(table, row) as u16, Ordering::Relaxed);
+    }
     held.lock.store(lock, Ordering::Release);
     if waits && count != 0 {
         orders::taken(table, row, count);
@@ -339,17 +387,31 @@ fn signalled(table: &Table, lock: u64, kind: u8) {
         }
     }
     let used = (table.head.rows.load(Ordering::Relaxed) as usize).min(MOST_ROWS);
-    for row in table.rows.iter().take(used) {
-        for held in row.held.iter().take((row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD)) {
-            // Looked at before it is written to: the others are other threads'.
-            if held.lock.load(Ordering::Relaxed) == lock
-                && held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            {
-                is_told |= held.is_told.load(Ordering::Relaxed) == file::number();
-            }
+    // One thread at a time has a lock of Python, and which one is known in most cases: a waiter for a condition is woken in this way.
+    let taker = table.takers.get(place(lock)).map_or(0, |taker| usize::from(taker.load(Ordering::Relaxed)));
+    let is_struck = kind == PYTHON_LOCK
+        && table.rows.get(taker).is_some_and(|row| struck(row, lock).inspect(|was_told| is_told |= was_told).is_some());
+    if !is_struck {
+        for row in table.rows.iter().take(used) {
+            is_told |= struck(row, lock).unwrap_or(false);
         }
     }
     if is_told {
         orders::signal(table, lock, generation);
     }
+}
+
+/// Strike a lock out of another thread's row; whether the file has it there, if it was there.
+fn struck(row: &Row, lock: u64) -> Option<bool> {
+    let mut found = None;
+    for held in row.held.iter().take((row.held_count.load(Ordering::Relaxed) as usize).min(MOST_HELD)) {
+        // Looked at before it is written to: it is the other thread's.
+        if held.lock.load(Ordering::Relaxed) == lock
+            && held.lock.compare_exchange(lock, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            let was_told = held.is_told.load(Ordering::Relaxed) == file::number();
+            found = Some(found.unwrap_or(false) || was_told);
+        }
+    }
+    found
 }

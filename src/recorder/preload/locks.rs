@@ -8,7 +8,7 @@ use crate::held::{
     ALONE, Caller, MUTEX, READING, RWLOCK, SEMAPHORE, SPINLOCK, TRIES, WAITS, gives, made_or_joined, renewed, took,
 };
 use crate::orders;
-use crate::python;
+use crate::python::{self, Part};
 use crate::real::{Real, call};
 
 /// The owner before died with it: the caller has it now.
@@ -66,7 +66,6 @@ macro_rules! taking {
 }
 
 taking! {
-    mutex_lock MUTEX_LOCK MUTEX ALONE WAITS;
     mutex_trylock MUTEX_TRYLOCK MUTEX ALONE TRIES;
     mutex_timedlock MUTEX_TIMEDLOCK MUTEX ALONE TRIES;
     mutex_clocklock MUTEX_CLOCKLOCK MUTEX ALONE TRIES;
@@ -121,10 +120,19 @@ renewing! {
     semaphore_destroy SEM_DESTROY;
 }
 
+extern "C" fn mutex_lock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+    let result = call(Real::MUTEX_LOCK, a, b, c, d);
+    if (result == 0 || result == EOWNERDEAD) && python::part_of_gil(a) == Part::None {
+        took(a, MUTEX, ALONE, WAITS, Caller { at, stack });
+    }
+    result
+}
+
 extern "C" fn mutex_unlock(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
-    gives(a, MUTEX);
-    if python::is_of_gil(a) {
-        python::mutex_gives(a, Caller { at, stack });
+    match python::part_of_gil(a) {
+        Part::None => gives(a, MUTEX),
+        Part::Mutex => python::mutex_gives(a, Caller { at, stack }),
+        Part::Switch => {}
     }
     let result = call(Real::MUTEX_UNLOCK, a, b, c, d);
     python::mutex_given(a);
@@ -147,6 +155,9 @@ extern "C" fn condition_init(a: usize, b: usize, c: usize, d: usize) -> i32 {
 macro_rules! waiting {
     ($($name:ident $real:ident;)*) => { $(
         extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, at: usize, stack: usize) -> i32 {
+            if python::part_of_gil(b) != Part::None {
+                return call(Real::$real, a, b, c, d);
+            }
             gives(b, MUTEX);
             let result = call(Real::$real, a, b, c, d);
             took(b, MUTEX, ALONE, WAITS, Caller { at, stack });

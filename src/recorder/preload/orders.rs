@@ -6,17 +6,16 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::arch::{self, CLOSE, OPENAT, PRCTL, READ, system_call};
+use crate::arch::{self, PRCTL, system_call};
 use crate::file::{self, Record};
-use crate::held::{GIL, MUTEX, PYTHON_LOCK, PYTHON_RLOCK};
-use crate::python;
+use crate::held::{GIL, PYTHON_LOCK, PYTHON_RLOCK};
+use crate::loaded;
 use crate::sites;
 use crate::table::{Held, MOST_HELD, Row, SEEN, SEEN_FIRST, STARTING, Table, hash, table};
 
 /// The tag of a record.
 const DEPENDENCY: u8 = b'D';
 const SITE: u8 = b'P';
-const MODULE: u8 = b'M';
 const THREAD: u8 = b'N';
 const CREATED: u8 = b'C';
 const JOINED: u8 = b'J';
@@ -91,10 +90,6 @@ fn see(table: &Table, key: u64) {
 #[inline(never)]
 fn write(table: &'static Table, row: &'static Row, position: u32, key: u64) {
     let Some((last, below)) = entries(row, position) else { return };
-    let lock = last.lock.load(Ordering::Relaxed);
-    if last.kind == MUTEX && python::is_of_gil(lock as usize) {
-        return see(table, key);
-    }
     let is_python = last.kind == PYTHON_LOCK || last.kind == PYTHON_RLOCK;
     let is_told = |held: &&Held| held.lock.load(Ordering::Relaxed) != 0 && !(is_python && held.kind == GIL);
     let has_gil = last.kind == GIL || below.iter().any(|held| held.lock.load(Ordering::Relaxed) != 0 && held.kind == GIL);
@@ -143,7 +138,7 @@ fn thread_told(table: &Table, row: &Row) {
 /// The text of a place in Python, or the file that an address is of.
 fn place_told(table: &Table, at: u64, site: u32) {
     if at != 0 {
-        module_told(table, at);
+        loaded::told(table, at);
     }
     let Some(site) = (site as usize).checked_sub(1).and_then(|place| table.sites.get(place).map(|one| (place, one))) else {
         return;
@@ -157,89 +152,6 @@ fn place_told(table: &Table, at: u64, site: u32) {
     // SAFETY: the text of a site, which stays.
     let text = unsafe { core::slice::from_raw_parts(text, length) };
     file::write(table, SITE, &[place as u64 + 1, length as u64], text);
-}
-
-/// Mapped code that the file has the names of.
-static MODULES: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
-static MODULE_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Of which file the list is.
-static MODULES_OF: AtomicU32 = AtomicU32::new(0);
-static IS_READING: AtomicBool = AtomicBool::new(false);
-/// What is read of the kernel's list at a time. Threads may have small stacks.
-static mut BUFFER: [u8; 16384] = [0; 16384];
-
-/// Have the file that is mapped at an address written down. The kernel is asked for it: the loader would have to be waited for.
-fn module_told(table: &Table, at: u64) {
-    if MODULES_OF.swap(file::number(), Ordering::Relaxed) != file::number() {
-        MODULE_COUNT.store(0, Ordering::Relaxed);
-    }
-    let count = MODULE_COUNT.load(Ordering::Acquire);
-    let is_known = MODULES.iter().take(count).any(|[start, end]| {
-        (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at)
-    });
-    if is_known || IS_READING.swap(true, Ordering::Acquire) {
-        return;
-    }
-    const CLOSE_ON_EXEC: usize = 0o2000000;
-    let file = system_call(OPENAT, [usize::MAX - 99, c"/proc/self/maps".as_ptr() as usize, CLOSE_ON_EXEC, 0, 0, 0]);
-    if file >= 0 {
-        // SAFETY: whoever reads has it alone.
-        let buffer = unsafe { &mut *(&raw mut BUFFER) };
-        let mut kept = 0;
-        loop {
-            let Some(free) = buffer.get_mut(kept..) else { break };
-            let read = system_call(READ, [file as usize, free.as_mut_ptr() as usize, free.len(), 0, 0, 0]);
-            if read <= 0 {
-                break;
-            }
-            let filled = kept + read as usize;
-            let mut begin = 0;
-            while let Some(length) = buffer.get(begin..filled).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
-                if let Some(line) = buffer.get(begin..begin + length) {
-                    mapping(table, line, at);
-                }
-                begin += length + 1;
-            }
-            if begin == 0 && filled == buffer.len() {
-                break;
-            }
-            // SAFETY: both within the buffer.
-            unsafe { core::ptr::copy(buffer.as_ptr().add(begin), buffer.as_mut_ptr(), filled - begin) };
-            kept = filled - begin;
-        }
-        system_call(CLOSE, [file as usize, 0, 0, 0, 0, 0]);
-    }
-    IS_READING.store(false, Ordering::Release);
-}
-
-/// A line of the kernel's: `start-end perms offset device inode  path`.
-fn mapping(table: &Table, line: &[u8], at: u64) {
-    let mut parts = line.split(|byte| *byte == b' ').filter(|part| !part.is_empty());
-    let (Some(range), Some(_), Some(offset)) = (parts.next(), parts.next(), parts.next()) else { return };
-    let mut ends = range.split(|byte| *byte == b'-').map(hexadecimal);
-    let (Some(start), Some(end)) = (ends.next(), ends.next()) else { return };
-    if !(start..end).contains(&at) {
-        return;
-    }
-    let path = line.iter().position(|byte| *byte == b'/').and_then(|slash| line.get(slash..)).unwrap_or_default();
-    let path = path.get(..path.len().min(1000)).unwrap_or_default();
-    if file::write(table, MODULE, &[start, end, hexadecimal(offset), path.len() as u64], path) {
-        let count = MODULE_COUNT.load(Ordering::Relaxed);
-        if let Some([from, until]) = MODULES.get(count) {
-            from.store(start, Ordering::Relaxed);
-            until.store(end, Ordering::Relaxed);
-            MODULE_COUNT.store(count + 1, Ordering::Release);
-        }
-    }
-}
-
-fn hexadecimal(digits: &[u8]) -> u64 {
-    digits.iter().fold(0, |value, digit| {
-        value << 4 | u64::from(match digit {
-            b'0'..=b'9' => digit - b'0',
-            _ => (digit | 0x20).wrapping_sub(b'a').wrapping_add(10),
-        })
-    })
 }
 
 /// A lock was given by a thread that had not taken it: it is none. `was_told` says whether a record has it.
@@ -265,6 +177,7 @@ pub(crate) struct Start {
 /// Note a thread that is about to be made: its place, and its number; none where there is no room.
 pub(crate) fn starting(function: usize, argument: usize) -> Option<(&'static Start, u32)> {
     let table = table().filter(|_| file::is_wanted())?;
+    loaded::thread_made();
     let start = table.starting.iter().take(STARTING).find(|one| !one.is_used.swap(true, Ordering::Acquire))?;
     let number = table.head.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     start.number.store(number, Ordering::Relaxed);
@@ -334,5 +247,5 @@ pub(crate) fn forked(table: &Table) {
     if file::is_wanted() {
         system_call(arch::MADVISE, [(&raw const table.seen) as usize, size_of_val(&table.seen), FORGET, 0, 0, 0]);
     }
-    IS_READING.store(false, Ordering::Relaxed);
+    loaded::forked();
 }

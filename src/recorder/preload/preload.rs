@@ -19,6 +19,7 @@ mod cuda;
 mod exec;
 mod file;
 mod held;
+mod loaded;
 mod locks;
 mod orders;
 mod python;

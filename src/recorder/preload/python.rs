@@ -69,12 +69,42 @@ fn found(gil: usize) {
     FIRST.store(gil, Ordering::Relaxed);
 }
 
-/// Whether it is the mutex of a GIL: that is the interpreter's own, and what it means is told by [`mutex_gives`].
+/// What a mutex is to a GIL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Nothing: it is the program's.
+    None,
+    /// The interpreter's own, which tells who has the GIL ([`mutex_gives`]).
+    Mutex,
+    /// The one by which a thread waits that another has taken the GIL: nothing is taken under it.
+    Switch,
+}
+
+/// Which part of a GIL a mutex is. Neither is written down: the GIL itself is.
 #[inline(always)]
-pub(crate) fn is_of_gil(mutex: usize) -> bool {
+pub(crate) fn part_of_gil(mutex: usize) -> Part {
     let [first, others @ ..] = &GILS;
     let known = first.load(Ordering::Relaxed);
-    known != 0 && (known == mutex || others.iter().any(|one| one.load(Ordering::Relaxed) == mutex))
+    match mutex.wrapping_sub(known) {
+        _ if known == 0 => Part::None,
+        0 => Part::Mutex,
+        SWITCH_MUTEX => Part::Switch,
+        _ => part_of_others(others, mutex),
+    }
+}
+
+/// Interpreters beside the first may have a GIL of their own.
+#[inline(always)]
+fn part_of_others(gils: &[AtomicUsize], mutex: usize) -> Part {
+    for gil in gils {
+        match gil.load(Ordering::Relaxed) {
+            0 => break,
+            known if known == mutex => return Part::Mutex,
+            known if known.wrapping_add(SWITCH_MUTEX) == mutex => return Part::Switch,
+            _ => {}
+        }
+    }
+    Part::None
 }
 
 /// The mutex of a GIL is about to be given back: by a thread that has taken the GIL or given it, which the word says that the

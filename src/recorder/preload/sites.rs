@@ -6,8 +6,9 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use crate::file;
 use crate::symbols::any;
-use crate::table::{FIRST_SITES, MOST_SITES, Site, TEXT, Table, hash};
+use crate::table::{FIRST_SITES, MOST_SITES, Site, TEXT, Table};
 
 /// Frames of a text, and its bytes.
 const FRAMES: usize = 6;
@@ -58,6 +59,9 @@ const fn layout(row: [usize; 7]) -> Layout {
 }
 
 static VERSION: AtomicU32 = AtomicU32::new(0);
+/// What gives the state of the thread that runs Python, whichever interpreter's it is; and that of the calling thread, also while it is
+/// about to run.
+static CURRENT: AtomicUsize = AtomicUsize::new(0);
 static THREAD_STATE: AtomicUsize = AtomicUsize::new(0);
 static LINE_OF: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -67,6 +71,11 @@ pub(crate) fn begin() {
     let version = any(c"Py_Version") as *const usize;
     // SAFETY: const unsigned long Py_Version, from 3.11 on.
     let version = if version.is_null() { 0 } else { unsafe { *version as u32 } };
+    let current = match any(c"PyThreadState_GetUnchecked") {
+        0 => any(c"_PyThreadState_UncheckedGet"),
+        public => public,
+    };
+    CURRENT.store(current, Ordering::Relaxed);
     THREAD_STATE.store(any(c"PyGILState_GetThisThreadState"), Ordering::Relaxed);
     LINE_OF.store(any(c"PyCode_Addr2Line"), Ordering::Relaxed);
     VERSION.store(if version >> 24 == 3 { version >> 16 & 0xff } else { 0 }, Ordering::Relaxed);
@@ -89,13 +98,20 @@ unsafe fn word(address: usize) -> usize {
 pub(crate) fn here(table: &Table) -> u32 {
     let version = VERSION.load(Ordering::Relaxed);
     let Some((_, layout)) = LAYOUTS.iter().find(|(minor, _)| *minor == version) else { return 0 };
-    let (state, line_of) = (THREAD_STATE.load(Ordering::Relaxed), LINE_OF.load(Ordering::Relaxed));
-    if state == 0 || line_of == 0 {
+    let line_of = LINE_OF.load(Ordering::Relaxed);
+    if line_of == 0 {
         return 0;
     }
-    // SAFETY: PyThreadState *PyGILState_GetThisThreadState(void); frames of this thread, which runs none of them meanwhile.
+    // SAFETY: PyThreadState *PyThreadState_GetUnchecked(void), and PyGILState_GetThisThreadState alike; frames of this thread, which runs none of them meanwhile.
     unsafe {
-        let state = core::mem::transmute::<usize, extern "C" fn() -> usize>(state)();
+        let state = |function: usize| match function {
+            0 => 0,
+            function => core::mem::transmute::<usize, extern "C" fn() -> usize>(function)(),
+        };
+        let state = match state(CURRENT.load(Ordering::Relaxed)) {
+            0 => state(THREAD_STATE.load(Ordering::Relaxed)),
+            current => current,
+        };
         if state == 0 {
             return 0;
         }
@@ -103,35 +119,52 @@ pub(crate) fn here(table: &Table) -> u32 {
         if from == 0 {
             return 0;
         }
-        let mut frame = word(from + layout.current);
-        let mut frames = [[0usize; 2]; FRAMES];
-        let (mut count, mut key) = (0, 0u64);
-        for _ in 0..PASSED {
-            let (true, Some(slot)) = (frame != 0, frames.get_mut(count)) else { break };
-            // The lowest bits are a tag from 3.14 on.
-            let code = word(frame + layout.code) & !3;
-            let instruction = word(frame + layout.instruction);
-            frame = word(frame + layout.previous);
-            let first = code.wrapping_add(layout.instructions);
-            if code == 0 || instruction < first || instruction - first > 1 << 24 {
-                continue;
-            }
-            *slot = [code, instruction - first];
-            count += 1;
+        let innermost = word(from + layout.current);
+        let mut key = 0u64;
+        let count = walk(innermost, layout, |_, code, instruction| {
             // Another code may come to lie at the same address; it has another table of lines.
             key = (key.rotate_left(23) ^ instruction as u64).wrapping_mul(FACTOR) ^ word(code + LINES) as u64;
-        }
-        match frames.get(..count) {
-            Some(frames) if count > 0 => kept(table, hash(key) | 1, frames, layout, line_of),
-            _ => 0,
+        });
+        let key = (key ^ key >> 32).wrapping_mul(FACTOR) | 1;
+        match count {
+            0 => 0,
+            _ => kept(table, key, innermost, layout, line_of),
         }
     }
 }
 
+/// Show the innermost frames that have a line: which of them, the code, and the instruction; how many there are.
+///
 /// # Safety
 ///
-/// The frames are those of code that lives, and `line_of` is `PyCode_Addr2Line`.
-unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, line_of: usize) -> u32 {
+/// A frame of this thread, or 0.
+#[inline(always)]
+unsafe fn walk(innermost: usize, layout: &Layout, mut show: impl FnMut(usize, usize, usize)) -> usize {
+    let (mut frame, mut count) = (innermost, 0);
+    for _ in 0..PASSED {
+        if frame == 0 || count == FRAMES {
+            break;
+        }
+        // SAFETY: frames that are linked live as long as the innermost one.
+        unsafe {
+            // The lowest bits are a tag from 3.14 on.
+            let code = word(frame + layout.code) & !3;
+            let instruction = word(frame + layout.instruction);
+            frame = word(frame + layout.previous);
+            if code != 0 && instruction.wrapping_sub(code.wrapping_add(layout.instructions)) <= 1 << 24 {
+                show(count, code, instruction);
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+/// # Safety
+///
+/// A frame of this thread, and `line_of` is `PyCode_Addr2Line`.
+#[inline(always)]
+unsafe fn kept(table: &Table, key: u64, innermost: usize, layout: &Layout, line_of: usize) -> u32 {
     let start = (key >> 40) as usize;
     let first = (0..8).map(|step| (start + step) & (FIRST_SITES - 1));
     for place in first.chain((0..32).map(|step| (start + step) & (MOST_SITES - 1))) {
@@ -146,28 +179,39 @@ unsafe fn kept(table: &Table, key: u64, frames: &[[usize; 2]], layout: &Layout, 
         match site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 // SAFETY: as the caller's.
-                unsafe { write(table, site, frames, layout, line_of) };
+                unsafe { write(table, site, innermost, layout, line_of) };
                 return place as u32 + 1;
             }
             Err(other) if other == key => return place as u32 + 1,
             Err(_) => {}
         }
     }
-    table.head.lost.fetch_add(1, Ordering::Relaxed);
+    file::placeless(table);
     0
 }
 
 /// # Safety
 ///
 /// As of [`kept`].
-unsafe fn write(table: &Table, site: &Site, frames: &[[usize; 2]], layout: &Layout, line_of: usize) {
+#[cold]
+#[inline(never)]
+unsafe fn write(table: &Table, site: &Site, innermost: usize, layout: &Layout, line_of: usize) {
+    let mut frames = [[0usize; 2]; FRAMES];
+    // SAFETY: the caller's.
+    let count = unsafe {
+        walk(innermost, layout, |position, code, instruction| {
+            if let Some(slot) = frames.get_mut(position) {
+                *slot = [code, instruction.wrapping_sub(code.wrapping_add(layout.instructions))];
+            }
+        })
+    };
     // SAFETY: int PyCode_Addr2Line(PyCodeObject *, int); strings of the code; the part of the text is this call's alone.
     unsafe {
         site.told.store(0, Ordering::Relaxed);
         let line_of = core::mem::transmute::<usize, extern "C" fn(usize, c_int) -> c_int>(line_of);
         let mut parts: [(&[u8], &[u8], u32); FRAMES] = [(&[], &[], 0); FRAMES];
         let mut size = 0;
-        for ([code, offset], part) in frames.iter().zip(&mut parts) {
+        for ([code, offset], part) in frames.iter().take(count).zip(&mut parts) {
             let line = line_of(*code, *offset as c_int);
             let (file, name) = (word(code + layout.file), word(code + layout.name));
             let (Some(file), Some(name)) = (ascii(file, layout), ascii(name, layout)) else { continue };
@@ -180,7 +224,7 @@ unsafe fn write(table: &Table, site: &Site, frames: &[[usize; 2]], layout: &Layo
         let start = USED.fetch_add(size as u32, Ordering::Relaxed) as usize;
         if start + size > TEXT {
             USED.store(TEXT as u32, Ordering::Relaxed);
-            return;
+            return file::placeless(table);
         }
         let text = (&raw const table.text).cast::<u8>().cast_mut().add(start);
         let mut out = Out { text, used: 0 };

@@ -4,7 +4,7 @@
 //! memory that holds them: one private anonymous mapping. Fork copies it, it has no descriptor, and it is in each core. [`BEACON`]
 //! lies in the data of this library, by which it is found.
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch::{self, MMAP, system_call};
 use crate::orders::Start;
@@ -155,6 +155,8 @@ pub(crate) struct Table {
     pub(crate) generations: [AtomicU32; HASHED],
     /// Semaphores that are no locks, by [`place`].
     pub(crate) signals: [AtomicU32; HASHED],
+    /// The row that took a lock of Python last, by [`place`]: where it is looked for when another thread gives it.
+    pub(crate) takers: [AtomicU16; HASHED],
     pub(crate) sites: [Site; MOST_SITES],
     pub(crate) text: [u8; TEXT],
     pub(crate) starting: [Start; STARTING],
@@ -164,6 +166,8 @@ pub(crate) struct Table {
     pub(crate) functions: [[AtomicU8; LONGEST_NAME]; MOST_FUNCTIONS],
     /// A bit for each row that the next thread may have.
     pub(crate) free: [AtomicU64; MOST_ROWS / 64],
+    /// The same of rows whose thread has ended with something.
+    pub(crate) kept: [AtomicU64; MOST_ROWS / 64],
     pub(crate) seen: Seen,
 }
 

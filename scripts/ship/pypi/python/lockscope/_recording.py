@@ -107,7 +107,14 @@ class Recording:
         report = self._read([self._folder])
         if self._report_dir is not None:
             subprocess.run([binary(), "record", "--quiet", *arguments], check=False)
-        if report is None or not report["findings"]:
+        if report is None:
+            return
+        # The last one stands in each report.
+        gaps = [f"{gap['what']}: {gap['why']}" for gap in report["gaps"][:-1]]
+        if not report["findings"]:
+            if gaps:
+                terminalreporter.section("lockscope: no locks in orders that could deadlock, of those that it saw")
+            self._tell_gaps(terminalreporter, gaps)
             return
         tests: dict[str, list[str]] = {}
         for reports in terminalreporter.stats.values():
@@ -122,6 +129,11 @@ class Recording:
             for test in tests.get(finding["title"], ()):
                 terminalreporter.write_line(f"  in {test}")
             terminalreporter.write_line(f"  {finding['message']}")
+        self._tell_gaps(terminalreporter, gaps)
+
+    def _tell_gaps(self, terminalreporter: Any, gaps: list[str]) -> None:
+        for gap in gaps:
+            terminalreporter.write_line(f"not all was recorded: {gap}")
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

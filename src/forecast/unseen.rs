@@ -1,0 +1,268 @@
+//! Modules with locks that the recorder cannot see: those that call no function of pthread, or one of their own.
+//!
+//! In: the files that recorded processes had loaded, as they lie on the disk now. Out: [`Unseen`]: which of them have which locks of
+//! their own, told by what stands in the file: a text of the lock's own code, a section, a function that it has or asks for. A
+//! module that has such locks need not use them; one of which nothing tells may have made some of atomics. Nothing is run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+
+use super::Recording;
+use super::places::mapping;
+use crate::image::Gap;
+use crate::image::live::own_files;
+use crate::limits::forecast::{LARGEST_SEARCHED, MOST_MODULES};
+use crate::limits::symbols::MOST_SYMBOLS;
+use crate::limits::{self, Bounded};
+use crate::recorder::is_recorder;
+use crate::report::base_name;
+use crate::waits::c_library::is_c_library;
+
+/// Modules that a gap names.
+const NAMED: usize = 5;
+
+/// Locks that call nothing that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Own {
+    RustStandardLibrary,
+    Go,
+    StaticPthread,
+    PythonWithoutGil,
+    PyMutex,
+    Abseil,
+}
+
+impl Own {
+    fn what(self) -> &'static str {
+        match self {
+            Own::RustStandardLibrary => "locks of Rust's std",
+            Own::Go => "locks of Go",
+            Own::StaticPthread => "locks of a statically linked pthread",
+            Own::PythonWithoutGil => "locks of a Python without a GIL",
+            Own::PyMutex => "PyMutexes that C code takes",
+            Own::Abseil => "locks of Abseil",
+        }
+    }
+}
+
+/// Texts that all have which are of the kind, and no others: what the lock says when it panics, and where its source lay. Of Rust's std since
+/// 1.62 (before, its locks were pthread's), of Abseil's mutex.cc.
+/// Each in two parts, the second first: as a whole they would stand among lockscope's own constants.
+const RUST: [[&[u8]; 2]; 2] = [[b"locks on RwLock", b"too many active read "], [b"std/src/sys", b"library/"]];
+const ABSEIL: [[&[u8]; 2]; 1] = [[b" into Mutex code", b"detected illegal recursion"]];
+/// Where Go's linker writes what a program was built of.
+const GO: &str = ".go.buildinfo";
+
+/// What the recorder could not see in processes.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    modules: BTreeMap<Own, BTreeSet<String>>,
+    unread: BTreeSet<String>,
+    /// Processes that did not come to their end.
+    cut_off: usize,
+}
+
+impl Unseen {
+    /// What was not seen in these.
+    pub(super) fn of(recordings: &[Recording]) -> Unseen {
+        let mut unseen = Unseen::default();
+        let files = own_files();
+        let mut known = BTreeSet::new();
+        for recording in recordings {
+            unseen.cut_off += usize::from(recording.orders.has_all_code == Some(false));
+            for code in &recording.orders.code {
+                if !is_file(&code.path) || !known.insert(&code.path) {
+                    continue;
+                }
+                if known.len() > MOST_MODULES {
+                    limits::met(MOST_MODULES, "modules of recorded processes", "modules");
+                    return unseen;
+                }
+                let name = base_name(&code.path).to_owned();
+                match mapping(code).and_then(|mapping| files.mapped(&mapping)) {
+                    Some(bytes) => own_locks(&name, &bytes).into_iter().for_each(|own| {
+                        unseen.modules.entry(own).or_default().insert(name.clone());
+                    }),
+                    None => drop(unseen.unread.insert(name)),
+                }
+            }
+        }
+        unseen
+    }
+
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        let mut gaps: Vec<Gap> = self
+            .modules
+            .iter()
+            .map(|(own, modules)| {
+                Gap::new(
+                    format!("{} in {}", own.what(), count(modules.len(), "module")),
+                    format!("the recorder does not see them: {}", listed(modules)),
+                )
+            })
+            .collect();
+        if !self.unread.is_empty() {
+            gaps.push(Gap::new(
+                format!("locks of their own of {}", count(self.unread.len(), "module")),
+                format!("their files cannot be read here: {}", listed(&self.unread)),
+            ));
+        }
+        if self.cut_off > 0 {
+            gaps.push(Gap::new(
+                format!("modules of {}", count(self.cut_off, "process")),
+                "killed before it could say which it had: only those that took locks of pthread are known, and not whether \
+                 others have locks of their own",
+            ));
+        }
+        gaps
+    }
+}
+
+/// "1 module", "2 processes".
+pub(super) fn count(count: usize, noun: &str) -> String {
+    let ending = match (count, noun.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{count} {noun}{ending}")
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    let mut text = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED {
+        text += &format!(" and {} more", names.len() - NAMED);
+    }
+    text
+}
+
+/// Whether a path of the kernel's list is that of a file, as libraries are: memory that programs run code in has names there as well.
+fn is_file(path: &str) -> bool {
+    !["/memfd:", "/dev/", "/SYSV"].iter().any(|beginning| path.starts_with(beginning))
+}
+
+/// The locks of its own that a module has, by its file.
+pub(super) fn own_locks(name: &str, bytes: &[u8]) -> Vec<Own> {
+    let Ok(file) = ElfFile64::<LittleEndian>::parse(bytes) else { return Vec::new() };
+    if is_c_library(name) || is_recorder(name) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut add = |own: Own, is_there: bool| found.extend(is_there.then_some(own));
+    add(Own::RustStandardLibrary, has_all(&file, name, &RUST));
+    add(Own::Abseil, has_all(&file, name, &ABSEIL));
+    add(Own::Go, file.section_by_name(GO).is_some());
+    let what = || format!("symbols of {name}");
+    let (mut has_mutex, mut asks_for_others, mut has_no_gil, mut takes_mutex) = (false, false, false, false);
+    for symbol in file.symbols().chain(file.dynamic_symbols()).bounded(MOST_SYMBOLS, what, "symbols") {
+        let is_defined = !symbol.is_undefined();
+        match symbol.name_bytes() {
+            Ok(b"pthread_mutex_lock") => has_mutex |= is_defined && symbol.kind() == SymbolKind::Text,
+            // Who stands in front of the C library's function calls it, and has looked it up.
+            Ok(b"dlsym" | b"dlvsym") => asks_for_others |= !is_defined,
+            Ok(b"_Py_DecRefShared") => has_no_gil |= is_defined,
+            Ok(b"PyMutex_Lock") => takes_mutex |= !is_defined,
+            _ => {}
+        }
+    }
+    add(Own::StaticPthread, has_mutex && !asks_for_others);
+    add(Own::PythonWithoutGil, has_no_gil);
+    add(Own::PyMutex, takes_mutex);
+    found
+}
+
+/// Whether all of these texts stand among a file's constants.
+fn has_all(file: &ElfFile64<'_, LittleEndian>, name: &str, texts: &[[&[u8]; 2]]) -> bool {
+    let constants = file.sections().filter(|section| {
+        matches!(section.kind(), SectionKind::ReadOnlyData | SectionKind::ReadOnlyString)
+            && section.name_bytes().is_ok_and(|name| name.starts_with(b".rodata"))
+    });
+    let mut left = LARGEST_SEARCHED;
+    let mut parts = Vec::new();
+    for data in constants.filter_map(|section| section.data().ok()) {
+        if data.len() > left {
+            limits::met(LARGEST_SEARCHED, format!("constants of {name}"), "bytes");
+        }
+        parts.extend(data.get(..data.len().min(left)));
+        left = left.saturating_sub(data.len());
+    }
+    texts.iter().all(|[end, begin]| {
+        let text = [*begin, *end].concat();
+        parts.iter().any(|part| contains(part, &text))
+    })
+}
+
+/// Whether a text stands among bytes: by Horspool's way, which passes over most of them.
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    let Some((last, others)) = text.split_last() else { return true };
+    let mut skips = [text.len(); 256];
+    for (position, byte) in others.iter().enumerate() {
+        if let Some(skip) = skips.get_mut(usize::from(*byte)) {
+            *skip = others.len() - position;
+        }
+    }
+    let mut at = 0;
+    while let Some(part) = bytes.get(at..at + text.len()) {
+        let end = part.last().unwrap_or(last);
+        if end == last && part == text {
+            return true;
+        }
+        at += skips.get(usize::from(*end)).copied().unwrap_or(1).max(1);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_wherever_it_stands() {
+        let text = b"abcab";
+        for (bytes, is_there) in [
+            (&b"abcab"[..], true),
+            (b"ababcabcab", true),
+            (b"xxabcab", true),
+            (b"abcabx", true),
+            (b"abcaabca", false),
+            (b"abca", false),
+            (b"", false),
+        ] {
+            assert_eq!(contains(bytes, text), is_there, "{bytes:?}");
+        }
+        assert!(contains(b"", b""));
+    }
+
+    #[test]
+    fn modules_are_named_up_to_some_and_counted() {
+        let mut unseen = Unseen { cut_off: 2, ..Unseen::default() };
+        let names = (0..7).map(|number| format!("lib{number}.so"));
+        unseen.modules.insert(Own::Go, names.collect());
+        unseen.unread.insert("gone.so".into());
+        let gaps: Vec<String> = unseen.gaps().iter().map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
+        assert_eq!(
+            gaps[0],
+            "locks of Go in 7 modules: the recorder does not see them: lib0.so, lib1.so, lib2.so, lib3.so, lib4.so and 2 more"
+        );
+        assert_eq!(gaps[1], "locks of their own of 1 module: their files cannot be read here: gone.so");
+        assert!(gaps[2].starts_with("modules of 2 processes: "), "{}", gaps[2]);
+        assert!(Unseen::default().gaps().is_empty());
+    }
+
+    /// This test has Rust's std in it, and the C library does not.
+    #[test]
+    fn own_locks_are_told_by_the_file() {
+        let own = std::fs::read("/proc/self/exe").expect("this program");
+        assert_eq!(own_locks("tests", &own), [Own::RustStandardLibrary]);
+        assert_eq!(own_locks("libc.so.6", &own), []);
+        assert_eq!(own_locks("liblockscope_recorder-1.so", &own), []);
+        // The recorder is Rust without std.
+        let recorder = include_bytes!(concat!(env!("OUT_DIR"), "/liblockscope_recorder.so"));
+        assert_eq!(own_locks("other.so", recorder), []);
+        for end in [0, 4, 64, 1000, own.len() / 2] {
+            let _ = own_locks("cut", &own[..end]);
+        }
+    }
+}
