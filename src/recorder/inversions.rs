@@ -103,7 +103,7 @@ struct Edges<'o> {
 impl<'o> Edges<'o> {
     fn of(orders: &'o Orders) -> Edges<'o> {
         let mut edges = Edges { steps: BTreeMap::new(), next: BTreeMap::new(), not_compared: 0 };
-        let mut alike: HashMap<(LockId, Place, Place, Vec<LockId>), usize> = HashMap::new();
+        let mut alike: HashMap<(LockId, Place, Place, Vec<LockId>), BTreeSet<u32>> = HashMap::new();
         for dependency in &orders.dependencies {
             let wanted = dependency.wanted.lock;
             if orders.signals.contains(&wanted) {
@@ -113,13 +113,14 @@ impl<'o> Edges<'o> {
                 if orders.signals.contains(&held.lock) {
                     continue;
                 }
-                // Many threads that do the same say no more than some.
+                // Many threads that do the same say no more than some. What one did before and after it made and joined others may
+                // have met different ones.
                 let all = dependency.held.iter().map(|held| held.lock).collect();
                 let same = alike.entry((wanted, place(&dependency.wanted), place(held), all)).or_default();
-                *same += 1;
-                if *same > MOST_THREADS {
+                if same.len() == MOST_THREADS && !same.contains(&dependency.thread) {
                     continue;
                 }
+                same.insert(dependency.thread);
                 let steps = edges.steps.entry((held.lock, wanted)).or_default();
                 match steps.len() < MOST_ALIKE {
                     true => steps.push(Step { dependency, held }),
@@ -343,6 +344,21 @@ mod tests {
         // Threads that do the same are no ways of their own.
         let alike = of((0..2 * MOST_ALIKE as u32).map(|thread| took(thread, &[10], 20)).collect());
         assert_eq!(find(&alike).not_compared, 0);
+    }
+
+    #[test]
+    fn what_one_thread_does_again_and_again_takes_no_others_place() {
+        // The first thread makes threads and does the same between, and the last of them the other way.
+        let again = |segment: u32| Dependency { segment, ..took(1, &[10], 20) };
+        let mut dependencies: Vec<Dependency> = (0..3 * MOST_THREADS as u32).map(again).collect();
+        assert_eq!(meetings(&of([dependencies.clone(), vec![took(1, &[20], 10)]].concat())), []);
+        dependencies.extend([took(2, &[10], 20), took(1, &[20], 10)]);
+        assert_eq!(meetings(&of(dependencies)), [(2, Meeting::Possible)]);
+        // It has met only who lived when it did so for the last time.
+        let mut orders = of([(0..3 * MOST_THREADS as u32).map(again).collect(), vec![took(9, &[20], 10)]].concat());
+        orders.made.insert(9, (1, 3 * MOST_THREADS as u32 - 2));
+        let met = meetings(&orders);
+        assert!(met.contains(&(2, Meeting::Possible)), "{met:?}");
     }
 
     #[test]
