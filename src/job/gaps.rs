@@ -94,7 +94,7 @@ impl Teller<'_> {
         };
         let nameless: Vec<u32> = self.job.ranks.iter().filter(nameless).map(|rank| rank.number).collect();
         if !nameless.is_empty() && self.judgement.verdict.exit_code() == 0 {
-            let why = "its library's requests could not be read (of MPI: those of Open MPI with the pml ob1 can, and of MPICH the arguments of most calls): a cycle through it is not found";
+            let why = "its library's requests could not be read (of MPI: those of Open MPI with the pml ob1 can, and of MPICH the arguments of most calls and receives that have begun): a cycle through it is not found";
             let verb = if nameless.len() == 1 { "waits" } else { "wait" };
             gaps.push(Gap::new(format!("for whom {} {verb}", named(&nameless)), why));
         }

@@ -65,7 +65,9 @@ fn cycle(report: &Value) -> Vec<&str> {
 #[test]
 fn ranks_that_wait_for_each_other_are_named() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for (scenario, members) in [("receive", 2), ("sends", 2), ("mismatch", 3)] {
+    for (scenario, members) in
+        [("receive", 2), ("sends", 2), ("wait", 2), ("waitall", 2), ("exchange", 3), ("mismatch", 3)]
+    {
         let target = start(&program, scenario);
         let report = until(&target, "deadlock");
         assert_eq!(cycle(&report).len(), members, "{scenario}: {}", report["summary"]);
@@ -113,7 +115,7 @@ fn a_rank_that_a_debugger_has_is_left_out() {
 #[test]
 fn healthy_jobs_are_in_no_cycle() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for scenario in ["token", "large", "reduce", "late"] {
+    for scenario in ["token", "large", "shift", "reduce", "late"] {
         let target = start(&program, scenario);
         for round in 0..10 {
             let (code, report) = job(&target);
