@@ -82,7 +82,8 @@ def rank_like(rounds, rank, place):
 def member(rounds, rank, place):
     is_cluster = "cluster" in rounds["members"][0]
     one = actor_like(rounds, rank) if is_cluster else rank_like(rounds, rank, place)
-    # What 1.4 says once, where DIGEST is older: how many threads there are, and what the main thread is in.
+    # What 1.4 says once, where DIGEST is older: how many threads there are, and what the main thread is in; and since 1.5 how many bytes
+    # each connection has carried, the same in both rounds.
     one.pop("classes", None)
     of_main = [wait["collective"] for wait in one.get("waits", []) if wait["holds_up_main"] and "collective" in wait]
     if one.get("waits"):
@@ -93,6 +94,8 @@ def member(rounds, rank, place):
             ordered.setdefault("threads", threads)
         if key != "threads":
             ordered[key] = value
+        if key == "connections" and "carried" not in one:
+            ordered["carried"] = [1_000_000 + 1000 * rank + place for place in range(len(value))]
     ordered.setdefault("threads", threads)
     return ordered
 
@@ -120,7 +123,7 @@ def look(number, first, count, saw, partial):
 def measure(count, partial):
     with tempfile.TemporaryDirectory() as folder:
         size, ids, files = 0, [], 1
-        head = {**{key: mould[key] for key in ("schema", "version", "lockscope")}, "version": "1.5"}
+        head = {**{key: mould[key] for key in ("schema", "version", "lockscope")}, "version": "1.6"}
         for number in (1, 2):
             saw = None
             if number == 2:

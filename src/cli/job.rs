@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     }
     if !arguments.quiet && !output::is_stdout(file) {
         let report = job::report(&digest);
-        output::headline(&report, &format!("{} written to {}", chosen.named(), file.display()));
+        output::headline(&report, &format!("{} written to {}", chosen.named(&digest), file.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -168,7 +168,8 @@ fn wait_for_others(own: &Digest, folder: Option<&Path>, first: &mut FirstRound) 
         first.poll(folder);
         let of_job = first.looks().flat_map(|look| &look.members);
         let of_job = of_job.filter(|member| job::key_of(&member.identity) == job);
-        let there: BTreeSet<u32> = of_job.filter_map(|member| member.identity.rank).collect();
+        let left_out = own.looks().flat_map(|look| &look.left_out).map(|one| one.rank);
+        let there: BTreeSet<u32> = of_job.filter_map(|member| member.identity.rank).chain(left_out).collect();
         if there.len() as u64 >= u64::from(size) {
             return;
         }
@@ -209,9 +210,14 @@ impl Chosen {
         }
     }
 
-    fn named(&self) -> String {
+    /// Those of them that `digest` has.
+    fn named(&self, digest: &Digest) -> String {
         match self {
-            Chosen::Ranks(ranks) => format!("ranks {}", job::ranges(ranks.iter().map(|rank| rank.membership.rank))),
+            Chosen::Ranks(ranks) => {
+                let there: BTreeSet<i32> = digest.looks().flat_map(|look| &look.members).map(|one| one.pid).collect();
+                let there = ranks.iter().filter(|rank| there.contains(&rank.pid));
+                format!("ranks {}", job::ranges(there.map(|rank| rank.membership.rank)))
+            }
             Chosen::Spawned(pids) if pids.len() == 1 => "1 rank".to_owned(),
             Chosen::Spawned(pids) => format!("{} ranks", pids.len()),
             Chosen::Cluster(pids) if pids.len() == 1 => "1 process of the cluster".to_owned(),
@@ -229,6 +235,7 @@ fn look(
     nccl_ras: bool,
 ) -> Result<(Look, Vec<Witness>), CliError> {
     let options = AttachOptions {
+        found: true,
         // Who works for a rank may be what holds it up, as a worker of its DataLoader.
         follow: !matches!(chosen, Chosen::Cluster(_)),
         max_pause: arguments.stopping.max_pause,
@@ -241,6 +248,12 @@ fn look(
     let mut look = job::distil(&outcome.report, round, saw);
     let members = |look: &Look| look.members.iter().map(|member| member.pid).collect();
     match chosen {
+        Chosen::Ranks(ranks) if look.members.len() < ranks.len() => {
+            // Who has ended meanwhile is not among them.
+            let running: BTreeSet<i32> = live::ranks().into_iter().map(|rank| rank.pid).collect();
+            let left = ranks.iter().filter(|rank| running.contains(&rank.pid));
+            look = look.without(left.map(|rank| (rank.membership.rank, rank.pid)));
+        }
         Chosen::Ranks(_) => {}
         Chosen::Cluster(pids) => {
             look = clusters::only_one(arguments, look)?;

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::content::{self, hash};
+use super::long_message::shortened;
 use super::witness::Witness;
 use crate::limits::job::MOST_NAMED;
 use crate::report::{Certainty, ClusterMember, Enqueued, Gap, Host, Identity, ThreadState, Verdict};
@@ -28,9 +29,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.5";
+const VERSION: &str = "1.6";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", VERSION];
+const KNOWN: [&str; 7] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,12 +132,22 @@ pub(crate) struct Look {
     pub partial: bool,
     /// The ranks.
     pub members: Vec<Member>,
+    /// Ranks that run there and could not be looked at. Since 1.6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// Threads of equal stacks. Until 1.3: nobody asked for them, and in a file for each rank they were half of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<Class>>,
     /// What could not be read.
     #[serde(default)]
     pub gaps: Vec<Gap>,
+}
+
+/// A rank that runs and could not be looked at, as where a debugger traces it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeftOut {
+    pub rank: u32,
+    pub why: String,
 }
 
 /// One process of a job.
@@ -310,6 +321,22 @@ pub(crate) enum DigestError {
 }
 
 impl Look {
+    /// Say of these ranks, which run in these processes, that they could not be looked at, and why; what was a gap of a process is one of
+    /// the job then.
+    #[must_use]
+    pub(crate) fn without(mut self, ranks: impl IntoIterator<Item = (u32, i32)>) -> Look {
+        for (rank, pid) in ranks {
+            if self.members.iter().any(|member| member.pid == pid) {
+                continue;
+            }
+            let is_its = |gap: &Gap| gap.what == format!("process {pid}");
+            let why = self.gaps.iter().find(|gap| is_its(gap)).map(|gap| gap.why.clone());
+            self.gaps.retain(|gap| !is_its(gap));
+            self.left_out.extend(why.map(|why| LeftOut { rank, why: shortened(&why) }));
+        }
+        self.named()
+    }
+
     /// The same look with the name of its content.
     #[must_use]
     pub(crate) fn named(mut self) -> Look {

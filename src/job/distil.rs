@@ -37,6 +37,7 @@ pub(crate) fn distil(report: &Report, round: u8, saw: Seen) -> Look {
         saw_set: saw.set,
         partial: false,
         members,
+        left_out: Vec::new(),
         classes: None,
         gaps: kept_gaps(report),
     };

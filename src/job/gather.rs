@@ -23,6 +23,8 @@ pub(super) struct Gathered<'d> {
     pub(super) ranks: Vec<Rank<'d>>,
     /// Ranks of which there is no look.
     pub(super) missing: Vec<u32>,
+    /// Ranks that a look left out, and why; they run.
+    pub(super) left_out: BTreeMap<u32, &'d str>,
     /// Those of the missing ones that have ended, by the word of their launcher or since the first round.
     pub(super) ended: BTreeSet<u32>,
     /// What those who started it say.
@@ -135,6 +137,8 @@ impl<'d> Gathered<'d> {
         let size = said.filter(|size| *size <= LARGEST_JOB).or(launched.size);
         gaps.extend(launched.gaps.iter().cloned());
         let mut gathered = Gathered { digest: Some(digest), job, size, gaps, launched, ..Gathered::default() };
+        let left_out = all.iter().flat_map(|(look, _)| &look.left_out);
+        gathered.left_out = left_out.map(|one| (one.rank, one.why.as_str())).collect();
         gathered.pair(&all);
         gathered.find_missing(&all);
         let over = |rank: &&u32| gathered.launched.of_rank.get(rank).is_some_and(|fate| fate.is_over);
@@ -173,7 +177,10 @@ impl<'d> Gathered<'d> {
                 twice.push(number);
             }
             let later = nodes.get(&node(look, now)).is_some_and(|looks| {
-                looks.values().any(|other| other.round > look.round && self.has_seen(other, look))
+                looks.values().any(|other| {
+                    let leaves_out = other.left_out.iter().any(|one| one.rank == number);
+                    other.round > look.round && !leaves_out && self.has_seen(other, look)
+                })
             });
             if later {
                 self.missing.push(number);
@@ -201,15 +208,17 @@ impl<'d> Gathered<'d> {
         let mut nodes: BTreeMap<Node<'_>, (u32, BTreeSet<u32>)> = BTreeMap::new();
         for (look, member) in all.iter().filter(|(look, _)| !look.partial) {
             let identity = &member.identity;
-            if let (Some(local), Some(size)) = (identity.local_rank, identity.local_size) {
+            if let (Some(rank), Some(size)) = (identity.rank, identity.local_size) {
                 let node = nodes.entry(node(look, member)).or_default();
                 node.0 = size;
-                node.1.insert(local);
+                node.1.insert(rank);
+                node.1.extend(look.left_out.iter().map(|one| one.rank));
             }
         }
         let gone: usize = nodes.values().map(|(size, there)| (*size as usize).saturating_sub(there.len())).sum();
-        if gone == unseen.len() {
-            self.ended.extend(unseen.iter().copied());
+        let silent = || unseen.iter().filter(|rank| !self.left_out.contains_key(rank)).copied();
+        if gone == silent().count() {
+            self.ended.extend(silent().collect::<Vec<_>>());
         }
         self.missing.extend(unseen);
         self.missing.sort_unstable();

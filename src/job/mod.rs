@@ -17,6 +17,7 @@
 //! links     who waits for whom, by numbers of ranks, else by connections
 //! judge     what that means, root cause first
 //! tell      the report
+//! gaps      what the looks do not tell
 //! phrases   what ranks do, in words
 //! ```
 //!
@@ -34,6 +35,7 @@ mod cluster;
 mod content;
 mod digest;
 mod distil;
+mod gaps;
 mod gather;
 mod helpers;
 mod judge;

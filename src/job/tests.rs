@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::digest::{Digest, DigestError, Doing, Look, Member, RankWait, Seen, Told};
 use super::report as told;
-use crate::report::{Certainty, Host, Identity, Job, Report, ThreadState, Verdict};
+use crate::report::{Certainty, Gap, Host, Identity, Job, Report, ThreadState, Verdict};
 use crate::waits::collective::Collective;
 
 /// A rank of a job of `size`, on a node.
@@ -340,6 +340,32 @@ fn who_is_missing_is_said_and_who_has_ended_makes_it_stuck() {
     let report = told(&digest);
     assert_eq!(report.verdict, Verdict::Stuck, "{}", report.summary);
     assert!(report.summary.starts_with("Rank 1 has ended, and others wait for it."), "{}", report.summary);
+}
+
+#[test]
+fn a_rank_that_was_left_out_has_not_ended() {
+    let barrier = |rank: u32| {
+        let mut member = waits(member(rank, 3), operation("barrier", &[]));
+        (member.identity.local_rank, member.identity.local_size) = (Some(rank), Some(3));
+        member
+    };
+    let traced = || Gap::new("process 901", "process 901 is already traced by gdb (pid 7)");
+    let without = |round: u8, saw: &[&Look]| {
+        let look = Look { gaps: vec![traced()], ..look(round, "node", saw, vec![barrier(0), barrier(2)]) };
+        look.without([(0, barrier(0).pid), (1, 901), (2, barrier(2).pid)])
+    };
+    let whole = look(1, "node", &[], vec![barrier(0), barrier(1), barrier(2)]);
+    for (first, words) in [(without(1, &[]), "there is no look at it"), (whole, "it was not looked at in both rounds")]
+    {
+        let mut digest = Digest::default();
+        digest.add(without(2, &[&first]));
+        digest.add(first);
+        let report = told(&Digest::read(&digest.write(), "x").expect("a digest"));
+        assert_eq!(report.job.as_ref().map(|job| job.ended.as_str()), Some(""), "{}", report.summary);
+        let gap = report.gaps.iter().find(|gap| gap.what == "rank 1 of 3").expect("a gap");
+        assert!(gap.why.starts_with(words) && gap.why.ends_with("traced by gdb (pid 7)"), "{gap:?}");
+        assert!(report.gaps.iter().all(|gap| gap.what != "process 901"), "{:?}", report.gaps);
+    }
 }
 
 #[test]

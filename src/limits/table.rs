@@ -269,6 +269,8 @@ limits! {
     mpi {
         /// Words of a stack that are tried for a request: the innermost frames have some hundreds that point to the heap.
         MOST_CANDIDATES: usize = 4096, Told "whom the thread waits for is not said then: the wait is told by its call alone";
+        /// Requests of one call of MPI_Waitall that are read.
+        MOST_REQUESTS: usize = 4096, Told "whom it waits for beyond these is not said: the wait is told by its call and the others";
         /// Letters of the name of a class of Open MPI.
         LONGEST_CLASS_NAME: usize = 64, Shape "no class has a longer name";
         /// Letters of the name of a communicator (MPI_MAX_OBJECT_NAME).

@@ -2,11 +2,15 @@
  *
  *   receive   0 and 1 receive from each other, 2 is in a barrier: a deadlock of 0 and 1
  *   sends     0 and 1 send synchronously to each other before they receive: a deadlock of 0 and 1
+ *   wait      0 and 1 have begun to receive from each other in another communicator and wait for that, 2 is in a barrier: a deadlock
+ *   waitall   each has begun to receive from both others and waits for all of it: a deadlock
+ *   exchange  each sends to the next one and receives from it, which it does not send to: a deadlock
  *   mismatch  0 is in a barrier, 1 in a broadcast of another communicator from 0, 2 receives from 1: a deadlock
  *   lock      1 takes a mutex twice, the others are in a barrier: a deadlock in 1
  *   late      1 sleeps, the others are in a barrier: nothing is wrong
  *   token     a token goes round for ever: nothing is wrong
  *   large     each shifts 48 MiB, or as many as are said behind it, to its right neighbour, for ever: nothing is wrong
+ *   shift     each has begun to receive from its left neighbour and to send to its right one, and waits for both, for ever: nothing is wrong
  *   reduce    all reduce together, for ever: nothing is wrong
  */
 #include <mpi.h>
@@ -39,6 +43,19 @@ int main(int count, char **words) {
     } else if (!strcmp(scenario, "sends")) {
         if (rank < 2) MPI_Ssend(small, 8, MPI_CHAR, 1 - rank, 7, MPI_COMM_WORLD);
         MPI_Barrier(MPI_COMM_WORLD);
+    } else if (!strcmp(scenario, "wait")) {
+        MPI_Request one;
+        if (rank < 2) MPI_Irecv(small, 8, MPI_CHAR, 1 - rank, 40 + rank, other, &one);
+        if (rank < 2) MPI_Wait(&one, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else if (!strcmp(scenario, "waitall")) {
+        MPI_Request two[2];
+        for (int way = 0; way < 2; way++)
+            MPI_Irecv(small + 4 * way, 4, MPI_CHAR, (rank + 1 + way) % 3, 50 + way, MPI_COMM_WORLD, &two[way]);
+        MPI_Waitall(2, two, MPI_STATUSES_IGNORE);
+    } else if (!strcmp(scenario, "exchange")) {
+        MPI_Sendrecv(small, 4, MPI_CHAR, (rank + 1) % 3, 70, small + 4, 4, MPI_CHAR, (rank + 1) % 3, 71, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
     } else if (!strcmp(scenario, "mismatch")) {
         if (rank == 0) MPI_Barrier(MPI_COMM_WORLD);
         else if (rank == 1) MPI_Bcast(small, 8, MPI_CHAR, 0, other);
@@ -65,6 +82,13 @@ int main(int count, char **words) {
         for (;;)
             MPI_Sendrecv(to, bytes, MPI_CHAR, (rank + 1) % 3, 3, from, bytes, MPI_CHAR, (rank + 2) % 3, 3,
                          MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (!strcmp(scenario, "shift")) {
+        MPI_Request two[2];
+        for (;;) {
+            MPI_Irecv(small, 4, MPI_CHAR, (rank + 2) % 3, 3, MPI_COMM_WORLD, &two[0]);
+            MPI_Isend(small + 4, 4, MPI_CHAR, (rank + 1) % 3, 3, MPI_COMM_WORLD, &two[1]);
+            MPI_Waitall(2, two, MPI_STATUSES_IGNORE);
+        }
     } else if (!strcmp(scenario, "reduce")) {
         for (;;) MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     }

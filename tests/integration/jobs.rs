@@ -3,11 +3,11 @@
 //! Needs Open MPI (mpicc, mpirun), which scripts/test installs.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Target, lockscope, signal_process, skipped, testdata, wait_until};
+use crate::harness::{Target, lockscope, signal_process, skipped, status_field, testdata, wait_until};
 
 /// The program, compiled; `None` without Open MPI.
 fn program() -> Option<PathBuf> {
@@ -65,7 +65,9 @@ fn cycle(report: &Value) -> Vec<&str> {
 #[test]
 fn ranks_that_wait_for_each_other_are_named() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for (scenario, members) in [("receive", 2), ("sends", 2), ("mismatch", 3)] {
+    for (scenario, members) in
+        [("receive", 2), ("sends", 2), ("wait", 2), ("waitall", 2), ("exchange", 3), ("mismatch", 3)]
+    {
         let target = start(&program, scenario);
         let report = until(&target, "deadlock");
         assert_eq!(cycle(&report).len(), members, "{scenario}: {}", report["summary"]);
@@ -86,9 +88,34 @@ fn a_deadlock_inside_a_rank_is_the_cause_of_the_others_waiting() {
 }
 
 #[test]
+fn a_rank_that_a_debugger_has_is_left_out() {
+    let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
+    let target = start(&program, "lock");
+    until(&target, "deadlock");
+    let pids = target.pids.clone();
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-q", "-nx", "-p", &pids[1].to_string()]);
+    let mut gdb = gdb.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("gdb runs");
+    let traced = || status_field(pids[1], pids[1], "TracerPid").is_some_and(|pid| pid.trim() == gdb.id().to_string());
+    wait_until("gdb traces it", traced);
+    let (code, report) = job(&target);
+    gdb.kill().expect("ended");
+    gdb.wait().expect("ended");
+    let summary = &report["summary"];
+    assert_eq!((code, &report["verdict"]), (0, &"blocked".into()), "{summary}");
+    assert!(summary.to_string().contains("2 ranks wait for rank 1, of which there is no report."), "{summary}");
+    let job = &report["job"];
+    assert_eq!((&job["reported"], &job["missing"], &job["ended"]), (&"0,2".into(), &"1".into(), &"".into()), "{job}");
+    let gaps = report["gaps"].as_array().expect("gaps");
+    let gap = gaps.iter().find(|gap| gap["what"] == "rank 1 of 3").expect("a gap of rank 1");
+    let why = format!("process {} is already traced by gdb (pid {})", pids[1], gdb.id());
+    assert!(gap["why"].to_string().contains(&why), "{gap}");
+}
+
+#[test]
 fn healthy_jobs_are_in_no_cycle() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for scenario in ["token", "large", "reduce", "late"] {
+    for scenario in ["token", "large", "shift", "reduce", "late"] {
         let target = start(&program, scenario);
         for round in 0..10 {
             let (code, report) = job(&target);

@@ -56,6 +56,18 @@ fn who_waits_for_whom_is_told_by_the_arguments_of_calls() {
     let target = start(&program, &mpirun, "sends");
     until(&target, &[unproven, "waits for MPI_Ssend to rank 1 (tag 7)", "waits for MPI_Ssend to rank 0 (tag 7)"]);
     drop(target);
+    let target = start(&program, &mpirun, "wait");
+    let of = ["waits for MPI_Wait of the communicator with context ", "with rank 1 (tag 40)", "with rank 0 (tag 41)"];
+    until(&target, &[unproven, of[0], of[1], of[2], "rank 2 in barrier"]);
+    drop(target);
+    let target = start(&program, &mpirun, "waitall");
+    // Their tags differ.
+    until(&target, &[unproven, "waits for MPI_Waitall of MPI_COMM_WORLD with ranks 1 and 2 at mpi.c:"]);
+    drop(target);
+    let target = start(&program, &mpirun, "exchange");
+    let of = |rank: u32| format!("waits for MPI_Sendrecv of MPI_COMM_WORLD with rank {rank} (tag 71) at mpi.c:");
+    until(&target, &[unproven, &of(0), &of(1), &of(2)]);
+    drop(target);
     let target = start(&program, &mpirun, "mismatch");
     let orders = "rank 0 is in barrier of MPI_COMM_WORLD, rank 1 is in bcast of the communicator with context ";
     until(&target, &["Two groups of ranks are used in different orders: ", orders, "with rank 0 at mpi.c:"]);
@@ -65,7 +77,7 @@ fn who_waits_for_whom_is_told_by_the_arguments_of_calls() {
 fn a_token_that_goes_round_is_in_no_cycle() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some((program, mpirun)) = program(folder.path()) else { return skipped!("no MPICH: mpicc and mpirun") };
-    for scenario in ["token", "large"] {
+    for scenario in ["token", "large", "shift"] {
         let target = start(&program, &mpirun, scenario);
         for round in 0..5 {
             let (code, report) = job(&target);

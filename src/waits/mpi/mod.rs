@@ -7,6 +7,7 @@
 
 mod calls;
 mod mpich;
+mod mpich_requests;
 mod open_mpi;
 mod pending;
 
@@ -37,6 +38,8 @@ fn open<'s>(_processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
 
 /// What MPICH and those made from it are called.
 const MPICH: &str = "mpich";
+/// Those that nothing is known of.
+const UNKNOWN: &str = "mpi";
 
 /// What a wait of this family is about, for whoever puts the observations together.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ struct Of(Collective);
 
 impl Family for Mpi {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
-        let (native, call) = entered(thread)?;
+        let (native, call) = entered(process, thread)?;
         let yields =
             |below: &BlockedOn| below.call.is_some_and(|call| call.row(process.architecture()) == Some(&SCHED_YIELD));
         let asleep = below.filter(|below| !yields(below));
@@ -69,7 +72,9 @@ impl Family for Mpi {
         }
         evidence.extend(pending.iter().flat_map(|one| one.evidence.iter().cloned()));
         let collective = collective(process, &call, &pending);
-        let resource = resource(process, thread, &call, &collective);
+        // Of several with different tags none is the one.
+        let tag = collective.tag.filter(|tag| pending.iter().all(|one| one.tag.is_none_or(|own| own == *tag)));
+        let resource = resource(process, thread, &call, &collective, tag);
         let is_inferred = pending.iter().any(|one| one.is_inferred && one.peer.is_some());
         let needs = if collective.any { Needs::Any } else { Needs::All };
         Some(BlockedOn {
@@ -92,8 +97,16 @@ impl Family for Mpi {
 }
 
 /// The call of MPI that a thread is in, with its native frame: the innermost, if no code of Python runs inside of it.
-fn entered(thread: &ThreadView<'_>) -> Option<(usize, Call)> {
-    let (native, call) = thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)))?;
+///
+/// Some of an implementation's calls are nothing but a jump into an inner function that has no name (MPI_Waitall of MPICH 5.0): these are
+/// known by what the program called.
+fn entered(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<(usize, Call)> {
+    let named = thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)));
+    let nameless = || {
+        let mut entries = (backend(process) != UNKNOWN).then(|| thread.nameless_entries(process))?;
+        entries.find_map(|(native, name)| Some((native, calls::call(&name)?)))
+    };
+    let (native, call) = named.or_else(nameless)?;
     let inner = thread.merged(native).and_then(|merged| thread.thread?.frames.get(..merged));
     inner.is_none_or(|frames| frames.iter().all(|frame| frame.python.is_none())).then_some((native, call))
 }
@@ -118,7 +131,7 @@ fn is_without_owner(below: &BlockedOn) -> bool {
 /// What the call and its requests say.
 fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collective {
     let first = pending.first();
-    let is_message = first.is_some_and(|one| one.tag.is_some_and(|tag| tag >= 0));
+    let is_message = first.is_some_and(|one| one.tag.is_none_or(|tag| tag >= 0));
     let op = match (call.role, first) {
         (Role::Completion, Some(one)) if is_message => one.operation().to_owned(),
         _ => call.operation.clone(),
@@ -159,13 +172,19 @@ fn backend(process: &Process<'_>) -> &'static str {
     } else if has("libmpich.so") || has("libmpi.so.12") || has("libmpi_abi.so") || has("libmpicxx.so.12") {
         MPICH
     } else {
-        "mpi"
+        UNKNOWN
     }
 }
 
-fn resource(process: &Process<'_>, thread: &ThreadView<'_>, call: &Call, collective: &Collective) -> Resource {
+fn resource(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    call: &Call,
+    collective: &Collective,
+    tag: Option<i64>,
+) -> Resource {
     let position = process.context.process;
-    let tag = collective.tag.map(|tag| format!(" (tag {tag})")).unwrap_or_default();
+    let tag = tag.map(|tag| format!(" (tag {tag})")).unwrap_or_default();
     let of = collective
         .group
         .as_deref()

@@ -1,10 +1,11 @@
-//! Calls of MPICH: whom a thread waits for, by the arguments of the call, and by its request where that says the same.
+//! Calls of MPICH: whom a thread waits for, by the arguments of the call, and by its requests.
 //!
 //! In: a thread inside MPI. Out: what it is [`Pending`] on. MPICH's own symbols are stripped from most builds, and its requests differ with
 //! version, device and transport; the parameters of `MPI_Recv` do not, and compilers keep them for the message of an error. They are
 //! followed through the code and so an inference; a pending request on the stack of the call with the same communicator,
-//! source and tag makes them exact. Handles say what they are by their bits. No number tells two calls with the same arguments apart
-//! (a request is used again at the same address), so there is no mark: that such waits stood still, nothing here can say.
+//! source and tag makes them exact. `MPI_Wait` and its like are told by the requests whose handles they were given (`mpich_requests`). No number
+//! tells two calls with the same arguments apart (a request is used again at the same address), so there is no mark: that such waits stood
+//! still, nothing here can say.
 
 // What it reads is foreign.
 #![cfg_attr(
@@ -17,13 +18,14 @@
     )
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::{Call, Role};
+use super::mpich_requests::{ANY_SOURCE, Communication, Request, handle};
 use super::pending::Pending;
 use crate::code::Code;
 use crate::image::{Addr, Memory, MemoryExt};
-use crate::limits::mpi::MOST_CANDIDATES;
+use crate::limits::mpi::{MOST_CANDIDATES, MOST_REQUESTS};
 use crate::waits::thread::{Process, ThreadView};
 
 /// Which parameters a call has, from 0.
@@ -68,36 +70,15 @@ const PARAMETERS: [Parameters; 17] = [
     from_root("scatter", 6),
 ];
 
-/// MPI_ANY_SOURCE (src/include/mpi.h.in, 3.0 to 5.0).
-const ANY_SOURCE: i32 = -2;
 /// MPI_COMM_WORLD.
 const WORLD: u32 = 0x4400_0000;
 
-/// The bits of a handle (src/include/mpir_objects.h, 1.0 to 5.0: HANDLE_GET_MPI_KIND, HANDLE_GET_KIND).
-mod handle {
-    pub(super) const COMMUNICATOR: u32 = 0x1;
-    pub(super) const GROUP: u32 = 0x2;
-    pub(super) const REQUEST: u32 = 0xb;
+/// Which parameters of a call name requests, from 0: how many, where that is said, and where their handles lie.
+const REQUESTS: [(&str, Option<usize>, usize); 4] =
+    [("wait", None, 0), ("waitall", Some(0), 1), ("waitany", Some(0), 1), ("waitsome", Some(0), 1)];
 
-    /// Whether it is a handle of such a thing.
-    pub(super) fn is(handle: u32, kind: u32) -> bool {
-        handle >> 30 != 0 && (handle >> 26) & 0xf == kind
-    }
-}
-
-/// Where fields of `MPIR_Request` lie (src/include/mpir_request.h). The counter of what is left to do stands where the pointer in front of it
-/// leads. The communicator, with the status behind it, is the next word since 4.1, in 4.0 there is one in between.
-mod request {
-    pub(super) const KIND: u64 = 8;
-    pub(super) const COUNTER_POINTER: u64 = 16;
-    pub(super) const COUNTER: u64 = 24;
-    pub(super) const COMMUNICATOR: [u64; 2] = [32, 40];
-    /// From the communicator on, behind the two words of `count`.
-    pub(super) const SOURCE: u64 = 16;
-    pub(super) const TAG: u64 = 20;
-    /// MPIR_REQUEST_KIND__RECV.
-    pub(super) const RECEIVE: u32 = 2;
-}
+/// Calls that send and receive: the first parameters of both.
+const BOTH_WAYS: [(&str, usize, usize); 2] = [("sendrecv", 3, 8), ("sendrecv_replace", 3, 5)];
 
 /// Where fields of `MPIR_Comm` lie (src/include/mpir_comm.h, 5.0).
 mod communicator {
@@ -119,19 +100,31 @@ mod group {
     pub(super) const STRIDE: u64 = 32;
 }
 
-/// What this thread waits for in `call`, whose native frame this is, if that is known.
-pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Option<Pending> {
-    let parameters = PARAMETERS.iter().find(|known| known.operation == call.operation)?;
+/// What this thread waits for in `call`, whose native frame this is, as far as that is known; receives first.
+pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Vec<Pending> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let code = Code::new(process.context.image, process.context.symbols);
     let argument = |number: usize| code.int_parameter(frames, native, number);
-    let handle = argument(parameters.communicator)?.cast_unsigned();
-    let peer = parameters.peer.map(argument);
-    let tag = parameters.tag.map(argument);
-    if !handle::is(handle, handle::COMMUNICATOR) {
-        return None;
+    let memory = process.memory();
+    if let Some((_, count, at)) = REQUESTS.iter().find(|(name, ..)| *name == call.operation) {
+        let count = count.map_or(Some(1), |number| argument(number).and_then(|count| usize::try_from(count).ok()));
+        let at = code.parameter(frames, native, *at).map(Addr);
+        let handles = count.zip(at).map(|(count, at)| handles(memory, at, count)).unwrap_or_default();
+        return completions(memory, &objects(process, thread, native), &handles);
     }
-    account(process.memory(), &objects(process, thread, native), call, Arguments { handle, peer, tag })
+    let handle = |number: usize| {
+        argument(number).map(i32::cast_unsigned).filter(|handle| handle::is(*handle, handle::COMMUNICATOR))
+    };
+    if let Some((_, send, receive)) = BOTH_WAYS.iter().find(|(name, ..)| *name == call.operation) {
+        let Some(handle) = handle(receive + 2) else { return Vec::new() };
+        let ends = |first: usize| Arguments { handle, peer: Some(argument(first)), tag: Some(argument(first + 1)) };
+        return both_ways(memory, &objects(process, thread, native), call, ends(*send), ends(*receive));
+    }
+    let Some(parameters) = PARAMETERS.iter().find(|known| known.operation == call.operation) else { return Vec::new() };
+    let Some(handle) = handle(parameters.communicator) else { return Vec::new() };
+    let arguments = Arguments { handle, peer: parameters.peer.map(argument), tag: parameters.tag.map(argument) };
+    let receives = call.role == Role::Receive;
+    account(memory, &objects(process, thread, native), call, receives, arguments).into_iter().collect()
 }
 
 /// The arguments of a call: those that it has, as far as they are known.
@@ -142,41 +135,63 @@ struct Arguments {
     tag: Option<Option<i32>>,
 }
 
+impl Arguments {
+    /// Whether they are those of a request.
+    fn are_of(self, request: &Request) -> bool {
+        let is_its = match request.communicator {
+            Communication::Object(_, own) => own == self.handle,
+            Communication::Context(context) => (context == 0) == (self.handle == WORLD),
+            Communication::Unsaid => false,
+        };
+        let is_same = |own: Option<i32>, argument: Option<Option<i32>>| own.is_some() && own == argument.flatten();
+        is_its && is_same(request.source, self.peer) && is_same(request.tag, self.tag)
+    }
+}
+
+/// What people call a communicator.
+fn group(handle: Option<u32>, context: Option<u32>) -> Option<String> {
+    match (handle, context) {
+        (Some(WORLD), _) | (None, Some(0)) => Some("MPI_COMM_WORLD".to_owned()),
+        (_, Some(context)) => Some(format!("the communicator with context {context}")),
+        // One that can't be told from others is compared with none.
+        _ => None,
+    }
+}
+
 /// What the arguments and these objects of its come to.
-fn account(memory: &dyn Memory, objects: &[Addr], call: &Call, arguments: Arguments) -> Option<Pending> {
+fn account(
+    memory: &dyn Memory,
+    objects: &[Addr],
+    call: &Call,
+    receives: bool,
+    arguments: Arguments,
+) -> Option<Pending> {
     let Arguments { handle, peer, tag } = arguments;
     let own = objects.iter().find_map(|at| Communicator::at(memory, *at, handle));
-    let group = match (handle, &own) {
-        (WORLD, _) => Some("MPI_COMM_WORLD".to_owned()),
-        (_, Some(own)) => Some(format!("the communicator with context {}", own.context)),
-        _ => None,
-    };
-    // Of a communicator that can't be told from others nothing is known that other ranks could be compared with.
-    let group = group?;
     let is_message = tag.is_some();
-    let receives = call.role == Role::Receive;
+    let mut requests = objects.iter().filter_map(|at| Request::at(memory, *at));
+    let request =
+        if receives && is_message { requests.find(|one| one.receives && arguments.are_of(one)) } else { None };
+    let by_request = request.and_then(|request| match request.communicator {
+        Communication::Context(context) => Some(context),
+        _ => None,
+    });
+    let group = group(Some(handle), own.as_ref().map(|own| own.context).or(by_request))?;
     let number = peer.flatten();
     let from_anybody = receives && number == Some(ANY_SOURCE);
     let is_own = |rank: &u32| own.as_ref().is_some_and(|own| own.rank == *rank);
     let rank = number.and_then(|number| u32::try_from(number).ok());
     // Who is the root itself waits for others.
     let rank = rank.filter(|rank| is_message || !is_own(rank) && own.is_some());
-    let in_job = rank.and_then(|rank| match (handle, &own) {
-        (WORLD, _) => Some(rank),
-        (_, Some(own)) => own.rank_in_job(memory, rank),
-        _ => None,
-    });
+    let in_job = rank.and_then(|rank| in_job(memory, handle == WORLD, own.as_ref(), rank));
     let mut evidence = vec![format!("by its arguments {} is of {group} (handle {handle:#x})", call.name)];
     evidence.extend(number.map(|number| match tag.flatten() {
         Some(tag) => format!("its peer there is {number}, its tag {tag}"),
         None => format!("its peer there is {number}"),
     }));
-    let request = (receives && is_message)
-        .then(|| objects.iter().copied().find(|at| is_request(memory, *at, arguments)))
-        .flatten();
-    evidence.extend(request.map(|at| format!("MPIR_Request at {at} is a pending receive with the same")));
+    evidence.extend(request.map(|one| format!("MPIR_Request at {} is a pending receive with the same", one.at)));
     Some(Pending {
-        address: request,
+        address: request.map(|request| request.at),
         is_inferred: request.is_none(),
         receives,
         peer: in_job,
@@ -190,6 +205,94 @@ fn account(memory: &dyn Memory, objects: &[Addr], call: &Call, arguments: Argume
     })
 }
 
+/// The number in the job of a rank of a communicator.
+fn in_job(memory: &dyn Memory, is_world: bool, own: Option<&Communicator>, rank: u32) -> Option<u32> {
+    if is_world { Some(rank) } else { own.and_then(|own| own.rank_in_job(memory, rank)) }
+}
+
+/// What a call that sends and receives waits for: the messages that are pending; by the arguments alone where no request is found.
+fn both_ways(memory: &dyn Memory, objects: &[Addr], call: &Call, send: Arguments, receive: Arguments) -> Vec<Pending> {
+    let received = account(memory, objects, call, true, receive);
+    let requests: Vec<Request> = objects.iter().filter_map(|at| Request::at(memory, *at)).collect();
+    let is_sends = |one: &&Request| {
+        !one.receives && matches!(one.communicator, Communication::Object(_, own) if own == send.handle)
+    };
+    let sends = requests.iter().find(is_sends);
+    let sent = account(memory, objects, call, false, send).map(|mut sent| {
+        sent.address = sends.map(|one| one.at);
+        sent.evidence.extend(sends.map(|one| format!("MPIR_Request at {} is a pending send there", one.at)));
+        sent
+    });
+    let (received, sent) = (received.into_iter(), sent.into_iter());
+    let both = received.chain(sent);
+    let is_found = |one: &Pending| one.address.is_some();
+    let (found, others): (Vec<Pending>, Vec<Pending>) = both.partition(is_found);
+    if found.is_empty() { others } else { found }
+}
+
+/// The handles of so many requests.
+fn handles(memory: &dyn Memory, at: Addr, count: usize) -> Vec<u32> {
+    let places = (0..MOST_REQUESTS.min(count)).map_while(|place| at.0.checked_add(4 * u64::try_from(place).ok()?));
+    places.map_while(|place| memory.u32(Addr(place)).ok()).collect()
+}
+
+/// The messages of these handles that are not over, receives first. Requests of other kinds are none.
+fn completions(memory: &dyn Memory, objects: &[Addr], handles: &[u32]) -> Vec<Pending> {
+    let mut found: BTreeMap<u32, Addr> = BTreeMap::new();
+    let of = |handle: u32, at: Addr| memory.u32(at).is_ok_and(|own| own == handle);
+    for at in objects {
+        if let Some(request) = Request::at(memory, *at).filter(|one| handles.contains(&one.handle)) {
+            found.entry(request.handle).or_insert(request.at);
+        }
+    }
+    // Many are kept in an array behind each other, to which the call's frames point.
+    let is_request = |handle: &&u32| handle::is(**handle, handle::REQUEST);
+    let first = handles.iter().enumerate().find(|(_, handle)| is_request(handle) && !found.contains_key(handle));
+    if let Some((place, handle)) = first.and_then(|(place, handle)| Some((u64::try_from(place).ok()?, *handle))) {
+        let entry = |array: Addr, place: u64| Some(Addr(memory.u64(Addr(array.0.checked_add(8 * place)?)).ok()?));
+        let array = objects.iter().find(|array| entry(**array, place).is_some_and(|at| of(handle, at)));
+        for (place, handle) in (0..).zip(handles).filter(|(_, handle)| is_request(handle)) {
+            if let Some(at) = array.and_then(|array| entry(*array, place)).filter(|at| of(*handle, *at)) {
+                found.entry(*handle).or_insert(at);
+            }
+        }
+    }
+    let requests = handles.iter().filter_map(|handle| Request::at(memory, *found.get(handle)?));
+    let mut pending: Vec<Pending> = requests.map(|request| completion(memory, &request)).collect();
+    pending.sort_by_key(|one| !one.receives);
+    pending
+}
+
+/// What a request says.
+fn completion(memory: &dyn Memory, request: &Request) -> Pending {
+    let (handle, own, context) = match request.communicator {
+        Communication::Object(at, handle) => (Some(handle), Communicator::at(memory, at, handle), None),
+        Communication::Context(context) => (None, None, Some(context)),
+        Communication::Unsaid => (None, None, None),
+    };
+    let group = group(handle, own.as_ref().map(|own| own.context).or(context));
+    let is_world = handle == Some(WORLD) || context == Some(0);
+    let rank = request.source.and_then(|source| u32::try_from(source).ok());
+    let what = if request.receives { "receive" } else { "send" };
+    let mut evidence = vec![format!("MPIR_Request at {} is one of the call's, a pending {what}", request.at)];
+    evidence.extend(group.as_ref().map(|group| format!("it is of {group}")));
+    evidence.extend(
+        request.source.zip(request.tag).map(|(source, tag)| format!("its peer there is {source}, its tag {tag}")),
+    );
+    Pending {
+        address: Some(request.at),
+        receives: request.receives,
+        peer: rank.and_then(|rank| in_job(memory, is_world, own.as_ref(), rank)),
+        from_anybody: request.source == Some(ANY_SOURCE),
+        tag: request.tag.map(i64::from).filter(|tag| *tag >= 0),
+        group,
+        rank: own.as_ref().map(|own| own.rank),
+        size: own.as_ref().map(|own| own.size),
+        evidence,
+        ..Pending::default()
+    }
+}
+
 /// What words of the call's own frames and registers point to, where an object may lie.
 fn objects(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Vec<Addr> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
@@ -199,25 +302,6 @@ fn objects(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Vec
     let words: BTreeSet<u64> = inside.chain(registers).filter(|word| word.is_multiple_of(8)).collect();
     let can_be = |at: &Addr| process.context.image.mapping(*at).is_some_and(|mapping| mapping.write);
     words.into_iter().map(Addr).filter(can_be).take(MOST_CANDIDATES).collect()
-}
-
-/// Whether there is the pending request of a receive with these arguments.
-fn is_request(memory: &dyn Memory, at: Addr, arguments: Arguments) -> bool {
-    let word = |offset: u64| memory.u32(at + offset).ok();
-    let is_pending_receive = word(0).is_some_and(|own| handle::is(own, handle::REQUEST))
-        && word(request::KIND) == Some(request::RECEIVE)
-        && memory.u64(at + request::COUNTER_POINTER).ok() == Some((at + request::COUNTER).0)
-        && word(request::COUNTER).is_some_and(|left| left != 0);
-    let is_of = |offset: &u64| {
-        let communicator = memory.u64(at + *offset).ok().map(Addr);
-        let field = |behind: u64| memory.i32(at + *offset + behind).ok();
-        communicator.and_then(|at| memory.u32(at).ok()) == Some(arguments.handle)
-            && field(request::SOURCE) == arguments.peer.flatten()
-            && field(request::TAG) == arguments.tag.flatten()
-            && arguments.peer.flatten().is_some()
-            && arguments.tag.flatten().is_some()
-    };
-    is_pending_receive && request::COMMUNICATOR.iter().any(is_of)
 }
 
 /// A communicator of ranks of one group.
@@ -300,7 +384,8 @@ mod tests {
 
     fn told(made: &Made, name: &str, arguments: Arguments) -> Option<Pending> {
         let objects = [Addr(COMMUNICATOR), Addr(REQUEST)];
-        account(&made.bytes, &objects, &call(name).expect("a call"), arguments)
+        let call = call(name).expect("a call");
+        account(&made.bytes, &objects, &call, call.role == Role::Receive, arguments)
     }
 
     fn of(handle: u32, peer: i32, tag: i32) -> Arguments {
@@ -361,10 +446,57 @@ mod tests {
     }
 
     #[test]
-    fn handles_say_what_they_are() {
-        assert!(handle::is(WORLD, handle::COMMUNICATOR) && handle::is(0x8400_0002, handle::COMMUNICATOR));
-        for other in [0, 1, 0x0400_0000, 0x4c00_0101, 0xffff_ffff, 0xac00_0000] {
-            assert!(!handle::is(other, handle::COMMUNICATOR), "{other:#x}");
+    fn who_waits_for_requests_waits_for_those_that_are_pending() {
+        const SEND: u64 = REQUEST + 0x400;
+        const OVER: u64 = REQUEST + 0x800;
+        const ARRAY: u64 = REQUEST + 0xc00;
+        let mut made = receives();
+        for (at, handle, kind, left) in [(SEND, 0xac00_0001, 1, 1), (OVER, 0xac00_0002, 2, 0)] {
+            let words = [handle, kind, at + 24, left, COMMUNICATOR, 0, 0x0000_0029_0000_0002];
+            for (number, word) in (0..).zip(words) {
+                made.u64(at + 8 * number, word);
+            }
         }
+        let handles = [0xac00_0002, 0xac00_0001, 0xac00_0000, 0x2c00_0000];
+        for (place, at) in (0..).zip([OVER, SEND, REQUEST, 0]) {
+            made.u64(ARRAY + 8 * place, at);
+            made.u32(ARRAY + 0x100 + 4 * place, handles[place as usize]);
+        }
+        assert_eq!(super::handles(&made.bytes, Addr(ARRAY + 0x100), 4), handles);
+        let told = |objects: &[u64]| {
+            let objects: Vec<Addr> = objects.iter().copied().map(Addr).collect();
+            completions(&made.bytes, &objects, &handles)
+        };
+        for objects in [&[OVER, REQUEST, SEND][..], &[COMMUNICATOR, ARRAY], &[ARRAY, SEND]] {
+            let [receive, send] = &told(objects)[..] else { panic!("{objects:x?}: {:?}", told(objects)) };
+            assert_eq!((receive.peer, receive.tag, receive.is_inferred), (Some(1), Some(40), false));
+            assert_eq!((send.peer, send.tag, send.receives), (None, None, false), "a send does not say to whom");
+            assert_eq!((send.group.as_deref(), send.address), (Some("MPI_COMM_WORLD"), Some(Addr(SEND))));
+        }
+        assert!(told(&[]).is_empty());
+        assert_eq!(completions(&made.bytes, &[Addr(REQUEST)], &[0xac00_0001]), [], "a request of another call");
+    }
+
+    #[test]
+    fn who_sends_and_receives_waits_for_what_is_pending_of_both() {
+        let both = |made: &Made, source: i32| {
+            let objects = [Addr(COMMUNICATOR), Addr(REQUEST)];
+            let call = call("MPI_Sendrecv").expect("a call");
+            both_ways(&made.bytes, &objects, &call, of(WORLD, 2, 41), of(WORLD, source, 40))
+        };
+        let told = |pending: &[Pending]| -> Vec<(bool, Option<u32>, Option<i64>, bool)> {
+            pending.iter().map(|one| (one.receives, one.peer, one.tag, one.is_inferred)).collect()
+        };
+        assert_eq!(told(&both(&receives(), 1)), [(true, Some(1), Some(40), false)]);
+        // By the arguments alone.
+        let alone = [(true, Some(2), Some(40), true), (false, Some(2), Some(41), true)];
+        assert_eq!(told(&both(&receives(), 2)), alone);
+        let mut sends = receives();
+        sends.u32(REQUEST + 8, 1);
+        assert_eq!(
+            told(&both(&sends, 1)),
+            [(false, Some(2), Some(41), true)],
+            "whom it goes to only the arguments say"
+        );
     }
 }
