@@ -480,9 +480,9 @@ fn bad_files_are_told_apart() {
     let text = String::from_utf8(bytes).expect("text");
     let changed = text.replace("prog.py:1 main", "prog.py:9 main");
     assert!(why(changed.as_bytes()).to_string().contains("was changed"));
-    let newer = text.replace("\"version\":\"1.5\"", "\"version\":\"2.0\"");
+    let newer = text.replace("\"version\":\"1.6\"", "\"version\":\"2.0\"");
     assert!(matches!(why(newer.as_bytes()), DigestError::Newer { .. }));
-    let later = text.replace("\"version\":\"1.5\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
+    let later = text.replace("\"version\":\"1.6\"", "\"version\":\"1.7\"").replace("\"round\"", "\"wind\":3,\"round\"");
     let later = Digest::read(later.as_bytes(), "x").expect("additions are skipped");
     let mut both = Digest::read(text.as_bytes(), "x").expect("a digest");
     assert_eq!((later.later_version(), both.later_version()), (Some("1.7"), None));

@@ -1,5 +1,5 @@
 """Ranks of a job without any library: a token goes round over TCP, and rank 1 deadlocks by itself: ring_of_ranks.py FOLDER [SIZE ADDRESS],
-under srun, or as an index of a job of Kubernetes.
+under srun, or as an index of a job of Kubernetes. With FOLDER healthy it goes round for ever.
 
 Each rank writes its address, and once it has both connections a file `ready`, into the folder. Rank 1 holds the Lock `gate` and joins a
 thread that wants it, the next rank waits for its token, and so on. An alarm ends it.
@@ -12,7 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
-if len(sys.argv) > 2:
+healthy = sys.argv[2:] == ["healthy"]
+if len(sys.argv) > 3:
     rank, size, address = int(os.environ["JOB_COMPLETION_INDEX"]), int(sys.argv[2]), sys.argv[3]
 else:
     rank, size, address = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), "127.0.0.1"
@@ -48,7 +49,7 @@ left, _ = server.accept()
 (folder / f"ready-{rank}").touch()
 if rank == 0:
     right.sendall(b"x")
-if rank == 1:
+if rank == 1 and not healthy:
     saver = threading.Thread(target=save, name="saver")
     with gate:
         saver.start()

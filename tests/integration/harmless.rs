@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Target, attach, compile, lockscope, signal_process, skipped, status_field, testdata, threads, wait_until,
+    Target, as_from_a_terminal, attach, compile, lockscope, signal_process, skipped, status_field, testdata, threads,
+    wait_until,
 };
 
 fn start() -> Target {
@@ -165,7 +166,7 @@ const AMPLE: [&str; 3] = ["--stop", "--max-pause", "10s"];
 /// Begin a look, and end it by a signal at a random moment of the time that it would take. How long after its end the last
 /// thread of the target stood free, and whether the signal came before the look was over.
 fn end_a_look(pid: i32, signal: &str, moments: &mut Moments, usual: Duration) -> (Duration, bool) {
-    let mut look = lockscope()
+    let mut look = as_from_a_terminal(env!("CARGO_BIN_EXE_lockscope"))
         .args(["attach", &pid.to_string()])
         .args(AMPLE)
         .stdout(Stdio::null())
@@ -243,7 +244,7 @@ fn looks_that_are_ended_leave_nothing_stopped() {
 /// target says.
 fn interrupted_looks(how: &str, rounds: u32) -> (Vec<String>, String) {
     let target = start_zoo();
-    let mut terminal = Command::new("python3");
+    let mut terminal = as_from_a_terminal("python3");
     terminal.arg(testdata("hostile/terminal.py"));
     terminal.args([how, &rounds.to_string(), &target.pid().to_string()]).arg(env!("CARGO_BIN_EXE_lockscope"));
     let output =

@@ -251,6 +251,14 @@ pub(crate) fn lockscope() -> Command {
     Command::new(env!("CARGO_BIN_EXE_lockscope"))
 }
 
+/// A program that takes signals as it does from a terminal: what runs in the background, as tests may, has some of them ignored, and
+/// all that it starts has.
+pub(crate) fn as_from_a_terminal(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
+    command
+}
+
 /// What one look gave.
 pub(crate) struct Look {
     pub(crate) code: i32,

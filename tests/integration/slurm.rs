@@ -132,23 +132,49 @@ fn line_of_the_manual() -> String {
     row.split('`').nth(1).expect("a line to type").to_owned()
 }
 
-#[test]
-fn the_line_of_the_manual_tells_of_a_job_of_slurm() {
-    let project = Project::new(&[("ranks/.keep", "")]);
+/// A job of three ranks in a ring, which is healthy or hangs; its number, once all are connected.
+fn ring(cluster: &Cluster<'_>, more: &str) -> String {
+    let project = cluster.project;
     let ranks = project.path("ranks").display().to_string();
-    let script = format!(
-        "#!/bin/sh\nexec srun --ntasks=3 --overcommit python3 {} {ranks}\n",
-        testdata("python/ring_of_ranks.py").display()
-    );
+    let program = testdata("python/ring_of_ranks.py").display().to_string();
+    let script = format!("#!/bin/sh\nexec srun --ntasks=3 --overcommit python3 {program} {ranks} {more}\n");
     std::fs::write(project.path("job.sh"), script).expect("written");
+    let (code, id) = cluster.ask(&["sbatch", "--parsable", "--ntasks=2", "--output=job.out", "job.sh"]);
+    assert_eq!(code, Some(0), "{id}");
+    wait_until("all ranks are connected", || (0..3).all(|rank| project.path(&format!("ranks/ready-{rank}")).exists()));
+    id.trim().to_owned()
+}
+
+#[test]
+fn a_healthy_job_of_slurm_is_in_no_cycle() {
+    let project = Project::new(&[("ranks/.keep", "")]);
     let cluster = match Cluster::start(&project) {
         Ok(cluster) => cluster,
         Err(why) => return crate::harness::skipped!("{why}"),
     };
-    let (code, id) = cluster.ask(&["sbatch", "--parsable", "--ntasks=2", "--output=job.out", "job.sh"]);
-    assert_eq!(code, Some(0), "{id}");
-    let id = id.trim().to_owned();
-    wait_until("all ranks are connected", || (0..3).all(|rank| project.path(&format!("ranks/ready-{rank}")).exists()));
+    let id = ring(&cluster, "healthy");
+    for round in 0..5 {
+        let folder = format!("hang-{round}");
+        let look =
+            ["srun", &format!("--jobid={id}"), "--overlap", "--ntasks-per-node=1", "lockscope", "job", "-o", &folder];
+        let (code, text) = cluster.ask(&look);
+        assert_eq!(code, Some(0), "{text}");
+        let (code, text) = cluster.ask(&["lockscope", "merge", "--format", "json", &folder]);
+        let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(code, Some(0), "look {round}: {}", report["summary"]);
+        assert_eq!(report["cycles"], serde_json::Value::Array(Vec::new()), "look {round}: {}", report["summary"]);
+        assert_eq!((&report["job"]["reported"], &report["job"]["two_rounds"]), (&"0-2".into(), &true.into()));
+    }
+}
+
+#[test]
+fn the_line_of_the_manual_tells_of_a_job_of_slurm() {
+    let project = Project::new(&[("ranks/.keep", "")]);
+    let cluster = match Cluster::start(&project) {
+        Ok(cluster) => cluster,
+        Err(why) => return crate::harness::skipped!("{why}"),
+    };
+    let id = ring(&cluster, "");
     let line = line_of_the_manual();
     assert_eq!(line, "srun --jobid=J --overlap --ntasks-per-node=1 lockscope job -o hang-J; lockscope merge hang-J");
     let line = line.replace("=J", &format!("={id}")).replace("-J", &format!("-{id}"));
