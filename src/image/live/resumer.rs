@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -26,12 +27,18 @@ use crate::sys;
 const BETWEEN_GLANCES: Duration = Duration::from_millis(2);
 /// A message of lockscope: so many microseconds until the target is to be free. None: it is.
 const FREE: u64 = u64::MAX;
+/// Messages of the resumer: it stands in its own session, and it has let lockscope go on.
+const READY: u8 = b'r';
+const RESUMED: u8 = b'!';
+/// For the resumer to get a processor for the first time, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A resumer that serves.
 #[derive(Debug)]
 pub(super) struct Resumer {
     socket: OwnedFd,
     child: i32,
+    is_ready: AtomicBool,
 }
 
 impl Resumer {
@@ -45,15 +52,25 @@ impl Resumer {
         let mut kept = [other.as_raw_fd(), stat.as_raw_fd()];
         kept.sort_unstable();
         let child = sys::start_apart(&kept, || serve(other.as_fd(), stat.as_fd(), own))?;
-        Ok(Resumer { socket: socket.into(), child })
+        Ok(Resumer { socket: socket.into(), child, is_ready: AtomicBool::new(false) })
     }
 
     /// From now on until the value is dropped a target stands still, for so long at most. Signals that stop this process must be
     /// deferred for longer.
     pub(super) fn begin(&self, max_pause: Duration) -> StandingStill<'_> {
+        self.wait_until_ready();
         sys::note_continues(self.child);
         self.tell(u64::try_from(max_pause.as_micros()).unwrap_or(FREE - 1));
         StandingStill { resumer: self }
+    }
+
+    /// Until then it stands in lockscope's group, and is stopped with it.
+    fn wait_until_ready(&self) {
+        if !self.is_ready.swap(true, Ordering::Relaxed) {
+            let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(PATIENCE)), None);
+            let _ = read(&self.socket, &mut [0; 1]);
+        }
     }
 
     fn tell(&self, microseconds: u64) {
@@ -77,7 +94,9 @@ pub(super) struct StandingStill<'a> {
 impl Drop for StandingStill<'_> {
     fn drop(&mut self) {
         self.resumer.tell(FREE);
-        let was_resumed = matches!(read(&self.resumer.socket, &mut [0; 64]), Ok(count) if count > 0);
+        let mut said = [0; 64];
+        let count = read(&self.resumer.socket, &mut said).unwrap_or(0);
+        let was_resumed = said.iter().take(count).any(|byte| *byte == RESUMED);
         let by_others = sys::was_continued_by_others();
         if was_resumed && !by_others {
             // Whoever stopped it wants it to stand.
@@ -90,6 +109,7 @@ impl Drop for StandingStill<'_> {
 fn serve(socket: BorrowedFd<'_>, stat: BorrowedFd<'_>, lockscope: Pid) {
     let _ = setsid();
     let _ = nix::sys::prctl::set_name(c"lockscope-wake");
+    let _ = write(socket, &[READY]);
     let mut due: Option<Instant> = None;
     loop {
         let wait = due.map(|due| due.saturating_duration_since(Instant::now()).max(BETWEEN_GLANCES));
@@ -98,7 +118,7 @@ fn serve(socket: BorrowedFd<'_>, stat: BorrowedFd<'_>, lockscope: Pid) {
             Ok(0) => {
                 if is_stopped(stat) {
                     // Said before, so that it is known when it goes on.
-                    let _ = write(socket, b"!");
+                    let _ = write(socket, &[RESUMED]);
                     let _ = kill(lockscope, Signal::SIGCONT);
                 }
                 continue;
@@ -147,6 +167,16 @@ mod tests {
             std::thread::yield_now();
         }
         other.kill().and_then(|()| other.wait()).expect("it ends");
+    }
+
+    #[test]
+    fn whoever_stops_our_group_does_not_stop_it() {
+        for _ in 0..20 {
+            let resumer = Resumer::start(&ProcFs::new("/proc")).expect("it starts");
+            let standing = resumer.begin(Duration::from_secs(1));
+            assert_eq!(nix::unistd::getsid(Some(Pid::from_raw(resumer.child))), Ok(Pid::from_raw(resumer.child)));
+            drop(standing);
+        }
     }
 
     #[test]

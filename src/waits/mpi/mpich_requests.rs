@@ -24,12 +24,12 @@ const ANY_TAG: i32 = -1;
 
 /// The bits of a handle (src/include/mpir_objects.h, 1.0 to 5.0: HANDLE_GET_MPI_KIND, HANDLE_GET_KIND).
 pub(super) mod handle {
-    pub(in super::super) const COMMUNICATOR: u32 = 0x1;
-    pub(in super::super) const GROUP: u32 = 0x2;
-    pub(in super::super) const REQUEST: u32 = 0xb;
+    pub(in crate::waits::mpi) const COMMUNICATOR: u32 = 0x1;
+    pub(in crate::waits::mpi) const GROUP: u32 = 0x2;
+    pub(in crate::waits::mpi) const REQUEST: u32 = 0xb;
 
     /// Whether it is a handle of such a thing.
-    pub(in super::super) fn is(handle: u32, kind: u32) -> bool {
+    pub(in crate::waits::mpi) fn is(handle: u32, kind: u32) -> bool {
         handle >> 30 != 0 && (handle >> 26) & 0xf == kind
     }
 }
