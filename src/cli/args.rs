@@ -99,7 +99,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whether this process itself looks, and ends then.
+    /// Whether this process itself looks, or reads what others wrote at their looks, and ends then.
     pub(super) fn only_looks(&self) -> bool {
         matches!(
             self,
