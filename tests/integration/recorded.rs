@@ -1,5 +1,6 @@
 //! `run --record`: holders that nothing else names, and programs that do not notice it.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -200,6 +201,31 @@ fn each_call_that_starts_a_program_takes_it_out_for_those_that_carry_it_elsewher
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(text.contains("liblockscope_recorder"), is_recorded, "{way} {name}: {text}");
             assert!(text.contains("OTHER=kept") && output.stderr.is_empty(), "{way} {name}: {output:?}");
+        }
+    }
+}
+
+/// What is no plain file cannot be started, and nothing of it may be read on the way: its bytes are somebody else's, and may never come.
+#[test]
+fn pipes_that_are_given_for_a_program_are_not_read() {
+    let library = preload();
+    let starts = compile("native/starts.c", "starts", &["-O1"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    for way in ["execve", "execv", "execvp", "execl", "posix_spawn", "execveat", "execveat-folder"] {
+        for program in [pipe.as_path(), Path::new("/dev/fd/0"), folder.path()] {
+            let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+            writer.write_all(b"for somebody else").expect("written");
+            let mut command = Command::new(&starts);
+            command.arg(way).arg(program).env("LD_PRELOAD", &library).stdin(reader.try_clone().expect("another"));
+            let output = command.output().expect("it runs");
+            // Refused by the kernel, while the writer is still there: nobody has waited for its end, or the alarm would have come.
+            assert!(output.status.code().is_some(), "{way} {}: {output:?}", program.display());
+            drop((writer, command));
+            let mut left = String::new();
+            reader.read_to_string(&mut left).expect("read");
+            assert_eq!(left, "for somebody else", "{way} {}", program.display());
         }
     }
 }

@@ -82,6 +82,7 @@ pub(crate) const OPENAT: usize = 257;
 pub(crate) const FALLOCATE: usize = 285;
 pub(crate) const PRLIMIT: usize = 302;
 pub(crate) const EXECVEAT: usize = 322;
+pub(crate) const STATX: usize = 332;
 
 /// A system call, past the C library: `errno` stays as it is. What is below zero is an error.
 #[inline]

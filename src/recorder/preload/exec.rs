@@ -9,7 +9,7 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::{CLOSE, EXECVEAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, interposed, listed, system_call};
+use crate::arch::{CLOSE, EXECVEAT, MACHINE, MMAP, MUNMAP, OPENAT, READ, READLINK, STATX, interposed, listed, system_call};
 use crate::file::decimal;
 use crate::loaded;
 use crate::real::{self, Real, call, call_with_six};
@@ -283,10 +283,27 @@ const SANITIZERS: [&[u8]; 3] = [b"libasan.so", b"libtsan.so", b"libhwasan.so"];
 /// Bytes of a program in which these names are looked for.
 const LOOKED_AT: usize = 16 << 10;
 
+/// Whether it is a plain file: nothing else can be a program, and to open or read a pipe or a device waits, or takes from it.
+fn is_plain(folder: usize, path: usize) -> bool {
+    /// `STATX_TYPE`; and where `struct statx` has its mode, and `S_IFMT` of it, from Linux 4.11 on.
+    const TYPE: usize = 1;
+    const MODE_AT: usize = 28;
+    const TYPE_BITS: u16 = 0o170000;
+    const PLAIN: u16 = 0o100000;
+    let mut about = [0u8; 256];
+    let answer = system_call(STATX, [folder, path, 0, TYPE, about.as_mut_ptr() as usize, 0]);
+    let mode = about.get(MODE_AT..MODE_AT + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes);
+    answer == 0 && mode & TYPE_BITS == PLAIN
+}
+
 /// Whether the file is a program for another loader than this one's, of 32 bits or of another machine; or has a sanitizer.
 fn is_foreign(folder: usize, path: usize) -> bool {
-    const CLOSE_ON_EXEC: usize = 0o2000000;
-    let file = system_call(OPENAT, [folder, path, CLOSE_ON_EXEC, 0, 0, 0]);
+    /// `O_CLOEXEC`, and `O_NONBLOCK`: it may have become a pipe in the meantime.
+    const HOW: usize = 0o2000000 | 0o4000;
+    if !is_plain(folder, path) {
+        return false;
+    }
+    let file = system_call(OPENAT, [folder, path, HOW, 0, 0, 0]);
     if file < 0 {
         return false;
     }
