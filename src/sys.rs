@@ -281,6 +281,55 @@ pub(crate) fn process_descriptor(pid: i32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
+/// An event that counts how often a thread gets to the instruction at `address`, by a breakpoint of the processor's that stops nobody; also
+/// while others run. A read gives three words: how often, for how many nanoseconds the thread ran since then, and for how many of these
+/// it was counted.
+pub(crate) fn count_executions(thread: i32, address: u64) -> Result<File, Errno> {
+    /// `struct perf_event_attr` as of its second version (linux/perf_event.h, PERF_ATTR_SIZE_VER1).
+    #[repr(C)]
+    struct Event {
+        kind: u32,
+        size: u32,
+        config: u64,
+        period: u64,
+        sample: u64,
+        read: u64,
+        flags: u64,
+        wakeup: u32,
+        breakpoint: u32,
+        address: u64,
+        length: u64,
+    }
+    /// PERF_TYPE_BREAKPOINT, HW_BREAKPOINT_X.
+    const BREAKPOINT: u32 = 5;
+    const EXECUTED: u32 = 4;
+    /// PERF_FORMAT_TOTAL_TIME_ENABLED and RUNNING.
+    const TIMES: u64 = 0b11;
+    /// `pinned`, `exclude_kernel`, `exclude_hv`.
+    const FLAGS: u64 = 1 << 2 | 1 << 5 | 1 << 6;
+    /// PERF_FLAG_FD_CLOEXEC.
+    const CLOSE_ON_EXEC: u64 = 8;
+    let event = Event {
+        kind: BREAKPOINT,
+        size: size_of::<Event>() as u32,
+        config: 0,
+        period: 0,
+        sample: 0,
+        read: TIMES,
+        flags: FLAGS,
+        wakeup: 0,
+        breakpoint: EXECUTED,
+        address,
+        // For instructions it has to be the size of a word, whatever they are as long as.
+        length: size_of::<libc::c_long>() as u64,
+    };
+    // SAFETY: the attributes have the size that they say, and outlive the call; any processor, no group.
+    let result = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const event, thread, -1, -1, CLOSE_ON_EXEC) };
+    let file = Errno::result(result)?;
+    // SAFETY: a descriptor that was just made, and that nobody else knows.
+    Ok(unsafe { File::from_raw_fd(file as i32) })
+}
+
 /// A table of eBPF (BPF_MAP_TYPE_HASH) with room for `entries` numbers, none of which has a value worth the name.
 pub(crate) fn bpf_set(entries: u32) -> Result<OwnedFd, Errno> {
     /// The first fields of `union bpf_attr` for BPF_MAP_CREATE (linux/bpf.h; the same for the other calls below).

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::args::Engine;
+use super::calls::Calls;
 use super::digests::FirstRound;
 use super::requests::{Answers, Request};
 use super::{CliError, Color, JobArguments, clusters, digests, output, progress, spawned};
@@ -47,9 +48,11 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
     let mut chosen = chosen(arguments)?;
     let mut digest = Digest::default();
     let mut names: BTreeSet<String> = seen_before.iter().map(|look| look.id.clone()).collect();
+    let mut calls = Calls::default();
     if arguments.round != Some(2) {
         // Who is to ask NCCL's RAS is known behind it.
-        let (look, _) = look(arguments, &mut chosen, 1, Seen::default(), false)?;
+        let mut first = || Ok(look(arguments, &mut chosen, 1, Seen::default(), false)?.0);
+        let look = if arguments.round.is_none() { calls.first_look(first)? } else { first()? };
         names.insert(look.id.clone());
         keep(&mut digest, look, Vec::new(), folder)?;
     }
@@ -57,12 +60,14 @@ pub(super) fn run(arguments: &JobArguments, color: Color) -> Result<ExitCode, Cl
         let mut first = FirstRound::default();
         if arguments.round.is_none() {
             wait_for_others(&digest, folder, &mut first);
+            calls.wait_until_polled();
         }
         folder.into_iter().for_each(|folder| first.poll(folder));
         names.extend(first.looks().map(|look| look.id.clone()));
         let asks = chosen.asks_nccl(digest.looks().chain(&seen_before).chain(first.looks()));
         let (seen, set) = Seen::of(names);
         let (look, witnesses) = look(arguments, &mut chosen, 2, seen, asks)?;
+        let look = calls.put_into(look);
         keep_set(&look, &set, folder)?;
         digest.merge(set);
         keep(&mut digest, look, witnesses, folder)?;

@@ -5,6 +5,7 @@
 
 mod args;
 mod attach;
+mod calls;
 mod clusters;
 mod core;
 mod demo;

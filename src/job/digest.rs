@@ -29,9 +29,9 @@ use crate::waits::collective::Collective;
 /// `schema` of the file.
 const SCHEMA: &str = "lockscope.digest";
 /// The version that is written. Additions raise the number behind the point, and readers skip what they do not know.
-const VERSION: &str = "1.6";
+const VERSION: &str = "1.7";
 /// Versions whose looks have nothing that this one does not know.
-const KNOWN: [&str; 7] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", VERSION];
+const KNOWN: [&str; 8] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", VERSION];
 
 /// Looks at ranks of jobs, each once, in order of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -267,6 +267,13 @@ pub(crate) struct RankWait {
     /// How long the thread has slept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
+    /// How long the thread ran within the call without leaving it, from the round before until this look was over, as far as that was counted.
+    /// Since 1.7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled_ms: Option<u64>,
+    /// Likewise, that it has left the call since then, and so is in another one. Since 1.7.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
     /// The operation between ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective: Option<Collective>,

@@ -254,6 +254,8 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
         timed: wait.timed,
         certainty: wait.certainty,
         since_ms: wait.since_ms,
+        polled_ms: None,
+        left: false,
         collective,
         connection,
     })

@@ -10,6 +10,7 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graphmap::DiGraphMap;
 
 use super::gather::Gathered;
+use super::held::is_held;
 use super::links::{Links, To, operation};
 use super::standing::Standing;
 use crate::limits::job::MOST_STARTS;
@@ -205,16 +206,23 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
     let mut doubts = BTreeSet::new();
     let mut certainty = Certainty::Exact;
     let mut stood = true;
-    for (place, at) in &steps {
+    let wait_of = |(place, at): &(usize, usize)| {
+        let link = links.waits.get(*place)?.get(*at)?;
+        Some((&job.ranks[*place], job.ranks[*place].now.waits.get(link.wait)?))
+    };
+    for (step, next) in steps.iter().zip(steps.iter().cycle().skip(1)) {
+        let (place, at) = step;
         let rank = &job.ranks[*place];
         let Some(link) = links.waits.get(*place).and_then(|links| links.get(*at)) else { continue };
         certainty = certainty.min(link.certainty);
+        let is_held = || wait_of(step).zip(wait_of(next)).is_some_and(|(wait, next)| is_held(wait, next));
+        let is_still = link.standing == Standing::Still && is_held();
         match link.standing {
-            Standing::Still => {}
-            Standing::Alike => drop(doubts.insert(Doubt::Alike)),
+            Standing::Still if is_still => {}
+            Standing::Still | Standing::Alike => drop(doubts.insert(Doubt::Alike)),
             Standing::Once | Standing::Moved => drop(doubts.insert(Doubt::OneRound)),
         }
-        stood &= link.standing == Standing::Still;
+        stood &= is_still;
         if rank.now.waits.get(link.wait).is_some_and(|wait| wait.timed) {
             doubts.insert(Doubt::Timed);
         }

@@ -99,12 +99,15 @@ impl Links {
             let mut links = Vec::new();
             for (position, wait) in rank.now.waits.iter().enumerate().filter(|(_, wait)| wait.holds_up_main) {
                 let standing = standing(rank, wait);
+                let polled =
+                    wait.polled_ms.map(|ms| format!("; its thread ran in the call for {ms} ms and did not leave it"));
+                let polled = polled.unwrap_or_default();
                 let link = |to: To, certainty: Certainty, evidence: String| Link {
                     wait: position,
                     standing,
                     to,
                     certainty: certainty.min(wait.certainty),
-                    evidence,
+                    evidence: evidence + &polled,
                 };
                 if let Some(collective) = wait.collective.as_ref().filter(|collective| !collective.any) {
                     links.extend(of_collective(job, rank, collective, &places, &gatherings, link));

@@ -14,6 +14,7 @@
 //! launched  what they say of nodes and pods: how many ranks there are, and why there is no look at some
 //! gather    all looks of one job: which are rounds of the same rank, who is missing
 //! standing  what stood still from the first round to the second
+//! held      whether anything may still come to a thread that polls
 //! links     who waits for whom, by numbers of ranks, else by connections
 //! judge     what that means, root cause first
 //! tell      the report
@@ -25,8 +26,8 @@
 //!
 //! * A digest is a set of looks, and a look is named by its content: merging is the union of sets. So it is associative,
 //!   commutative and idempotent, and equal input gives equal bytes.
-//! * `deadlock` needs two rounds: the same request with the same words (counters of bytes among them) in both, and members that
-//!   saw each other: a look of the second round names the looks of the first that were written when it began. No clock is
+//! * `deadlock` needs two rounds: the same request with the same words (counters of bytes among them) in both, or a call that was
+//!   not left in between while nothing was under way, and members that saw each other: a look of the second round names the looks of the first that were written when it began. No clock is
 //!   compared but that of one machine.
 //! * Links inside one operation that all members have entered make no cycle.
 //! * What is not there is said: ranks without a look are gaps, and nothing is concluded from them but that they are missing.
@@ -37,6 +38,7 @@ mod digest;
 mod distil;
 mod gaps;
 mod gather;
+mod held;
 mod helpers;
 mod judge;
 mod launched;
@@ -59,5 +61,6 @@ pub(crate) use digest::{Digest, DigestError, Look, Member, Seen};
 pub(crate) use distil::{distil, first_on_gpu, witnesses};
 pub(crate) use gather::key_of;
 pub(crate) use ranks::ranges;
+pub(crate) use standing::LEAST_POLLED;
 pub(crate) use tell::report;
 pub(crate) use witness::Witness;

@@ -2,12 +2,18 @@
 //!
 //! In: a rank and a wait of its last look. Out: a [`Standing`]. The same request and number alone prove nothing: a healthy ring of
 //! large messages showed the same ones in two rounds, and a healthy ping-pong the same request (measured). Its words must be the
-//! same, with the counters of bytes among them; or the thread slept all the time, by the kernel's word.
+//! same, with the counters of bytes among them; or the thread slept all the time, by the kernel's word; or it ran in the call and did not
+//! leave it, by the processor's. The last says of what comes to the thread nothing: that is another question ([`super::held`]).
+
+use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
 use super::digest::{Look, RankWait};
 use super::gather::Rank;
+
+/// A thread that ran for so long within a call that polls has seen whatever had come before: a poll takes microseconds.
+pub(crate) const LEAST_POLLED: Duration = Duration::from_millis(20);
 
 /// Whether a wait lasted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,16 +30,26 @@ pub(super) enum Standing {
 
 /// Whether `wait` of the last look at `rank` lasted since the round before.
 pub(super) fn standing(rank: &Rank<'_>, wait: &RankWait) -> Standing {
-    let Some((before, look)) = rank.before else { return Standing::Once };
+    let Some((before, _)) = rank.before else { return Standing::Once };
     let is_same = |earlier: &&RankWait| {
         earlier.tid == wait.tid && earlier.collective == wait.collective && earlier.connection == wait.connection
     };
-    if !before.waits.iter().any(|earlier| is_same(&earlier)) {
+    if wait.left || !before.waits.iter().any(|earlier| is_same(&earlier)) {
         return Standing::Moved;
     }
+    if is_told(rank, wait) || has_polled(wait) { Standing::Still } else { Standing::Alike }
+}
+
+/// Whether it is told by the library's own words, or the kernel's of its sleep, that a wait that both rounds show stood still.
+pub(super) fn is_told(rank: &Rank<'_>, wait: &RankWait) -> bool {
     let marked = wait.collective.as_ref().is_some_and(|collective| collective.mark.is_some());
-    let slept = wait.since_ms.zip(between(look, rank.look)).is_some_and(|(slept, between)| slept >= between);
-    if marked || slept { Standing::Still } else { Standing::Alike }
+    let since = rank.before.and_then(|(_, look)| between(look, rank.look));
+    marked || wait.since_ms.zip(since).is_some_and(|(slept, between)| slept >= between)
+}
+
+/// Whether the thread ran in the call for long enough, and never left it.
+fn has_polled(wait: &RankWait) -> bool {
+    wait.polled_ms.is_some_and(|polled| u128::from(polled) >= LEAST_POLLED.as_millis())
 }
 
 /// Milliseconds from the beginning of one look to the beginning of another of the same machine.

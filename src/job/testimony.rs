@@ -190,6 +190,8 @@ fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
         timed: false,
         certainty: Certainty::Inferred,
         since_ms: None,
+        polled_ms: None,
+        left: false,
         collective: Some(collective),
         connection: None,
     });

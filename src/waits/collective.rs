@@ -106,6 +106,15 @@ pub(crate) struct Collective {
     /// Whether one of the peers is enough.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub any: bool,
+    /// Where the call returns to, if nothing of the library's own tells two such calls apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns_to: Option<String>,
+    /// How many messages the process is sending that are not over, where all of them are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_sends: Option<u32>,
+    /// How many it has begun to receive, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_receives: Option<u32>,
     /// Who else says so, where the waiter's own memory does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<String>,

@@ -1,4 +1,4 @@
-//! Jobs of MPICH, of whose ranks it is known whom they wait for, and not whether they stood still.
+//! Jobs of MPICH, in which nothing of the library's own says whether ranks stood still: the processor does.
 //!
 //! LOCKSCOPE_TEST_TOOLS is the folder that scripts/check/test-tools has filled: it has MPICH's mpicc and mpirun.
 
@@ -28,16 +28,23 @@ fn job(target: &Target) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
-/// Look until the summary has all of this, and give the report.
-fn until(target: &Target, parts: &[&str]) -> Value {
+/// Look until the verdict is this one and the summary has all of this, and give the report.
+fn until(target: &Target, verdict: &str, parts: &[&str]) -> Value {
     let mut last = (None, Value::Null);
+    let mut is_counted = true;
     wait_until(&parts.join(", "), || {
         last = job(target);
-        parts.iter().all(|part| last.1["summary"].as_str().unwrap_or_default().contains(part))
+        // In some containers.
+        is_counted = !last.1["gaps"].to_string().contains("the kernel does not count returns from calls");
+        let has_all = parts.iter().all(|part| last.1["summary"].as_str().unwrap_or_default().contains(part));
+        has_all && last.1["verdict"] == if is_counted { verdict } else { "blocked" }
     });
-    // A healthy job looks the same.
-    assert_eq!((last.0, &last.1["verdict"]), (Some(0), &"blocked".into()), "{}", last.1["summary"]);
-    assert_eq!(last.1["cycles"], Value::Array(Vec::new()), "{}", last.1["summary"]);
+    if !is_counted {
+        skipped!("proofs of MPICH's cycles: the kernel does not count returns from calls here");
+    }
+    assert_eq!(last.0, Some(i32::from(is_counted)), "{}", last.1["summary"]);
+    let cycles = last.1["cycles"].as_array().map(Vec::len);
+    assert_eq!(cycles, Some(usize::from(is_counted)), "{}", last.1["summary"]);
     last.1
 }
 
@@ -45,32 +52,58 @@ fn until(target: &Target, parts: &[&str]) -> Value {
 fn who_waits_for_whom_is_told_by_the_arguments_of_calls() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some((program, mpirun)) = program(folder.path()) else { return skipped!("no MPICH: mpicc and mpirun") };
-    let unproven = "Not confirmed, since nothing that could be read says whether these waits stood still";
     let target = start(&program, &mpirun, "receive");
     let receives =
         ["waits for MPI_Recv from rank 1 (tag 40) at mpi.c:", "waits for MPI_Recv from rank 0 (tag 41) at mpi.c:"];
-    let report = until(&target, &[unproven, receives[0], receives[1], "rank 2 in barrier"]);
+    let report = until(&target, "deadlock", &[receives[0], receives[1], "rank 2 in barrier"]);
     let request = report["resources"].to_string();
     assert!(request.contains("MPI_COMM_WORLD") && request.contains("0x"), "{request}");
     drop(target);
+    // Whom a send goes to the arguments alone say.
     let target = start(&program, &mpirun, "sends");
-    until(&target, &[unproven, "waits for MPI_Ssend to rank 1 (tag 7)", "waits for MPI_Ssend to rank 0 (tag 7)"]);
+    let sends = ["waits for MPI_Ssend to rank 1 (tag 7)", "waits for MPI_Ssend to rank 0 (tag 7)"];
+    until(&target, "suspected-deadlock", &sends);
     drop(target);
     let target = start(&program, &mpirun, "wait");
     let of = ["waits for MPI_Wait of the communicator with context ", "with rank 1 (tag 40)", "with rank 0 (tag 41)"];
-    until(&target, &[unproven, of[0], of[1], of[2], "rank 2 in barrier"]);
+    until(&target, "deadlock", &[of[0], of[1], of[2], "rank 2 in barrier"]);
     drop(target);
     let target = start(&program, &mpirun, "waitall");
     // Their tags differ.
-    until(&target, &[unproven, "waits for MPI_Waitall of MPI_COMM_WORLD with ranks 1 and 2 at mpi.c:"]);
+    until(&target, "deadlock", &["waits for MPI_Waitall of MPI_COMM_WORLD with ranks 1 and 2 at mpi.c:"]);
     drop(target);
     let target = start(&program, &mpirun, "exchange");
     let of = |rank: u32| format!("waits for MPI_Sendrecv of MPI_COMM_WORLD with rank {rank} (tag 71) at mpi.c:");
-    until(&target, &[unproven, &of(0), &of(1), &of(2)]);
+    until(&target, "deadlock", &[&of(0), &of(1), &of(2)]);
     drop(target);
     let target = start(&program, &mpirun, "mismatch");
     let orders = "rank 0 is in barrier of MPI_COMM_WORLD, rank 1 is in bcast of the communicator with context ";
-    until(&target, &["Two groups of ranks are used in different orders: ", orders, "with rank 0 at mpi.c:"]);
+    let groups = "Two groups of ranks are used in different orders: ";
+    until(&target, "suspected-deadlock", &[groups, orders, "with rank 0 at mpi.c:"]);
+}
+
+/// Two rounds that somebody else orders are counted by nobody.
+#[test]
+fn rounds_that_are_taken_one_by_one_prove_nothing_of_calls_that_look_alike() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((program, mpirun)) = program(folder.path()) else { return skipped!("no MPICH: mpicc and mpirun") };
+    let target = start(&program, &mpirun, "receive");
+    until(&target, "deadlock", &["waits for MPI_Recv"]);
+    let files = ["1", "2"].map(|round| folder.path().join(format!("{round}.digest.json")));
+    for (round, file) in ["1", "2"].iter().zip(&files) {
+        let pid = target.pid().to_string();
+        let mut command = lockscope();
+        command.args(["job", "--quiet", "--pid", &pid, "--round", round, "-o"]).arg(file);
+        if *round == "2" {
+            command.arg("--after").arg(&files[0]);
+        }
+        assert!(command.status().expect("it runs").success());
+    }
+    let output = lockscope().args(["merge", "--format", "json"]).args(&files).output().expect("it runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["verdict"], "blocked", "{}", report["summary"]);
+    let unproven = "Not confirmed, since nothing that could be read says whether these waits stood still";
+    assert!(report["summary"].as_str().unwrap_or_default().starts_with(unproven), "{}", report["summary"]);
 }
 
 #[test]

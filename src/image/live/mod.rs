@@ -30,6 +30,7 @@ mod in_flight;
 mod in_parts;
 mod interrupted;
 mod kernel_log;
+pub(crate) mod lasting;
 mod late;
 mod launch;
 mod locked_files;

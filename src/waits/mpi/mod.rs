@@ -7,6 +7,7 @@
 
 mod calls;
 mod mpich;
+mod mpich_open;
 mod mpich_requests;
 mod open_mpi;
 mod pending;
@@ -71,7 +72,16 @@ impl Family for Mpi {
             pending.extend(mpich::pending(process, thread, native, &call));
         }
         evidence.extend(pending.iter().flat_map(|one| one.evidence.iter().cloned()));
-        let collective = collective(process, &call, &pending);
+        let mut collective = collective(process, &call, &pending);
+        if collective.mark.is_none() && collective.backend == MPICH {
+            let open = mpich::open(process, thread, native);
+            collective.open_sends = open.map(|open| open.sends);
+            collective.open_receives = open.map(|open| open.receives);
+            collective.returns_to = thread.thread.and_then(|thread| {
+                let caller = thread.native.frames.get(native.checked_add(1)?)?;
+                Some(caller.pc.to_string())
+            });
+        }
         // Of several with different tags none is the one.
         let tag = collective.tag.filter(|tag| pending.iter().all(|one| one.tag.is_none_or(|own| own == *tag)));
         let resource = resource(process, thread, &call, &collective, tag);
@@ -149,7 +159,6 @@ fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collec
         backend: backend(process).to_owned(),
         group: first.and_then(|one| one.group.clone()),
         op,
-        witness: None,
         // Messages have numbers between two ranks; those of collectives say nothing of the collective.
         seq: first.filter(|_| is_message).and_then(|one| one.sequence),
         rank: first.and_then(|one| one.rank),
@@ -161,6 +170,7 @@ fn collective(process: &Process<'_>, call: &Call, pending: &[Pending]) -> Collec
         matched: all(|one| one.matched),
         synchronises: call.role == Role::Synchronising,
         any: call.any || pending.iter().any(|one| one.from_anybody),
+        ..Collective::default()
     }
 }
 

@@ -4,8 +4,8 @@
 //! version, device and transport; the parameters of `MPI_Recv` do not, and compilers keep them for the message of an error. They are
 //! followed through the code and so an inference; a pending request on the stack of the call with the same communicator,
 //! source and tag makes them exact. `MPI_Wait` and its like are told by the requests whose handles they were given (`mpich_requests`). No number
-//! tells two calls with the same arguments apart (a request is used again at the same address), so there is no mark: that such waits stood
-//! still, nothing here can say.
+//! tells two calls with the same arguments apart (a request is used again at the same address), so there is no mark: whether such a wait
+//! lasted is counted from outside, by where the call returns to, and what may still come by the messages that are not over (`mpich_open`).
 
 // What it reads is foreign.
 #![cfg_attr(
@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::{Call, Role};
+use super::mpich_open::{self, Open};
 use super::mpich_requests::{ANY_SOURCE, Communication, Request, handle};
 use super::pending::Pending;
 use crate::code::Code;
@@ -125,6 +126,11 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     let arguments = Arguments { handle, peer: parameters.peer.map(argument), tag: parameters.tag.map(argument) };
     let receives = call.role == Role::Receive;
     account(memory, &objects(process, thread, native), call, receives, arguments).into_iter().collect()
+}
+
+/// All messages of the process that are not over.
+pub(super) fn open(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<Open> {
+    mpich_open::open(process.memory(), &objects(process, thread, native))
 }
 
 /// The arguments of a call: those that it has, as far as they are known.
