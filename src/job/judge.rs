@@ -232,8 +232,10 @@ fn describe(job: &Gathered<'_>, links: &Links, steps: Vec<(usize, usize)>) -> Cy
     }
     let places: Vec<usize> = steps.iter().map(|(place, _)| *place).collect();
     // Also where somebody waits for all in an operation, and the next one is who has not come.
-    let nexts = places.iter().cycle().skip(1);
-    if places.iter().zip(nexts).any(|(place, next)| links.talk(*place, *next)) {
+    let talks = |(step, next): (&(usize, usize), &(usize, usize))| {
+        wait_of(step).is_some_and(|(_, wait)| links.talk(step.0, next.0, wait))
+    };
+    if steps.iter().zip(steps.iter().cycle().skip(1)).any(talks) {
         doubts.insert(Doubt::Talk);
         stood = false;
     }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::digest::RankWait;
 use super::gather::{Gathered, Rank};
 use super::standing::{Standing, standing};
 use crate::limits::job::MOST_GATHERINGS;
@@ -21,7 +22,7 @@ pub(super) struct Links {
     pub(super) gatherings: Vec<Gathering>,
     /// There are more operations than are looked at.
     pub(super) are_cut: bool,
-    talking: BTreeSet<(usize, usize)>,
+    talking: BTreeMap<(usize, usize), u64>,
 }
 
 /// One wait of a rank.
@@ -122,7 +123,8 @@ impl Links {
             }
             // What is waited for comes piece by piece, however equal the waits look.
             for link in &mut links {
-                if matches!(link.to, To::Rank(other) if talk(&talking, own, other)) {
+                let wait = rank.now.waits.get(link.wait);
+                if matches!(link.to, To::Rank(other) if wait.is_some_and(|wait| talk(&talking, own, other, wait))) {
                     link.standing = Standing::Moved;
                 }
             }
@@ -132,9 +134,9 @@ impl Links {
         Links { waits, gatherings: gatherings.list, are_cut: gatherings.are_cut, talking }
     }
 
-    /// Whether bytes went between two ranks from the first round to the second.
-    pub(super) fn talk(&self, one: usize, other: usize) -> bool {
-        talk(&self.talking, one, other)
+    /// Whether bytes that may be what this wait is for went between two ranks from the first round to the second.
+    pub(super) fn talk(&self, one: usize, other: usize, wait: &RankWait) -> bool {
+        talk(&self.talking, one, other, wait)
     }
 
     /// The places to which the links of a rank lead, each with the link.
@@ -143,27 +145,32 @@ impl Links {
     }
 }
 
-/// Places of ranks between which a TCP connection has carried something from the first round to the second.
-fn talking(job: &Gathered<'_>, owners: &HashMap<(&str, &str), usize>) -> BTreeSet<(usize, usize)> {
-    let mut found = BTreeSet::new();
+/// Places of ranks between which a TCP connection has carried something from the first round to the second, with the most that one has.
+fn talking(job: &Gathered<'_>, owners: &HashMap<(&str, &str), usize>) -> BTreeMap<(usize, usize), u64> {
+    let mut found: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for (place, rank) in job.ranks.iter().enumerate() {
         let Some((before, _)) = rank.before else { continue };
         let counts: HashMap<(&str, &str), Option<u64>> =
             before.counted().map(|(local, remote, count)| ((local, remote), count)).collect();
         for (local, remote, now) in rank.now.counted() {
             let earlier = counts.get(&(local, remote)).copied().flatten();
-            if now.zip(earlier).is_some_and(|(now, earlier)| now != earlier)
-                && let Some(other) = owners.get(&(remote, local))
-            {
-                found.insert((place.min(*other), place.max(*other)));
+            let carried = now.zip(earlier).map_or(0, |(now, earlier)| now.abs_diff(earlier));
+            if let Some(other) = owners.get(&(remote, local)).filter(|_| carried > 0) {
+                let most = found.entry((place.min(*other), place.max(*other))).or_default();
+                *most = carried.max(*most);
             }
         }
     }
     found
 }
 
-fn talk(talking: &BTreeSet<(usize, usize)>, one: usize, other: usize) -> bool {
-    talking.contains(&(one.min(other), one.max(other)))
+/// What NCCL sends by TCP is data of GPUs. Its ranks talk all the time by PyTorch's store, whose heartbeats are some hundred bytes a second.
+const LEAST_OF_NCCL: u64 = 64 << 10;
+
+fn talk(talking: &BTreeMap<(usize, usize), u64>, one: usize, other: usize, wait: &RankWait) -> bool {
+    let is_nccl = wait.collective.as_ref().is_some_and(|collective| collective.backend == "nccl");
+    let least = if is_nccl { LEAST_OF_NCCL } else { 1 };
+    talking.get(&(one.min(other), one.max(other))).is_some_and(|carried| *carried >= least)
 }
 
 fn of_collective(

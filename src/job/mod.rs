@@ -50,6 +50,8 @@ mod long_message;
 mod phrases;
 mod ranks;
 mod standing;
+#[cfg(test)]
+mod talk_tests;
 mod tell;
 mod testimony;
 #[cfg(test)]

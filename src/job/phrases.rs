@@ -2,10 +2,11 @@
 //!
 //! In: what is kept of a rank. Out: parts of sentences. Which rank is told, and why, is decided elsewhere.
 
-use super::digest::{Doing, Helper, Member};
+use super::digest::{Doing, Helper, Member, RankWait};
 use super::helpers;
 use super::links::called;
 use crate::limits::job::MOST_SAID;
+use crate::waits::collective::Collective;
 
 /// "waits for lock x at y.py:3", "is running at y.py:3", by whoever says so.
 pub(super) fn doing(member: &Member) -> String {
@@ -40,6 +41,20 @@ fn of_thread(thread: &Doing) -> String {
         Some(wait) => format!("waits for {wait}{at}"),
         None => format!("is {}{at}", thread.state.as_str()),
     }
+}
+
+/// What is waited for; of a GPU also which operation it is in, by whoever says so: "the GPU, which is in recv from rank 1 of default_pg".
+pub(super) fn waited_for(wait: &RankWait) -> String {
+    let of_witness = |collective: &&Collective| collective.witness.is_some() && !wait.label.contains(&collective.op);
+    let Some(collective) = wait.collective.as_ref().filter(of_witness) else { return wait.label.clone() };
+    let peer = match (collective.op.as_str(), collective.peers.as_slice()) {
+        ("send", [peer]) => format!(" to rank {peer}"),
+        (_, [peer]) => format!(" from rank {peer}"),
+        _ => String::new(),
+    };
+    let group = collective.group.as_deref().filter(|group| !group.is_empty());
+    let group = group.map(|group| format!(" of {group}")).unwrap_or_default();
+    format!("{}, which is in {}{peer}{group}", wait.label, called(collective))
 }
 
 /// What a rank does, without the numbers of others: ranks of one group do the same.

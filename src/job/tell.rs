@@ -9,7 +9,7 @@ use super::digest::Digest;
 use super::gather::{Gathered, Rank, key_of};
 use super::judge::{Cause, Cycle, Doubt, Judgement, judge};
 use super::links::{Link, To};
-use super::phrases::{capital, doing, doing_as_group, helped_by, place_phrase};
+use super::phrases::{capital, doing, doing_as_group, helped_by, place_phrase, waited_for};
 use super::ranks::{named, ranges};
 use super::testimony::applied;
 use super::told_thread::thread;
@@ -322,7 +322,7 @@ impl Teller<'_> {
             let rank = &self.job.ranks[*place];
             let link = self.judgement.links.waits.get(*place).and_then(|links| links.get(*link));
             let wait = link.and_then(|link| rank.now.waits.get(link.wait));
-            let (label, at) = wait.map_or(("something", ""), |wait| (wait.label.as_str(), wait.place.as_str()));
+            let (label, at) = wait.map_or(("something".to_owned(), ""), |wait| (waited_for(wait), wait.place.as_str()));
             format!("{} waits for {label}{}", self.in_full(rank), place_phrase(at))
         };
         let parts: Vec<String> = cycle.steps.iter().take(MOST_SAID).map(part).collect();

@@ -251,6 +251,24 @@ fn witnesses_say_what_ranks_on_gpus_wait_for() {
     }
 }
 
+/// The same where the digests have PyTorch's recorder from memory and NCCL's RAS, and heartbeats of PyTorch's store go from rank to rank.
+#[test]
+fn ranks_on_gpus_are_told_by_their_memory_whatever_a_store_sends() {
+    for (scenario, said) in [
+        ("both-receive", &["Not confirmed", "which is in recv from rank 1", "which is in recv from rank 0"][..]),
+        ("two-orders", &["1 rank waits for rank 1 (", "rank 0 in all_reduce #2"]),
+    ] {
+        let folder = testdata(&format!("jobs/nccl/{scenario}-by-memory"));
+        let output = lockscope().arg("merge").arg(folder).args(["--format", "json"]).output().expect("it runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let summary = report["summary"].as_str().unwrap_or_default();
+        assert_eq!(report["verdict"], "blocked", "{scenario}: {summary}");
+        for words in said {
+            assert!(summary.contains(words), "{scenario}: {summary}");
+        }
+    }
+}
+
 /// Ranks that no launcher has started: their number and how many there are come from PyTorch's object.
 #[test]
 fn digests_of_ranks_that_no_variable_names_say_what_hangs() {
