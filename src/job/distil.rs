@@ -12,8 +12,8 @@ use super::long_message::shortened;
 use super::witness::Witness;
 use crate::limits::job::{MOST_CONNECTIONS_KEPT, MOST_GROUPS_KEPT, MOST_PEERS, MOST_READY, MOST_WAITING, MOST_WAITS};
 use crate::report::{
-    Certainty, ClusterMember, Connection, Finding, FrameKind, Gap, Gone, Process, Report, Severity, Thread, Verdict,
-    Wait,
+    Certainty, ClusterMember, Connection, Finding, Frame, FrameKind, Gap, Gone, Process, Report, Severity, Thread,
+    Verdict, Wait, base_name,
 };
 use crate::waits::collective::Collective;
 use crate::waits::kinds;
@@ -261,17 +261,22 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
     })
 }
 
-/// Threads beside the main thread and those that it waits for that run code of the program's in Python, and may do something
-/// for other ranks.
+/// Threads beside the main thread and those that it waits for that run code of the program's, in Python or of its executable, and may do
+/// something for other ranks.
 fn others(report: &Report, process: &Process, chain: &BTreeSet<i32>) -> usize {
     let waits_in_cycle = |tid: i32| {
         let edges = report.cycles.iter().flat_map(|cycle| &cycle.edges);
         edges.into_iter().any(|edge| edge.process == process.id && edge.waiter == Some(tid))
     };
+    let own = program(process);
+    let is_own = |frame: &Frame| {
+        let module = frame.module.as_deref().map(base_name);
+        frame.kind == FrameKind::Python || module == Some(own.as_str())
+    };
     let is_programs = |thread: &&Thread| {
         !chain.contains(&thread.tid)
             && thread.role.is_none()
-            && thread.frames.iter().any(|frame| frame.kind == FrameKind::Python)
+            && thread.frames.iter().any(is_own)
             && !waits_in_cycle(thread.tid)
     };
     process.threads.iter().filter(is_programs).count()

@@ -62,13 +62,11 @@ mod tests {
     }
 
     fn verdict_of(calls: [(&str, (u32, u32)); 2], polled_ms: [Option<u64>; 2], together: bool) -> Verdict {
-        let members = |round: u8| -> Vec<Member> {
-            let ranks = (0..2).zip(calls).zip(polled_ms);
-            let one = |((rank, (op, open)), ms): ((u32, (&str, (u32, u32))), Option<u64>)| {
-                polled(waits(member(rank, 2), call(op, 1 - rank, open)), ms.filter(|_| round == 2))
-            };
-            ranks.map(one).collect()
+        let rank = |round: u8, number: u32| {
+            let ((op, open), ms) = (calls[number as usize], polled_ms[number as usize]);
+            polled(waits(member(number, 2), call(op, 1 - number, open)), ms.filter(|_| round == 2))
         };
+        let members = |round: u8| vec![rank(round, 0), rank(round, 1)];
         let digest = match together {
             false => twice(members(1), members(2)),
             true => {

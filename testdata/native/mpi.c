@@ -7,6 +7,7 @@
  *   exchange  each sends to the next one and receives from it, which it does not send to: a deadlock
  *   mismatch  0 is in a barrier, 1 in a broadcast of another communicator from 0, 2 receives from 1: a deadlock
  *   lock      1 takes a mutex twice, the others are in a barrier: a deadlock in 1
+ *   listen    0 and 1 receive from each other, and each has another thread that may send that later: nothing proves a deadlock
  *   late      1 sleeps, the others are in a barrier: nothing is wrong
  *   token     a token goes round for ever: nothing is wrong
  *   large     each shifts 48 MiB, or as many as are said behind it, to its right neighbour, for ever: nothing is wrong
@@ -19,6 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static void *sends_later(void *unused) {
+    for (;;) pause();
+    return unused;
+}
 
 int main(int count, char **words) {
     alarm(150);
@@ -37,6 +43,11 @@ int main(int count, char **words) {
     }
     MPI_Barrier(MPI_COMM_WORLD);
     char small[8] = { 0 };
+    pthread_t other_thread;
+    if (!strcmp(scenario, "listen")) {
+        if (rank < 2) pthread_create(&other_thread, 0, sends_later, 0);
+        scenario = "receive";
+    }
     if (!strcmp(scenario, "receive")) {
         if (rank < 2) MPI_Recv(small, 8, MPI_CHAR, 1 - rank, 40 + rank, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Barrier(MPI_COMM_WORLD);

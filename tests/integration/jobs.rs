@@ -75,6 +75,15 @@ fn ranks_that_wait_for_each_other_are_named() {
     }
 }
 
+/// Other threads of theirs, in whatever language, may do what is waited for.
+#[test]
+fn ranks_with_other_threads_of_the_program_are_suspected_at_most() {
+    let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
+    let target = start(&program, "listen");
+    let report = until(&target, "suspected-deadlock");
+    assert!(report["gaps"].to_string().contains("a member has other threads of the program"), "{}", report["gaps"]);
+}
+
 #[test]
 fn a_deadlock_inside_a_rank_is_the_cause_of_the_others_waiting() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
