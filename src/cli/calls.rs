@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::CliError;
 use crate::image::Addr;
 use crate::image::live::lasting::Lasting;
-use crate::job::{LEAST_POLLED, Look};
+use crate::job::{LEAST_POLLED, Look, RankWait};
 use crate::report::Gap;
 
 /// Longest time that is waited for threads to run for long enough: of many on few processors each gets little.
@@ -61,8 +61,7 @@ impl Calls {
     /// Count from now on those that are not counted yet. `is_before` says that another look of this round comes after that.
     fn begin(&mut self, look: &Look, is_before: bool) {
         for wait in look.members.iter().flat_map(|member| &member.waits).filter(|wait| wait.holds_up_main) {
-            let returns_to = wait.collective.as_ref().and_then(|collective| collective.returns_to.as_deref());
-            let Some((returns_to, address)) = returns_to.and_then(|text| Some((text, address(text)?))) else {
+            let Some((returns_to, address)) = returns_to(wait).and_then(|text| Some((text, address(text)?))) else {
                 continue;
             };
             if self.list.iter().any(|one| (one.tid, one.returns_to.as_str()) == (wait.tid, returns_to)) {
@@ -96,8 +95,7 @@ impl Calls {
     /// Say in the look of the second round how long the threads ran in their calls, and which have come out of them.
     pub(super) fn put_into(mut self, mut look: Look) -> Look {
         for wait in look.members.iter_mut().flat_map(|member| &mut member.waits) {
-            let returns_to = wait.collective.as_ref().and_then(|collective| collective.returns_to.as_deref());
-            let its = |one: &&mut Counted| one.tid == wait.tid && Some(one.returns_to.as_str()) == returns_to;
+            let its = |one: &&mut Counted| one.tid == wait.tid && Some(one.returns_to.as_str()) == returns_to(wait);
             let Some(counted) = self.list.iter_mut().find(its) else { continue };
             match counted.ran() {
                 None => wait.left = true,
@@ -116,6 +114,11 @@ impl Counted {
     fn ran(&mut self) -> Option<Duration> {
         self.lasting.ran()?.checked_sub(self.before)
     }
+}
+
+/// Where the call returns to in which a thread waits.
+fn returns_to(wait: &RankWait) -> Option<&str> {
+    wait.collective.as_ref()?.returns_to.as_deref()
 }
 
 /// Of `0x7f12`.

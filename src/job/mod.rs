@@ -59,7 +59,7 @@ mod tests;
 mod told_thread;
 mod witness;
 
-pub(crate) use digest::{Digest, DigestError, Look, Member, Seen};
+pub(crate) use digest::{Digest, DigestError, Look, Member, RankWait, Seen};
 pub(crate) use distil::{distil, first_on_gpu, witnesses};
 pub(crate) use gather::key_of;
 pub(crate) use ranks::ranges;

@@ -67,14 +67,16 @@ impl Family for Mpi {
             (None, Some(_)) => format!("it calls sched_yield again and again inside {}", call.name),
             (None, None) => format!("it polls inside {}", call.name),
         }];
+        let mut objects = Vec::new();
         let mut pending = open_mpi::pending(process, thread, native, &call);
         if pending.is_empty() && backend(process) == MPICH {
-            pending.extend(mpich::pending(process, thread, native, &call));
+            objects = mpich::objects(process, thread, native);
+            pending = mpich::pending(process, thread, native, &call, &objects);
         }
         evidence.extend(pending.iter().flat_map(|one| one.evidence.iter().cloned()));
         let mut collective = collective(process, &call, &pending);
         if collective.mark.is_none() && collective.backend == MPICH {
-            let open = mpich::open(process, thread, native);
+            let open = mpich_open::open(process.memory(), &objects);
             collective.open_sends = open.map(|open| open.sends);
             collective.open_receives = open.map(|open| open.receives);
             collective.returns_to = thread.thread.and_then(|thread| {

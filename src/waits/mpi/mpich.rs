@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::{Call, Role};
-use super::mpich_open::{self, Open};
 use super::mpich_requests::{ANY_SOURCE, Communication, Request, handle};
 use super::pending::Pending;
 use crate::code::Code;
@@ -102,7 +101,14 @@ mod group {
 }
 
 /// What this thread waits for in `call`, whose native frame this is, as far as that is known; receives first.
-pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Vec<Pending> {
+/// `objects` are what the call's own frames point to.
+pub(super) fn pending(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    native: usize,
+    call: &Call,
+    objects: &[Addr],
+) -> Vec<Pending> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let code = Code::new(process.context.image, process.context.symbols);
     let argument = |number: usize| code.int_parameter(frames, native, number);
@@ -111,7 +117,7 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
         let count = count.map_or(Some(1), |number| argument(number).and_then(|count| usize::try_from(count).ok()));
         let at = code.parameter(frames, native, *at).map(Addr);
         let handles = count.zip(at).map(|(count, at)| handles(memory, at, count)).unwrap_or_default();
-        return completions(memory, &objects(process, thread, native), &handles);
+        return completions(memory, objects, &handles);
     }
     let handle = |number: usize| {
         argument(number).map(i32::cast_unsigned).filter(|handle| handle::is(*handle, handle::COMMUNICATOR))
@@ -119,18 +125,13 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     if let Some((_, send, receive)) = BOTH_WAYS.iter().find(|(name, ..)| *name == call.operation) {
         let Some(handle) = handle(receive + 2) else { return Vec::new() };
         let ends = |first: usize| Arguments { handle, peer: Some(argument(first)), tag: Some(argument(first + 1)) };
-        return both_ways(memory, &objects(process, thread, native), call, ends(*send), ends(*receive));
+        return both_ways(memory, objects, call, ends(*send), ends(*receive));
     }
     let Some(parameters) = PARAMETERS.iter().find(|known| known.operation == call.operation) else { return Vec::new() };
     let Some(handle) = handle(parameters.communicator) else { return Vec::new() };
     let arguments = Arguments { handle, peer: parameters.peer.map(argument), tag: parameters.tag.map(argument) };
     let receives = call.role == Role::Receive;
-    account(memory, &objects(process, thread, native), call, receives, arguments).into_iter().collect()
-}
-
-/// All messages of the process that are not over.
-pub(super) fn open(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<Open> {
-    mpich_open::open(process.memory(), &objects(process, thread, native))
+    account(memory, objects, call, receives, arguments).into_iter().collect()
 }
 
 /// The arguments of a call: those that it has, as far as they are known.
@@ -300,7 +301,7 @@ fn completion(memory: &dyn Memory, request: &Request) -> Pending {
 }
 
 /// What words of the call's own frames and registers point to, where an object may lie.
-fn objects(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Vec<Addr> {
+pub(super) fn objects(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Vec<Addr> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let Some(end) = frames.get(native).and_then(|frame| frame.cfa) else { return Vec::new() };
     let registers = thread.registers(native.saturating_add(1)).into_iter().map(|(_, _, value)| value);

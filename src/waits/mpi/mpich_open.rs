@@ -15,7 +15,7 @@
     )
 )]
 
-use super::mpich_requests::{Request, handle};
+use super::mpich_requests::{Request, handle, request};
 use crate::image::{Addr, Memory, MemoryExt};
 
 /// Requests of the array (MPIR_REQUEST_PREALLOC, src/include/mpir_request.h, 3.0 to 5.0).
@@ -26,13 +26,6 @@ const PLACE: u32 = 0x03ff_ffff;
 const DIRECT: u32 = 2;
 /// Bytes from one request to the next, which differ with device and transport.
 const STRIDES: std::ops::RangeInclusive<u64> = 64..=2048;
-/// How many refer to it: none while it is free.
-const REFERENCES: u64 = 4;
-/// Where its counter of what is left to do lies.
-const COUNTER: u64 = 24;
-
-/// Where its communicator can lie (`mpich_requests`).
-const COMMUNICATOR: [u64; 2] = [32, 40];
 /// No object lies so low, and no message has so many bytes.
 const LEAST_ADDRESS: u64 = 1 << 40;
 
@@ -51,17 +44,17 @@ pub(super) fn open(memory: &dyn Memory, objects: &[Addr]) -> Option<Open> {
     let mut is_one_free = false;
     for place in 0..u64::from(PREPARED) {
         let at = start + place * stride;
-        if memory.u32(at + REFERENCES).ok()? == 0 {
+        if memory.u32(at + request::REFERENCES).ok()? == 0 {
             is_one_free = true;
             continue;
         }
         match Request::at(memory, at) {
             // A message that has come, and that nobody has asked for yet, is such a receive without a communicator.
-            Some(request) if request.receives && is_nobodys(memory, at) => {}
-            Some(request) if request.receives => open.receives += 1,
+            Some(one) if one.receives && is_nobodys(memory, at) => {}
+            Some(one) if one.receives => open.receives += 1,
             Some(_) => open.sends += 1,
             // Over, and not given back yet.
-            None if memory.u32(at + COUNTER).ok()? == 0 => {}
+            None if memory.u32(at + request::COUNTER).ok()? == 0 => {}
             None => return None,
         }
     }
@@ -70,7 +63,7 @@ pub(super) fn open(memory: &dyn Memory, objects: &[Addr]) -> Option<Open> {
 
 /// Whether the request at `at` has no communicator, wherever this version keeps it: behind it stands how many bytes have come.
 fn is_nobodys(memory: &dyn Memory, at: Addr) -> bool {
-    COMMUNICATOR.iter().all(|offset| memory.u64(at + *offset).is_ok_and(|word| word < LEAST_ADDRESS))
+    request::COMMUNICATOR.iter().all(|offset| memory.u64(at + *offset).is_ok_and(|word| word < LEAST_ADDRESS))
 }
 
 /// Where the array begins, and how far its requests are from each other, if one of them lies at `at`.

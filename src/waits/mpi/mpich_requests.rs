@@ -36,11 +36,13 @@ pub(super) mod handle {
 
 /// Where fields of `MPIR_Request` lie (src/include/mpir_request.h). The counter of what is left to do stands where the pointer in front of it
 /// leads. The communicator, with the status behind it, is the next word since 4.1, in 4.0 there is one in between.
-mod request {
+pub(super) mod request {
+    /// How many refer to it: none while it is free.
+    pub(in crate::waits::mpi) const REFERENCES: u64 = 4;
     pub(super) const KIND: u64 = 8;
     pub(super) const COUNTER_POINTER: u64 = 16;
-    pub(super) const COUNTER: u64 = 24;
-    pub(super) const COMMUNICATOR: [u64; 2] = [32, 40];
+    pub(in crate::waits::mpi) const COUNTER: u64 = 24;
+    pub(in crate::waits::mpi) const COMMUNICATOR: [u64; 2] = [32, 40];
     /// From the communicator on, behind the two words of `count`.
     pub(super) const SOURCE: u64 = 16;
     pub(super) const TAG: u64 = 20;
