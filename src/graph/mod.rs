@@ -131,6 +131,12 @@ impl<'a> WaitGraph<'a> {
                 u8::from(proves_hold(hold)) * 4 + u8::from(self.usable[position]) * 2 + u8::from(hold.gone.is_some());
             add(from, to, strength, Edge::Hold(position));
         }
+        let mut waits_of: HashMap<&Party, Vec<usize>> = HashMap::new();
+        if self.observations.hopes.iter().any(|hope| hope.waiter.is_some()) {
+            for (position, wait) in self.observations.waits.iter().enumerate() {
+                waits_of.entry(&wait.waiter).or_default().push(position);
+            }
+        }
         for (position, hope) in self.observations.hopes.iter().enumerate() {
             let to = match &hope.by {
                 Hoped::Party(party) => self.node(party),
@@ -141,10 +147,8 @@ impl<'a> WaitGraph<'a> {
                 let from = self.node(&Party::Resource(hope.resource.clone()));
                 add(from, to, 0, Edge::Hope(position));
             }
-            let of = |wait: &Wait| hope.waiter.as_ref() == Some(&wait.waiter) && wait.resource == hope.resource;
-            let waits = self.observations.waits.iter().enumerate().filter(|(_, wait)| of(wait));
-            let waits: Vec<usize> = waits.map(|(position, _)| position).collect();
-            for wait in waits {
+            let of = hope.waiter.as_ref().and_then(|waiter| waits_of.get(waiter)).into_iter().flatten().copied();
+            for wait in of.filter(|wait| self.observations.waits[*wait].resource == hope.resource) {
                 let waiter = self.node(&self.observations.waits[wait].waiter);
                 self.own_hopes.entry(wait).or_default().push(to);
                 self.hoping.entry(to).or_default().push(waiter);

@@ -36,6 +36,42 @@ impl Reduction {
     }
 }
 
+/// Nodes that are to be evaluated, each once however often it is asked for.
+///
+/// Those that depend on many (a process on its threads, a rwlock on its readers) come when no other is left: were they evaluated each
+/// time that one of theirs changes, the time would grow with the square of these.
+#[derive(Debug)]
+struct Open {
+    narrow: VecDeque<NodeIndex>,
+    wide: VecDeque<NodeIndex>,
+    queued: Vec<bool>,
+}
+
+impl Open {
+    /// Nodes that depend on more are wide.
+    const NARROW: usize = 8;
+
+    fn new(count: usize) -> Open {
+        Open { narrow: VecDeque::new(), wide: VecDeque::new(), queued: vec![false; count] }
+    }
+
+    fn add(&mut self, graph: &WaitGraph<'_>, node: NodeIndex) {
+        if std::mem::replace(&mut self.queued[node.index()], true) {
+            return;
+        }
+        match graph.graph.edges(node).nth(Open::NARROW) {
+            Some(_) => self.wide.push_back(node),
+            None => self.narrow.push_back(node),
+        }
+    }
+
+    fn next(&mut self) -> Option<NodeIndex> {
+        let node = self.narrow.pop_front().or_else(|| self.wide.pop_front())?;
+        self.queued[node.index()] = false;
+        Some(node)
+    }
+}
+
 /// For each node: what a waiter that needs all, or any, of its holders finds there.
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
@@ -50,10 +86,9 @@ impl Stuck {
     pub(super) fn find(graph: &WaitGraph<'_>, by: Reduction) -> Stuck {
         let count = graph.graph.node_count();
         let mut stuck = Stuck { some: vec![true; count], every: vec![true; count] };
-        let mut queue: VecDeque<NodeIndex> = graph.graph.node_indices().collect();
-        let mut queued = vec![true; count];
-        while let Some(node) = queue.pop_front() {
-            queued[node.index()] = false;
+        let mut open = Open::new(count);
+        graph.graph.node_indices().for_each(|node| open.add(graph, node));
+        while let Some(node) = open.next() {
             let (some, every) = stuck.evaluate(graph, node, by);
             // Only ever from true to false, so that it ends.
             let some = some && stuck.some[node.index()];
@@ -62,12 +97,7 @@ impl Stuck {
                 stuck.some[node.index()] = some;
                 stuck.every[node.index()] = every;
                 let dependent = graph.graph.neighbors_directed(node, Direction::Incoming);
-                for source in dependent.chain(graph.hoping_for(node).iter().copied()) {
-                    if !queued[source.index()] {
-                        queued[source.index()] = true;
-                        queue.push_back(source);
-                    }
-                }
+                dependent.chain(graph.hoping_for(node).iter().copied()).for_each(|source| open.add(graph, source));
             }
         }
         stuck
@@ -84,20 +114,23 @@ impl Stuck {
         if let Some(asked) = graph.nodes.get(&ASKED) {
             (stuck.some[asked.index()], stuck.every[asked.index()]) = (true, true);
         }
-        let mut queue: VecDeque<NodeIndex> = given.to_vec().into();
-        while let Some(changed) = queue.pop_front() {
+        let mut open = Open::new(count);
+        let dependent = |changed: NodeIndex, open: &mut Open| {
             for node in graph.graph.neighbors_directed(changed, Direction::Incoming) {
                 // An owner that is gone holds up for a reason of its own.
-                if matches!(graph.graph[node], Party::Absent(..)) {
-                    continue;
+                if !matches!(graph.graph[node], Party::Absent(..)) {
+                    open.add(graph, node);
                 }
-                let (some, every) = stuck.evaluate(graph, node, Reduction::Seeming);
-                // Only ever from false to true, so that it ends.
-                if some && !stuck.some[node.index()] || every && !stuck.every[node.index()] {
-                    stuck.some[node.index()] |= some;
-                    stuck.every[node.index()] |= every;
-                    queue.push_back(node);
-                }
+            }
+        };
+        given.iter().for_each(|node| dependent(*node, &mut open));
+        while let Some(node) = open.next() {
+            let (some, every) = stuck.evaluate(graph, node, Reduction::Seeming);
+            // Only ever from false to true, so that it ends.
+            if some && !stuck.some[node.index()] || every && !stuck.every[node.index()] {
+                stuck.some[node.index()] |= some;
+                stuck.every[node.index()] |= every;
+                dependent(node, &mut open);
             }
         }
         stuck
