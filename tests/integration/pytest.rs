@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::harness::{compile, lockscope, testdata};
+use crate::harness::{as_from_a_terminal, compile, lockscope, testdata};
 use crate::python::pythons;
 
 /// One test of each kind, with a deadlock of the GIL: no Python can run in the process any more.
@@ -112,7 +112,7 @@ impl Suite {
         let python = variable("LOCKSCOPE_TEST_TOOLS").join("python3").display().to_string();
         let words = before.iter().copied().chain([python.as_str(), "-m", "pytest"]).chain(arguments.iter().copied());
         let words: Vec<&str> = words.collect();
-        let mut command = Command::new(words[0]);
+        let mut command = as_from_a_terminal(words[0]);
         command.args(&words[1..]).current_dir(self.0.path()).env("PYTHONPATH", package()).env_remove("LOCKSCOPE");
         let output = command.envs(variables.iter().map(|name| (name, "1"))).output().expect("it runs");
         Run { junit: std::fs::read_to_string(self.0.path().join("junit.xml")).unwrap_or_default(), output }
@@ -313,7 +313,7 @@ fn a_core_of_the_gpu_is_taken_where_pytest_must_be_ended() {
     let whose = |arguments: &[&str], status: Option<i32>| {
         let suite = Suite::new();
         let python = variable("LOCKSCOPE_TEST_TOOLS").join("python3");
-        let mut command = Command::new(python);
+        let mut command = as_from_a_terminal(&python.to_string_lossy());
         command.args(["-m", "pytest", "-p", "no:cacheprovider", "--lockscope-timeout=1"]);
         command.arg("--lockscope-report-dir=reports").args(arguments);
         command.arg(testdata("pytest/test_gpu.py")).current_dir(suite.0.path()).env("PYTHONPATH", package());
