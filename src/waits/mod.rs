@@ -8,7 +8,8 @@
 //! 1. [`label`], [`kinds`], [`model`], [`circumstances`], [`cluster`], [`collective`], [`observations`]: the words of the result.
 //! 2. [`blocked_call`], [`c_library`], [`thread`], [`polling`], [`references`], [`identity`]: one thread, its call, what its code asks for
 //!    again, what its stack has, what an address is.
-//! 3. [`blocked_on`]: what a thread is blocked on, and what that itself says of its holder.
+//! 3. [`blocked_on`], [`progress`]: what a thread is blocked on, and what that itself says of its holder; whether it waits inside a call
+//!    that polls.
 //! 4. [`holders`]: rules for who has a lock that more than one family needs.
 //! 5. [`family`]: what a lock family is. A new one is a folder beside [`libc`] and a line in [`mod@observe`].
 //! 6. The families [`kernel`], [`libc`], [`absl`], [`pools`], [`mpi`], [`c10d`], [`cuda`], [`cpython`]: none knows another.
@@ -38,6 +39,7 @@ pub(crate) mod observations;
 pub(crate) mod observe;
 pub(crate) mod polling;
 pub(crate) mod pools;
+pub(crate) mod progress;
 pub(crate) mod recorded;
 pub(crate) mod references;
 pub(crate) mod thread;

@@ -278,6 +278,30 @@ fn ranks_on_gpus_are_told_by_their_memory_whatever_a_store_sends() {
     }
 }
 
+/// NCCL waits for other ranks before anything is on a GPU: no witness is needed.
+#[test]
+fn ranks_that_nccl_has_not_connected_yet_are_told_by_its_functions() {
+    let behind = "1 more rank waits because of this: rank 0 in ";
+    for (scenario, finding, said) in [
+        ("first-collective", "lock-order-cycle", &[behind, "ncclCommInitRankConfig at ranks.py:"][..]),
+        ("new-group", "lock-order-cycle", &[behind, "new_group at ranks.py:"]),
+        (
+            "both-receive-by-sockets",
+            "rank-cycle",
+            &["waits for recv from rank 1 of default_pg at ranks.py:", "waits for recv from rank 0 of default_pg"],
+        ),
+    ] {
+        let folder = testdata(&format!("jobs/nccl/{scenario}"));
+        let output = lockscope().arg("merge").arg(folder).args(["--format", "json"]).output().expect("it runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let summary = report["summary"].as_str().unwrap_or_default();
+        assert_eq!((&report["verdict"], &report["findings"][0]["code"]), (&"deadlock".into(), &finding.into()));
+        for words in said {
+            assert!(summary.contains(words), "{scenario}: {summary}");
+        }
+    }
+}
+
 /// Ranks that no launcher has started: their number and how many there are come from PyTorch's object.
 #[test]
 fn digests_of_ranks_that_no_variable_names_say_what_hangs() {

@@ -12,14 +12,19 @@ ENDS_AFTER = 300
 RANKS = {}
 
 
+# Without direct ways between GPUs NCCL makes its connections by sockets, when a message is first sent that way.
+BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"}
+
+
 class Ranks:
-    def __init__(self, run, collectives):
-        self.run, self.collectives = run, collectives
+    def __init__(self, run, collectives, environment, connected):
+        self.run, self.collectives, self.environment, self.connected = run, collectives, environment, connected
 
 
-def ranks(name, *collectives):
+def ranks(name, *collectives, environment=None, connected=True):
+    """A case. `connected` says that the ranks have a communicator of NCCL's, and have used it."""
     def register(function):
-        RANKS[name] = Ranks(function, collectives)
+        RANKS[name] = Ranks(function, collectives, environment or {}, connected)
         return function
     return register
 
@@ -46,23 +51,28 @@ def missing_rank(rank, dist, torch, x):
     torch.cuda.synchronize()
 
 
+def deadlock():
+    """Two Locks in two orders."""
+    stats, queue = threading.Lock(), threading.Lock()
+    both = threading.Barrier(2)
+
+    def take(first, second):
+        with first:
+            both.wait()
+            if threading.current_thread() is threading.main_thread():
+                ready()
+            with second:
+                pass
+
+    threading.Thread(target=take, args=(queue, stats), name="prefetch", daemon=True).start()
+    take(stats, queue)
+
+
 @ranks("nccl-rank-in-deadlock", "AllReduce", None)
 def rank_in_deadlock(rank, dist, torch, x):
-    """Two Locks in two orders on rank 1; rank 0 waits for it."""
+    """Rank 1 is in a deadlock; rank 0 waits for it."""
     if rank == 1:
-        stats, queue = threading.Lock(), threading.Lock()
-        both = threading.Barrier(2)
-
-        def take(first, second):
-            with first:
-                both.wait()
-                if threading.current_thread() is threading.main_thread():
-                    ready()
-                with second:
-                    pass
-
-        threading.Thread(target=take, args=(queue, stats), name="prefetch", daemon=True).start()
-        take(stats, queue)
+        deadlock()
     ready()
     dist.all_reduce(x)
     torch.cuda.synchronize()
@@ -114,14 +124,43 @@ def kernel_before(rank, dist, torch, x):
     torch.cuda.synchronize()
 
 
+@ranks("nccl-first-collective", None, None, connected=False)
+def first_collective(rank, dist, torch, x):
+    """Rank 1 does not come to the first collective, in which NCCL's communicator is made."""
+    if rank == 1:
+        deadlock()
+    ready()
+    dist.all_reduce(x)
+
+
+@ranks("nccl-new-group", None, None)
+def new_group(rank, dist, torch, x):
+    """Rank 1 does not come to the making of a group."""
+    if rank == 1:
+        deadlock()
+    ready()
+    dist.new_group([0, 1])
+
+
+@ranks("nccl-both-receive-by-sockets", None, None, environment=BY_SOCKETS)
+def both_receive_by_sockets(rank, dist, torch, x):
+    """Each rank waits within NCCL until the other connects to send: nothing is given to a GPU."""
+    ready()
+    dist.recv(x, 1 - rank)
+    torch.cuda.synchronize()
+
+
 def run_rank(case, rank):
+    os.environ.update(RANKS[case].environment)
     import torch
     import torch.distributed as dist
 
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    connected = RANKS[case].connected
+    dist.init_process_group("nccl", device_id=torch.device("cuda", rank) if connected else None)
     x = torch.ones(1 << 20, device="cuda")
-    dist.all_reduce(x)
+    if connected:
+        dist.all_reduce(x)
     torch.cuda.synchronize()
     try:
         RANKS[case].run(rank, dist, torch, x)

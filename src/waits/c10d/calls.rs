@@ -74,7 +74,7 @@ pub(super) fn entered(thread: &ThreadView<'_>) -> Option<Entered> {
 }
 
 /// The function of PyTorch's that makes a group or waits until all have made one.
-fn making(frames: &[Frame]) -> Option<&'static str> {
+pub(super) fn making(frames: &[Frame]) -> Option<&'static str> {
     let own = |frame: &&Frame| {
         let file = frame.file.as_deref().unwrap_or_default();
         frame.python.is_some() && file.ends_with("/distributed_c10d.py")

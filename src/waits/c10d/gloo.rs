@@ -75,7 +75,7 @@ pub(super) struct Operation {
 }
 
 /// The class of the object at `address`, by its table of functions.
-fn class(process: &Process<'_>, address: Addr) -> Option<String> {
+pub(super) fn class(process: &Process<'_>, address: Addr) -> Option<String> {
     let table = Addr(process.memory().u64(address).ok()?);
     // The first function stands behind two words, which belong to the table.
     let mapping = process.context.image.mapping(table).filter(|mapping| mapping.is_file())?;
@@ -103,6 +103,19 @@ pub(super) fn of_condition(process: &Process<'_>, condition: Addr) -> Option<Ope
 
 /// The operation that a thread works on, by an object in the frames of a call.
 pub(super) fn worked_on(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<Operation> {
+    let candidates = objects(process, thread, native)?;
+    let mut works = candidates.filter(|at| class(process, *at).is_some_and(|class| is_work(&class)));
+    let first = works.next()?;
+    let found = describe(process, first, first + work::CONDITION)?;
+    works.next().is_none().then_some(found)
+}
+
+/// What may be objects of those that the frames of a call and of what it calls have.
+pub(super) fn objects<'t>(
+    process: &'t Process<'_>,
+    thread: &'t ThreadView<'_>,
+    native: usize,
+) -> Option<impl Iterator<Item = Addr> + 't> {
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let end = frames.get(native).and_then(|frame| frame.cfa)?;
     let registers = thread.registers(native.saturating_add(1)).into_iter().map(|(_, _, value)| value);
@@ -112,11 +125,7 @@ pub(super) fn worked_on(process: &Process<'_>, thread: &ThreadView<'_>, native: 
         let mapping = process.context.image.mapping(Addr(*word));
         word.is_multiple_of(8) && mapping.is_some_and(|mapping| mapping.write && !mapping.is_file())
     };
-    let candidates = words.into_iter().filter(is_object).take(MOST_CANDIDATES).map(Addr);
-    let mut works = candidates.filter(|at| class(process, *at).is_some_and(|class| is_work(&class)));
-    let first = works.next()?;
-    let found = describe(process, first, first + work::CONDITION)?;
-    works.next().is_none().then_some(found)
+    Some(words.into_iter().filter(is_object).take(MOST_CANDIDATES).map(Addr))
 }
 
 fn describe(process: &Process<'_>, address: Addr, condition: Addr) -> Option<Operation> {

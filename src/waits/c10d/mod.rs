@@ -6,10 +6,11 @@
 //! number, and who has not come, is read from gloo's objects (`gloo`); its group and the ranks in that from PyTorch's own Flight
 //! Recorder (`recorder`). Where these do not look as they should the wait is told without them. The threads that work on an
 //! operation and the one that waits for it wait for the same thing. NCCL's operations run on a GPU: of these only what was
-//! enqueued is said here.
+//! enqueued is said here, and whom NCCL itself waits for before it has connected ranks (`nccl`).
 
 mod calls;
 mod gloo;
+mod nccl;
 mod recorder;
 mod store;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use crate::waits::holders::Blocked;
 use crate::waits::kinds::{self, Giver, Holding, Kind, Topic, World};
 use crate::waits::model::{Needs, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
+use crate::waits::progress::{Progress, progress};
 use crate::waits::thread::{Process, ThreadView};
 use calls::{Entered, Role};
 use gloo::Operation;
@@ -55,16 +57,19 @@ struct Of(Collective);
 
 impl Family for C10d {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
+        if let Some(entered) = nccl::entered(thread) {
+            return self.on_processor(process, thread, below, &entered);
+        }
         let below = below.filter(|below| below.ownership.is_of_nobody() || is_peer(below))?;
         let entered = calls::entered(thread)?;
         match entered.role {
-            Role::Store => match entered.makes {
-                Some(function) => Some(self.making(process, thread, below, entered, function)),
-                None => Some(key(process, thread, below, entered)),
-            },
-            Role::Makes => {
+            Role::Store if entered.makes.is_none() => Some(key(process, thread, below, entered)),
+            Role::Store | Role::Makes => {
                 let function = entered.makes.unwrap_or("the making of a group");
-                Some(self.making(process, thread, below, entered, function))
+                let keys = store::keys(process, thread, entered.stored.unwrap_or(entered.native));
+                let mut evidence = vec![format!("it waits for {} inside {function}", below.resource.label)];
+                evidence.extend(keys.iter().map(|key| format!("the key that is to be set is `{key}`")));
+                Some(self.blocked(process, thread, Some(below), entered.native, making(function, process, evidence)))
             }
             _ => self.operation(process, thread, below, entered),
         }
@@ -122,6 +127,36 @@ impl C10d {
         self.recorders.get(process.context.process)?.get_or_init(|| Recorder::of(process)).as_ref()
     }
 
+    /// A wait of NCCL's for other ranks, which polls.
+    fn on_processor(
+        &self,
+        process: &Process<'_>,
+        thread: &ThreadView<'_>,
+        below: Option<&BlockedOn>,
+        entered: &nccl::Entered,
+    ) -> Option<BlockedOn> {
+        let Progress { spinning, evidence } = progress(process, thread, below, entered.call)?;
+        let wait = entered.wait(process, thread, self.recorder(process));
+        let evidence: Vec<String> = std::iter::once(evidence).chain(wait.evidence).collect();
+        // What makes a group calls NCCL, or waits for a key that another rank sets first.
+        let waited = match entered.makes {
+            Some(function) => making(function, process, evidence),
+            None => {
+                let label = wait.label.unwrap_or_else(|| label(&wait.collective));
+                Waited { collective: wait.collective, label, evidence, found: Operation::default() }
+            }
+        };
+        let is_known = entered.serves || waited.collective.synchronises || !waited.collective.peers.is_empty();
+        let blocked =
+            BlockedOn { spinning, transient: false, ..self.blocked(process, thread, below, entered.native, waited) };
+        Some(if is_known {
+            blocked
+        } else {
+            let what = format!("which ranks {} waits for", thread.describe());
+            blocked.with_gap(Gap::new(what, "neither PyTorch's Flight Recorder nor the object of its group says it"))
+        })
+    }
+
     /// A wait for an operation.
     fn operation(
         &self,
@@ -154,7 +189,8 @@ impl C10d {
             format!("the Flight Recorder has it as number {} of {}: {}", entry.id, recorder.called(entry), entry.name)
         }));
         let label = label(&collective);
-        let blocked = self.blocked(process, thread, below, entered, Waited { collective, label, evidence, found });
+        let waited = Waited { collective, label, evidence, found };
+        let blocked = self.blocked(process, thread, Some(below), entered.native, waited);
         Some(if is_known && is_whole || entered.role == Role::MonitoredBarrier {
             blocked
         } else {
@@ -163,38 +199,12 @@ impl C10d {
         })
     }
 
-    /// A wait for the other ranks of a group that is made.
-    fn making(
-        &self,
-        process: &Process<'_>,
-        thread: &ThreadView<'_>,
-        below: &BlockedOn,
-        entered: Entered,
-        function: &str,
-    ) -> BlockedOn {
-        let membership = launcher::membership(&process.context.image.environment);
-        let keys = store::keys(process, thread, entered.stored.unwrap_or(entered.native));
-        let mut evidence = vec![format!("it waits for {} inside {function}", below.resource.label)];
-        evidence.extend(keys.iter().map(|key| format!("the key that is to be set is `{key}`")));
-        let collective = Collective {
-            backend: "c10d".to_owned(),
-            op: function.to_owned(),
-            rank: membership.as_ref().map(|membership| membership.rank),
-            size: membership.as_ref().and_then(|membership| membership.size),
-            synchronises: true,
-            ..Collective::default()
-        };
-        let label = format!("{function} with other ranks");
-        let found = Operation::default();
-        self.blocked(process, thread, below, entered, Waited { collective, label, evidence, found })
-    }
-
     fn blocked(
         &self,
         process: &Process<'_>,
         thread: &ThreadView<'_>,
-        below: &BlockedOn,
-        entered: Entered,
+        below: Option<&BlockedOn>,
+        native: usize,
         waited: Waited,
     ) -> BlockedOn {
         let position = process.context.process;
@@ -218,9 +228,9 @@ impl C10d {
             needs: Needs::All,
             // Its time-out ends the job, not the wait.
             timed: false,
-            at: thread.merged(entered.native),
+            at: thread.merged(native),
             ownership: Ownership::private(Of(waited.collective)),
-            ..BlockedOn::of(resource, Some(below), waited.evidence)
+            ..BlockedOn::of(resource, below, waited.evidence)
         }
     }
 }
@@ -231,6 +241,21 @@ struct Waited {
     label: String,
     evidence: Vec<String>,
     found: Operation,
+}
+
+/// A wait for the other ranks of a group that is made by `function`.
+fn making(function: &str, process: &Process<'_>, evidence: Vec<String>) -> Waited {
+    let membership = launcher::membership(&process.context.image.environment);
+    let collective = Collective {
+        backend: "c10d".to_owned(),
+        op: function.to_owned(),
+        rank: membership.as_ref().map(|membership| membership.rank),
+        size: membership.as_ref().and_then(|membership| membership.size),
+        synchronises: true,
+        ..Collective::default()
+    };
+    let label = format!("{function} with other ranks");
+    Waited { collective, label, evidence, found: Operation::default() }
 }
 
 /// The recorder's entry of an operation: by its number, which the operation has, else the only one that can be it.

@@ -1,7 +1,9 @@
 //! Objects of c10d and gloo, made up: what is told by names alone, by structure, and what is not believed.
 
+use super::nccl;
 use super::recorder::Recorder;
-use crate::image::{Addr, Mapping};
+use crate::image::{Addr, Mapping, RegisterSource, TaskState};
+use crate::threads::{Frame, FrameKind};
 use crate::waits::collective::Collective;
 use crate::waits::testing::{Bytes, LOCK, Made, observe_made};
 use crate::waits::{Certainty, Observations};
@@ -216,4 +218,134 @@ fn what_is_no_recorder_is_none() {
     assert!(without(HEAP + 49, 0xff), "a vector that begins behind its end");
     assert!(without(HEAP + 0x1000 + 512, 9), "entries without numbers in order");
     assert!(Recorder::read(&Bytes::default(), Addr(HEAP)).is_none());
+}
+
+/// Thread 10 on a processor inside of these functions, as rank 0 of 4.
+fn polls(names: &[&str]) -> Made {
+    let mut made = thread(names);
+    made.set(0, -1, 1, [0; 6]);
+    made.threads[0].state = TaskState::Running;
+    made
+}
+
+const ASKS: &str = "ncclPollProxyResponse(ncclComm*, ncclProxyConnector*, void*, void*)";
+const RECEIVES: &str = "c10d::ProcessGroupNCCL::recv(std::vector<at::Tensor, std::allocator<at::Tensor> >&, int, int)";
+
+#[test]
+fn nccl_waits_for_a_peer_before_it_gives_anything_to_a_gpu() {
+    let connects = ["recvConnect(ncclComm*, ncclConnect*, int, int, ncclConnector*)", "asyncJobLaunch(void*)"];
+    let names = ["recv", ASKS, connects[0], connects[1], "pncclGroupEnd", RECEIVES, "main"];
+    let seen = observe_made(vec![polls(&names)]);
+    let wait = &seen.waits[0];
+    assert_eq!((wait.resource.kind.name, wait.spinning, wait.timed), ("collective", true, false));
+    assert_eq!((only(&seen).backend.as_str(), only(&seen).op.as_str()), ("nccl", "ncclGroupEnd"));
+    assert_eq!(seen.resources[0].label.to_string(), "ncclGroupEnd with other ranks, for recv");
+    assert!(only(&seen).returns_to.is_some() && !only(&seen).synchronises);
+    assert_eq!(seen.gaps.len(), 1, "nothing says which ranks: {:?}", seen.gaps);
+    // Its own threads for that, which another one waits for.
+    let serves = ["accept", "ncclSocketReady(ncclSocket*, int*)", "recvProxyConnect", "ncclProxyService(void*)"];
+    let seen = observe_made(vec![polls(&serves)]);
+    assert_eq!((seen.waits[0].spinning, seen.gaps.len(), only(&seen).op.as_str()), (true, 0, "ncclProxyService"));
+    let seen = observe_made(vec![polls(&[ASKS, connects[0], "ncclAsyncJobMain(void*)", "start_thread"])]);
+    assert_eq!(seen.resources[0].label.to_string(), "ncclAsyncJobMain with other ranks");
+}
+
+#[test]
+fn who_works_inside_of_nccl_waits_for_nobody() {
+    for names in [
+        &["memcpy", "ncclTopoCompute(ncclTopoSystem*)", "pncclCommInitRankConfig", RECEIVES, "main"][..],
+        &["cuLaunchKernelEx", "pncclGroupEnd", RECEIVES, "main"],
+        // Its own services, in a thread of theirs.
+        &["poll", "ncclProxyService(void*)", "start_thread"],
+        &["recv", "bootstrapRoot(void*)", "start_thread"],
+    ] {
+        assert!(observe_made(vec![polls(names)]).collectives.is_empty(), "{names:?}");
+    }
+    let names = ["recv", ASKS, "pncclGroupEnd", RECEIVES, "main"];
+    let mut asleep = thread(&names);
+    asleep.threads[0].state = TaskState::Sleeping;
+    asleep.set(0, -1, 1, [0; 6]);
+    asleep.threads[0].source = RegisterSource::KernelFiles;
+    assert!(observe_made(vec![asleep]).collectives.is_empty(), "neither asleep in a call nor at work");
+}
+
+/// A rank in the making of a communicator, in a group of so many ranks.
+fn makes(size: u64) -> Made {
+    let all_reduce = "c10d::ProcessGroupNCCL::allreduce(std::vector<at::Tensor>&, c10d::AllreduceOptions const&)";
+    let made = ["socketProgressOpt(int, ncclSocket*)", "bootstrapInit(int)", "ncclCommInitRankFunc(ncclAsyncJob*)"];
+    let mut made = polls(&["recv", made[0], made[1], made[2], "pncclCommInitRankConfig", all_reduce, "main"]);
+    made.zero(HEAP, 0x1000);
+    for (start, path, write) in [(TABLES, Some("/lib/libtorch_cuda.so"), false), (HEAP, None, true)] {
+        made.mappings.push(Mapping {
+            read: true,
+            write,
+            inode: u64::from(path.is_some()),
+            path: path.map(str::to_owned),
+            ..Mapping::new(Addr(start), Addr(start + 0x4000))
+        });
+    }
+    has_class(&mut made, WORK, 0, "c10d::ProcessGroupNCCL");
+    made.u64(WORK + 8, u64::MAX);
+    made.u64(WORK + 16, size << 32);
+    made.u64(FRAMES + 0x48, WORK);
+    made
+}
+
+#[test]
+fn all_ranks_come_to_the_making_of_a_communicator() {
+    let seen = observe_made(vec![makes(4)]);
+    assert_eq!(seen.resources[0].label.to_string(), "ncclCommInitRankConfig with other ranks, for all_reduce");
+    assert_eq!((only(&seen).rank, only(&seen).size, only(&seen).synchronises), (Some(0), Some(4), true));
+    assert!(seen.gaps.is_empty(), "{:?}", seen.gaps);
+    // Of a smaller group nothing says who belongs to it.
+    let seen = observe_made(vec![makes(2)]);
+    assert_eq!((only(&seen).size, only(&seen).synchronises, seen.gaps.len()), (Some(2), false, 1));
+    // What does not look like a rank of a group is none.
+    for size in [0, u64::from(u32::MAX)] {
+        assert_eq!(only(&observe_made(vec![makes(size)])).size, None);
+    }
+}
+
+#[test]
+fn of_several_operations_the_one_that_was_enqueued_last_is_waited_for() {
+    let entries = [
+        ("0", "default_pg", "nccl:recv 0<-3", 1, false),
+        ("0", "default_pg", "nccl:send 0->3", 2, false),
+        ("0", "default_pg", "nccl:recv 0<-1", 3, false),
+        ("0", "default_pg", "nccl:recv 0<-2", 4, true),
+    ];
+    let found = Recorder::read(&recorder(&entries), Addr(HEAP)).expect("a recorder");
+    assert_eq!(nccl::last_open(&found, "recv").map(|entry| entry.seq), Some(3));
+    assert_eq!(nccl::last_open(&found, "send").map(|entry| entry.seq), Some(2));
+    assert_eq!(nccl::last_open(&found, "all_reduce"), None);
+}
+
+#[test]
+fn who_makes_a_group_is_in_the_same_call_whether_in_nccl_or_before_a_key() {
+    let connects = ["recv", "socketWait(ncclSocket*, int)", "bootstrapSplit(unsigned long)", "pncclCommSplit", "call"];
+    let waits = ["poll", "c10d::TCPStore::doWait(c10::ArrayRef<std::string>)", "call"];
+    let seen: Vec<Collective> = [polls(&connects), thread(&waits)]
+        .into_iter()
+        .map(|mut made| {
+            let native = made.stacks[0].frames[0].clone();
+            made.stacks[0].frames.push(Frame {
+                kind: FrameKind::Python,
+                function: Some("new_group".into()),
+                file: Some("/lib/torch/distributed/distributed_c10d.py".into()),
+                python: Some(Addr(HEAP)),
+                native: None,
+                ..native
+            });
+            let seen = observe_made(vec![made]);
+            assert_eq!(seen.resources[0].label.to_string(), "new_group with other ranks");
+            only(&seen).clone()
+        })
+        .collect();
+    assert_eq!(operation(&seen[0]), operation(&seen[1]));
+    assert!(seen.iter().all(|one| one.synchronises && one.size == Some(4)));
+}
+
+/// What makes an operation the same for several ranks.
+fn operation(collective: &Collective) -> (&str, &str, Option<&str>, Option<u64>) {
+    (&collective.backend, &collective.op, collective.group.as_deref(), collective.seq)
 }

@@ -12,15 +12,15 @@ mod mpich_requests;
 mod open_mpi;
 mod pending;
 
-use crate::arch::system_calls::SCHED_YIELD;
-use crate::image::{Addr, TaskState};
+use crate::image::Addr;
 use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::collective::Collective;
 use crate::waits::family::{Family, Registered};
 use crate::waits::holders::Blocked;
-use crate::waits::kinds::{self, Kind};
+use crate::waits::kinds;
 use crate::waits::model::{Certainty, Needs, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
+use crate::waits::progress::{Progress, progress};
 use crate::waits::thread::{Process, ThreadView};
 use calls::{Call, Role};
 use pending::Pending;
@@ -49,24 +49,8 @@ struct Of(Collective);
 impl Family for Mpi {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
         let (native, call) = entered(process, thread)?;
-        let yields =
-            |below: &BlockedOn| below.call.is_some_and(|call| call.row(process.architecture()) == Some(&SCHED_YIELD));
-        let asleep = below.filter(|below| !yields(below));
-        if asleep.is_some_and(|below| !is_without_owner(below)) {
-            return None;
-        }
-        let runs = thread.image.state == TaskState::Running && thread.image.registers.is_some();
-        if below.is_none() && !runs && !thread.image.was_at_work() {
-            return None;
-        }
-        // Whoever sleeps with a time-out in between looks again and again.
-        let used = thread.image.cpu_used.map_or(0, |(used, elapsed)| used.saturating_mul(100) / elapsed.max(1));
-        let spinning = asleep.is_none() || used >= 5;
-        let mut evidence = vec![match (asleep, below) {
-            (Some(below), _) => format!("it sleeps in {} on {}", call.name, below.resource.label),
-            (None, Some(_)) => format!("it calls sched_yield again and again inside {}", call.name),
-            (None, None) => format!("it polls inside {}", call.name),
-        }];
+        let Progress { spinning, evidence } = progress(process, thread, below, &call.name)?;
+        let mut evidence = vec![evidence];
         let mut objects = Vec::new();
         let mut pending = open_mpi::pending(process, thread, native, &call);
         if pending.is_empty() && backend(process) == MPICH {
@@ -121,23 +105,6 @@ fn entered(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<(usize, Cal
     let (native, call) = named.or_else(nameless)?;
     let inner = thread.merged(native).and_then(|merged| thread.thread?.frames.get(..merged));
     inner.is_none_or(|frames| frames.iter().all(|frame| frame.python.is_none())).then_some((native, call))
-}
-
-/// Whether the families below found only something that a library sleeps on, and no lock.
-fn is_without_owner(below: &BlockedOn) -> bool {
-    const KINDS: [&Kind; 10] = [
-        kinds::FUTEX,
-        kinds::SEMAPHORE,
-        kinds::PTHREAD_COND,
-        kinds::TIMER,
-        kinds::EVENTFD,
-        kinds::SOCKET,
-        kinds::DESCRIPTOR,
-        kinds::SIGNAL,
-        kinds::EVENTS,
-        kinds::SYSTEM_CALL,
-    ];
-    KINDS.contains(&below.resource.key.kind)
 }
 
 /// What the call and its requests say.

@@ -1,0 +1,229 @@
+//! Waits of NCCL's for other ranks on the processor, before anything is given to a GPU: for all ranks of a communicator that is made, or for
+//! a peer to which it makes a connection.
+//!
+//! In: a thread, and the Flight Recorder of its process. Out: a [`Wait`]. The functions that wait there are NCCL's own, whose names its
+//! symbols have; what was called is told by the functions that NCCL exports, and which operation that is by PyTorch's around them. NCCL polls
+//! meanwhile. What the GPU itself waits for is told elsewhere.
+
+// What it reads is foreign.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use super::recorder::{Entry, Recorder};
+use super::{calls, gloo, of_gpu};
+use crate::image::{Addr, MemoryExt};
+use crate::launcher;
+use crate::limits::c10d::LARGEST_GROUP;
+use crate::threads::Frame;
+use crate::waits::collective::{Called, Collective};
+use crate::waits::thread::{Process, ThreadView};
+
+/// How the names of functions begin in which NCCL waits for another rank: its bootstrap's, its sockets', and the question to its own proxy
+/// thread, which connects to a peer (NCCL 2.18 to 2.28: bootstrap.cc, misc/socket.cc, proxy.cc).
+const WAITING: [&str; 10] = [
+    "bootstrap",
+    "socketProgress",
+    "socketWait",
+    "ncclSocketAccept",
+    "ncclSocketConnect",
+    "ncclSocketReady",
+    "ncclSocketRecv",
+    "ncclSocketSendRecv",
+    "ncclPollProxyResponse",
+    "ncclProxyCallBlocking",
+];
+
+/// Functions that NCCL exports (nccl.h) and that make a communicator: nobody leaves before all of its ranks have come.
+const MAKING: [&str; 6] = [
+    "ncclCommInitRank",
+    "ncclCommInitRankConfig",
+    "ncclCommInitRankScalable",
+    "ncclCommInitAll",
+    "ncclCommSplit",
+    "ncclCommShrink",
+];
+/// Those that begin operations, and with them connections; the last is the function of a thread that does it for one of these.
+const BEGINNING: [&str; 12] = [
+    "ncclGroupEnd",
+    "ncclSend",
+    "ncclRecv",
+    "ncclAllReduce",
+    "ncclBroadcast",
+    "ncclBcast",
+    "ncclReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclAlltoAll",
+    "ncclGroupSimulateEnd",
+    "ncclAsyncJobMain",
+];
+
+/// Its own threads, which do so on behalf of others.
+const SERVING: [&str; 2] = ["ncclProxyService", "bootstrapRoot"];
+
+/// Functions of PyTorch's back end for NCCL, and what the Flight Recorder calls their operations.
+const BACK_END: &str = "c10d::ProcessGroupNCCL::";
+const METHODS: &[(&str, &str)] = &[
+    ("recv", "recv"),
+    ("recvAnysource", "recv"),
+    ("send", "send"),
+    ("allreduce", "all_reduce"),
+    ("allreduce_coalesced", "all_reduce_coalesced"),
+    ("broadcast", "broadcast"),
+    ("reduce", "reduce"),
+    ("allgather", "all_gather"),
+    ("_allgather_base", "all_gather"),
+    ("reduce_scatter", "reduce_scatter"),
+    ("_reduce_scatter_base", "reduce_scatter"),
+    ("alltoall", "all_to_all"),
+    ("alltoall_base", "all_to_all"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("barrier", "barrier"),
+];
+
+/// The back end's object: its table of functions, its counters in one word or in two, then `rank_` and `size_` (Backend.hpp).
+const CLASS: &str = "c10d::ProcessGroupNCCL";
+const RANKS: [u64; 2] = [16, 24];
+
+/// A call of NCCL's that a thread waits in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entered {
+    /// The native frame of the outermost function.
+    pub(super) native: usize,
+    /// The function that waits.
+    waits: String,
+    /// `ncclGroupEnd`.
+    pub(super) call: &'static str,
+    /// A communicator is made.
+    connects_all: bool,
+    /// It is one of NCCL's own threads, which another one waits for.
+    pub(super) serves: bool,
+    /// The function of PyTorch that makes a group, if it is one of that.
+    pub(super) makes: Option<&'static str>,
+    /// `all_reduce`, as the program called it.
+    op: Option<&'static str>,
+}
+
+/// What a thread waits for.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) collective: Collective,
+    pub(super) label: Option<String>,
+    pub(super) evidence: Vec<String>,
+}
+
+/// The call that a thread is in, if no code of Python runs inside of it.
+pub(super) fn entered(thread: &ThreadView<'_>) -> Option<Entered> {
+    let frames = &thread.thread?.frames;
+    let inner = frames.iter().position(|frame| frame.python.is_some()).unwrap_or(frames.len());
+    let mut named = frames.get(..inner)?.iter().filter_map(|frame| Some((frame.native?, named(frame)?)));
+    let waits = named.find(|(_, name)| WAITING.iter().any(|beginning| name.starts_with(beginning)))?.1;
+    let (mut outermost, mut call, mut connects_all, mut serves, mut op) = (None, None, false, false, None);
+    for (native, name) in named {
+        let exported = name.strip_prefix('p').unwrap_or(name);
+        let known = |list: &[&'static str]| list.iter().find(|one| **one == exported).copied();
+        if let Some(making) = known(&MAKING) {
+            (outermost, call, connects_all) = (Some(native), Some(making), true);
+        } else if let Some(beginning) = known(&BEGINNING) {
+            // A communicator that is made within a group is made at its end.
+            (outermost, call) = (Some(native), call.filter(|_| connects_all).or(Some(beginning)));
+        } else if let Some(serving) = known(&SERVING) {
+            (outermost, call, serves) = (Some(native), Some(serving), true);
+        } else if let Some(method) = name.strip_prefix(BACK_END).filter(|_| call.is_some()) {
+            outermost = Some(native);
+            op = METHODS.iter().find(|(known, _)| *known == method).map(|(_, op)| *op).or(op);
+        }
+    }
+    let (native, call) = (outermost?, call?);
+    Some(Entered { native, waits: waits.to_owned(), call, connects_all, serves, makes: calls::making(frames), op })
+}
+
+/// A function's name without its arguments.
+fn named(frame: &Frame) -> Option<&str> {
+    let name = frame.function.as_deref()?;
+    Some(name.split_once('(').map_or(name, |(name, _)| name))
+}
+
+impl Entered {
+    /// What the thread waits for here.
+    pub(super) fn wait(&self, process: &Process<'_>, thread: &ThreadView<'_>, recorder: Option<&Recorder>) -> Wait {
+        let mut evidence = vec![format!("the call of NCCL is {}, which waits in {}", self.call, self.waits)];
+        let recorded = recorder.filter(|_| !self.connects_all).zip(self.op);
+        let recorded = recorded.and_then(|(recorder, op)| Some((recorder, last_open(recorder, op)?)));
+        let mut collective = match recorded {
+            Some((recorder, entry)) => {
+                evidence.push(format!(
+                    "the Flight Recorder has it as number {} of {}: {}",
+                    entry.id,
+                    recorder.called(entry),
+                    entry.name
+                ));
+                of_gpu(process, recorder, entry)
+            }
+            None => self.unrecorded(process, thread, &mut evidence),
+        };
+        collective.returns_to = thread.thread.and_then(|thread| {
+            let caller = thread.native.frames.get(self.native.checked_add(1)?)?;
+            Some(caller.pc.to_string())
+        });
+        let open = |op: &str| {
+            let all = recorder?.entries.iter().filter(|entry| is_open(entry, op));
+            u32::try_from(all.count()).ok()
+        };
+        (collective.open_sends, collective.open_receives) = (open("send"), open("recv"));
+        let label = recorded.is_none().then(|| match self.op {
+            Some(op) => format!("{} with other ranks, for {op}", self.call),
+            None => format!("{} with other ranks", self.call),
+        });
+        Wait { collective, label, evidence }
+    }
+
+    /// What is known without the Flight Recorder: who is missing only where the group is that of the whole job.
+    fn unrecorded(&self, process: &Process<'_>, thread: &ThreadView<'_>, evidence: &mut Vec<String>) -> Collective {
+        let job = launcher::membership(&process.context.image.environment).and_then(|membership| membership.size);
+        let place = place(process, thread, self.native);
+        if let Some((rank, size)) = place {
+            evidence.push(format!("its group has it as rank {rank} of {size}"));
+        }
+        Collective {
+            backend: "nccl".to_owned(),
+            op: self.call.to_owned(),
+            rank: place.map(|(rank, _)| rank),
+            size: place.map(|(_, size)| size),
+            synchronises: self.connects_all && place.is_some_and(|(_, size)| Some(size) == job),
+            ..Collective::default()
+        }
+    }
+}
+
+fn is_open(entry: &Entry, op: &str) -> bool {
+    let called = Called::of(&entry.name);
+    !entry.retired && called.backend == "nccl" && called.op == op
+}
+
+/// The operation that was enqueued last, of those of this kind that are not done.
+pub(super) fn last_open<'r>(recorder: &'r Recorder, op: &str) -> Option<&'r Entry> {
+    recorder.entries.iter().filter(|entry| is_open(entry, op)).max_by_key(|entry| entry.id)
+}
+
+/// Rank and size of the group whose back end the calls up to this frame are of, if there is one such object.
+fn place(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<(u32, u32)> {
+    let objects = gloo::objects(process, thread, native)?;
+    let mut groups = objects.filter(|at| gloo::class(process, *at).as_deref() == Some(CLASS));
+    let group = groups.next()?;
+    if groups.next().is_some() {
+        return None;
+    }
+    let number = |at: Addr| process.memory().u32(at).ok();
+    let both = RANKS.into_iter().filter_map(|offset| Some((number(group + offset)?, number(group + offset + 4)?)));
+    let mut fitting = both.filter(|(rank, size)| rank < size && *size <= LARGEST_GROUP);
+    fitting.next()
+}
