@@ -2,13 +2,16 @@
 //!
 //! In: looks at ranks of this node. Out: the same, with how long threads ran within the calls that they are in. Where nothing of a library's own
 //! tells two calls apart, as with MPICH, the kernel counts whether a thread comes out of one. Which call that is a first look tells, and
-//! only another one tells that it was in it when counting had begun: so there are two looks in a first round then.
+//! only another one tells that it was in it when counting had begun: so there are two looks in a first round then. It goes on in one and the same
+//! process: of two that take a round each, the second knows nothing of what the first has counted.
 
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use super::CliError;
 use crate::image::Addr;
-use crate::image::live::lasting::Lasting;
+use crate::image::live::lasting::{Lasting, Stay};
 use crate::job::{LEAST_POLLED, Look, RankWait};
 use crate::report::Gap;
 
@@ -16,6 +19,8 @@ use crate::report::Gap;
 const FOR_POLLS: Duration = Duration::from_secs(2);
 /// Calls that are counted at once, with a descriptor each; of further ones a gap says that it is not known.
 const MOST_COUNTED: usize = 512;
+/// How often it is written down how much a thread has run: each time some bytes of a digest.
+const MOST_TIMES: usize = 16;
 /// Between two questions.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -23,6 +28,8 @@ const TURN: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     list: Vec<Counted>,
+    /// When the first round was over.
+    since: Option<DateTime<Utc>>,
     /// Why some are not.
     refused: Option<String>,
 }
@@ -37,25 +44,41 @@ struct Counted {
     before: Duration,
     /// Counting began before the first round saw it in the call: if it has not come out since, it is in the same one.
     is_before: bool,
+    /// How much it had run since then, how many milliseconds after.
+    by: Vec<(u64, u64)>,
 }
 
 impl Calls {
     /// The look of the first round, within which all that can be counted is counted.
     pub(super) fn first_look(&mut self, mut look: impl FnMut() -> Result<Look, CliError>) -> Result<Look, CliError> {
         let first = look()?;
-        self.begin(&first, true);
-        if self.list.is_empty() {
+        if !self.begin_with(&first) {
             return Ok(first);
         }
         let again = look()?;
-        self.list.retain_mut(|one| {
-            let ran = one.lasting.ran();
-            one.before = ran.unwrap_or_default();
-            ran.is_some()
-        });
-        // Who was somewhere else meanwhile may come out of this call as well, but will not be known to have stayed in it.
-        self.begin(&again, false);
+        self.settle(&again);
         Ok(again)
+    }
+
+    /// Begin to count what this look shows; whether anything is counted, so that another look of the first round is wanted.
+    pub(super) fn begin_with(&mut self, first: &Look) -> bool {
+        *self = Calls::default();
+        self.begin(first, true);
+        !self.list.is_empty()
+    }
+
+    /// The other look of the first round: who was in a call in both has not left it since counting began, if nothing was counted.
+    pub(super) fn settle(&mut self, again: &Look) {
+        self.list.retain_mut(|one| {
+            let stay = one.lasting.stay();
+            if let Stay::Within(ran) = stay {
+                one.before = ran;
+            }
+            matches!(stay, Stay::Within(_))
+        });
+        self.since = time(&again.ended);
+        // Who was somewhere else meanwhile may come out of this call as well, but will not be known to have stayed in it.
+        self.begin(again, false);
     }
 
     /// Count from now on those that are not counted yet. `is_before` says that another look of this round comes after that.
@@ -74,7 +97,14 @@ impl Calls {
             match Lasting::of(wait.tid, address) {
                 Ok(lasting) => {
                     let returns_to = returns_to.to_owned();
-                    self.list.push(Counted { tid: wait.tid, returns_to, lasting, before: Duration::ZERO, is_before });
+                    self.list.push(Counted {
+                        tid: wait.tid,
+                        returns_to,
+                        lasting,
+                        before: Duration::ZERO,
+                        is_before,
+                        by: Vec::new(),
+                    });
                 }
                 // It has ended.
                 Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
@@ -83,25 +113,63 @@ impl Calls {
         }
     }
 
+    /// Write down how much each has run by now, for whoever was looked at at other times.
+    pub(super) fn sample(&mut self) {
+        let Some(since) = self.since else { return };
+        for one in self.list.iter_mut().filter(|one| one.is_before) {
+            let asked = Utc::now();
+            let Stay::Within(ran) = one.stay() else { continue };
+            // Who was interrupted in between does not know when it was so much.
+            if (Utc::now() - asked).num_milliseconds() > 0 {
+                continue;
+            }
+            if one.by.len() >= MOST_TIMES {
+                let mut position = 0;
+                one.by.retain(|_| {
+                    position += 1;
+                    position % 2 == 0
+                });
+            }
+            let after = (asked - since).to_std().ok();
+            one.by.extend(after.and_then(millis).zip(millis(ran)));
+        }
+    }
+
+    /// Whether calls are counted.
+    pub(super) fn are_counted(&self) -> bool {
+        !self.list.is_empty()
+    }
+
     /// Wait until each thread that has not come out has run for long enough, or for two seconds.
     pub(super) fn wait_until_polled(&mut self) {
         let begin = Instant::now();
-        let is_short = |one: &mut Counted| one.is_before && one.ran().is_some_and(|ran| ran < LEAST_POLLED);
-        while begin.elapsed() < FOR_POLLS && self.list.iter_mut().any(is_short) {
+        while !self.have_polled(begin) {
             std::thread::sleep(TURN);
         }
     }
 
+    /// Whether there is nothing to wait for any more, or two seconds are over since `begin`.
+    pub(super) fn have_polled(&mut self, begin: Instant) -> bool {
+        let is_short =
+            |one: &mut Counted| one.is_before && matches!(one.stay(), Stay::Within(ran) if ran < LEAST_POLLED);
+        begin.elapsed() >= FOR_POLLS || !self.list.iter_mut().any(is_short)
+    }
+
     /// Say in the look of the second round how long the threads ran in their calls, and which have come out of them.
     pub(super) fn put_into(mut self, mut look: Look) -> Look {
+        let ended = time(&look.ended);
         for wait in look.members.iter_mut().flat_map(|member| &mut member.waits) {
             let its = |one: &&mut Counted| one.tid == wait.tid && Some(one.returns_to.as_str()) == returns_to(wait);
             let Some(counted) = self.list.iter_mut().find(its) else { continue };
-            match counted.ran() {
-                None => wait.left = true,
-                Some(ran) => {
-                    wait.polled_ms = u64::try_from(ran.as_millis()).ok().filter(|_| counted.is_before);
+            match counted.stay() {
+                Stay::Left => wait.left = true,
+                Stay::Within(ran) => {
+                    // What it ran since the end of the look is not told: for others it may be too late.
+                    let late = ended.and_then(|ended| (Utc::now() - ended).to_std().ok()).unwrap_or_default();
+                    wait.polled_ms = millis(ran.saturating_sub(late)).filter(|_| counted.is_before);
+                    wait.polled_by = std::mem::take(&mut counted.by);
                 }
+                Stay::Unknown => self.refused = Some("the kernel did not count all the time".to_owned()),
             }
         }
         look.gaps.extend(self.refused.map(|why| Gap::new("whether all calls lasted from one round to the next", why)));
@@ -110,15 +178,26 @@ impl Calls {
 }
 
 impl Counted {
-    /// How long it has run since the first round without coming out.
-    fn ran(&mut self) -> Option<Duration> {
-        self.lasting.ran()?.checked_sub(self.before)
+    /// What has become of it since the first round.
+    fn stay(&mut self) -> Stay {
+        match self.lasting.stay() {
+            Stay::Within(ran) => ran.checked_sub(self.before).map_or(Stay::Unknown, Stay::Within),
+            other => other,
+        }
     }
 }
 
 /// Where the call returns to in which a thread waits.
 fn returns_to(wait: &RankWait) -> Option<&str> {
     wait.collective.as_ref()?.returns_to.as_deref()
+}
+
+fn time(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc())
+}
+
+fn millis(time: Duration) -> Option<u64> {
+    u64::try_from(time.as_millis()).ok()
 }
 
 /// Of `0x7f12`.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::CliError;
+use super::calls::Calls;
 use super::requests::{Answers, Request, answer, requests};
 use crate::image::live;
 use crate::job::{distil, witnesses};
@@ -35,6 +36,12 @@ pub(super) struct Rank {
     written: Vec<(String, PathBuf)>,
     next: Instant,
     asked: Option<Asked>,
+    /// Its calls, as long as a request is between its two rounds.
+    calls: Calls,
+    /// The request whose first round wants another look.
+    settling: Option<String>,
+    /// Since when there is a second round to be answered.
+    second: Option<Instant>,
 }
 
 /// What this rank has asked for.
@@ -61,16 +68,45 @@ impl Rank {
         // What was asked before it began is over.
         let before = requests(&folder, &BTreeSet::new());
         let answered = before.into_iter().map(|request| (request.id, request.round)).collect();
-        Some(Rank { folder, number, answered, written: Vec::new(), next: Instant::now(), asked: None })
+        Some(Rank {
+            folder,
+            number,
+            answered,
+            written: Vec::new(),
+            next: Instant::now(),
+            asked: None,
+            calls: Calls::default(),
+            settling: None,
+            second: None,
+        })
     }
 
     /// A request that is to be answered now.
     pub(super) fn request(&mut self) -> Option<Request> {
+        self.calls.sample();
         if Instant::now() < self.next {
             return None;
         }
-        self.next = Instant::now() + if self.asked.is_some() { SHORT_TURN } else { TURN };
-        requests(&self.folder, &self.answered).into_iter().next()
+        let is_short = self.asked.is_some() || self.calls.are_counted();
+        self.next = Instant::now() + if is_short { SHORT_TURN } else { TURN };
+        let request = requests(&self.folder, &self.answered).into_iter().next();
+        if request.as_ref().is_none_or(|request| request.round == 1) {
+            self.second = None;
+            return request;
+        }
+        // A thread that polls is to have run for long enough by then.
+        let since = *self.second.get_or_insert_with(Instant::now);
+        if !self.calls.have_polled(since) {
+            self.next = Instant::now() + SHORT_TURN;
+            return None;
+        }
+        self.second = None;
+        request
+    }
+
+    /// How long this rank may rest: calls that are counted are asked for now and then.
+    pub(super) fn rest(&self) -> Duration {
+        if self.calls.are_counted() { SHORT_TURN / 2 } else { Duration::MAX }
     }
 
     /// Whether this rank is the one that asks NCCL's RAS for this request.
@@ -90,14 +126,26 @@ impl Rank {
         self.answered.insert((request.id.clone(), request.round));
         // The next one may wait already.
         self.next = Instant::now();
+        let is_settled = self.settling.take().is_some_and(|id| id == request.id);
         let Some(report) = report else { return Ok(()) };
         let mut look = distil(report, request.round, request.seen());
         let witnesses = witnesses(report);
         // Other ranks of the node are others' business.
         look.partial = true;
-        let look = look.named();
+        let mut look = look.named();
         if look.members.is_empty() {
             return Ok(());
+        }
+        match request.round {
+            1 if is_settled => self.calls.settle(&look),
+            1 if self.calls.begin_with(&look) => {
+                // It is asked once more at once, and answers then.
+                self.answered.remove(&(request.id.clone(), 1));
+                self.settling = Some(request.id.clone());
+                return Ok(());
+            }
+            1 => {}
+            _ => look = std::mem::take(&mut self.calls).put_into(look),
         }
         let path = answer(&self.folder, request, look, witnesses)?;
         self.written.push((request.id.clone(), path));

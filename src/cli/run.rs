@@ -199,7 +199,8 @@ impl Run<'_> {
             if let Some(status) = ended {
                 return status;
             }
-            self.tend(self.watch.rest());
+            let rest = self.rank.as_ref().map_or(Duration::MAX, Rank::rest);
+            self.tend(self.watch.rest().min(rest));
         }
     }
 

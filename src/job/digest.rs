@@ -271,6 +271,10 @@ pub(crate) struct RankWait {
     /// Since 1.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_ms: Option<u64>,
+    /// How much of that it had run how long after the end of the look before, in milliseconds both: after which, how much. For whoever was
+    /// looked at at other times. Since 1.7.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub polled_by: Vec<(u64, u64)>,
     /// Likewise, that it has left the call since then, and so is in another one. Since 1.7.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,

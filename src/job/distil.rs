@@ -255,6 +255,7 @@ fn rank_wait(report: &Report, process: &Process, wait: &Wait, chain: &BTreeSet<i
         certainty: wait.certainty,
         since_ms: wait.since_ms,
         polled_ms: None,
+        polled_by: Vec::new(),
         left: false,
         collective,
         connection,

@@ -1,13 +1,15 @@
 //! Whether anything may still come to a thread that polls and did not leave its call.
 //!
 //! In: two ranks of which one waits for the other. Out: whether nothing is under way between them. A call that lasted proves by itself nothing: a message
-//! of gigabytes takes longer than both rounds. Within one machine, by one look, what the other rank had sent before it entered its own call
-//! has come, since this one has polled for it since then; what it sends still, or takes still, are the messages that are not over.
-//! Between machines a network may hold them back, and so it does between two looks, whose times are not the same.
+//! of gigabytes takes longer than both rounds. Within one machine, what the other rank had sent before it entered its own call has
+//! come, if this one has polled for it since then; what it sends still, or takes still, are the messages that are not over. Looks at the two need
+//! not be the same: what counts is how long this one polled while both were in their calls. Between machines a network may hold messages back.
 
-use super::digest::RankWait;
+use chrono::{DateTime, FixedOffset, TimeDelta};
+
+use super::digest::{Look, RankWait};
 use super::gather::Rank;
-use super::standing::is_told;
+use super::standing::{LEAST_POLLED, is_told};
 
 /// Whether nothing is under way to `waiter` from `other`, both of which have not left their calls.
 pub(super) fn is_held((waiter, wait): (&Rank<'_>, &RankWait), (other, theirs): (&Rank<'_>, &RankWait)) -> bool {
@@ -21,10 +23,53 @@ pub(super) fn is_held((waiter, wait): (&Rank<'_>, &RankWait), (other, theirs): (
     let Some(((sends, receives), (sent, received))) = open(wait).zip(open(theirs)) else { return false };
     // A rank in an operation of a group receives, whether or not it has a message for it.
     let can_receive = receives > 0 || sends == 0;
-    std::ptr::eq(waiter.look, other.look)
-        && theirs.polled_ms.is_some()
+    theirs.polled_ms.is_some()
+        && has_polled_beside((waiter, wait), other)
         && (sent == 0 || !can_receive)
         && (sends == 0 || received == 0)
+}
+
+/// Whether `waiter` has polled for long enough while the other rank was in its call, too.
+fn has_polled_beside((waiter, wait): (&Rank<'_>, &RankWait), other: &Rank<'_>) -> bool {
+    let machine = |rank: &Rank<'_>| rank.look.host.boot_id.clone();
+    if machine(waiter).is_none() || machine(waiter) != machine(other) {
+        return false;
+    }
+    let Some(((begin, end), (from, until))) = in_calls(waiter).zip(in_calls(other)) else { return false };
+    let millis = |ms: &u64| i64::try_from(*ms).ok().and_then(TimeDelta::try_milliseconds);
+    let Some(polled) = wait.polled_ms.as_ref().and_then(millis) else { return false };
+    // Each part of its time with what it ran there, which it did as far as possible while it was alone.
+    let counted = wait
+        .polled_by
+        .iter()
+        .filter_map(|(after, ran)| Some((begin.checked_add_signed(millis(after)?)?, millis(ran)?)));
+    let mut parts: Vec<(DateTime<FixedOffset>, TimeDelta)> = counted.filter(|(at, _)| *at < end).collect();
+    let least = parts.last().map_or(polled, |(_, ran)| *ran);
+    parts.push((end, polled.max(least)));
+    // Nobody runs for longer than it takes.
+    let spans = |parts: &[(DateTime<FixedOffset>, TimeDelta)]| {
+        let before = std::iter::once((begin, TimeDelta::zero())).chain(parts.iter().copied());
+        before.zip(parts.to_vec()).map(|((from, ran), (until, now))| (from, until, now - ran)).collect::<Vec<_>>()
+    };
+    let is_possible = |(at, next, ran): &(_, _, TimeDelta)| {
+        *ran >= TimeDelta::zero() && *ran <= *next - *at + TimeDelta::milliseconds(1)
+    };
+    if !spans(&parts).iter().all(is_possible) {
+        parts = vec![(end, polled)];
+    }
+    let mut beside = TimeDelta::zero();
+    for (at, next, ran) in spans(&parts) {
+        let common = (next.min(until) - at.max(from)).max(TimeDelta::zero());
+        beside += (ran - (next - at - common)).clamp(TimeDelta::zero(), common);
+    }
+    beside.num_milliseconds() >= LEAST_POLLED.as_millis() as i64
+}
+
+/// From when until when a rank whose calls are counted is known to be in one: from the end of its first look to that of its last.
+fn in_calls(rank: &Rank<'_>) -> Option<(DateTime<FixedOffset>, DateTime<FixedOffset>)> {
+    let (_, before) = rank.before?;
+    let ended = |look: &Look| DateTime::parse_from_rfc3339(&look.ended).ok();
+    ended(before).zip(ended(rank.look))
 }
 
 #[cfg(test)]
@@ -127,7 +172,58 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_have_not_the_same_time() {
+    fn between_machines_a_message_may_be_held_back() {
         assert_eq!(verdict_of([("recv", RECEIVES); 2], [Some(300), Some(300)], false), Verdict::Blocked);
+    }
+
+    /// The verdict over two ranks of one machine that were looked at one by one: both polled for so long, and the second was first seen in its
+    /// call then.
+    fn one_by_one(polled_ms: u64, from: &str) -> Verdict {
+        counted_by(polled_ms, &[], from)
+    }
+
+    fn counted_by(polled_ms: u64, by: &[(u64, u64)], from: &str) -> Verdict {
+        let rank = |number: u32| waits(member(number, 2), call("recv", 1 - number, RECEIVES));
+        let mut first = [look(1, "node", &[], vec![rank(0)]), look(1, "node", &[], vec![rank(1)])];
+        first[1].ended = format!("2026-01-01T00:00:0{from}Z");
+        let first = first.map(|mut look| {
+            look.partial = true;
+            look.named()
+        });
+        let mut digest = Digest::default();
+        for number in 0..2 {
+            let mut members = vec![polled(rank(number), Some(polled_ms))];
+            members[0].waits[0].polled_by = by.to_vec();
+            let mut second = look(2, "node", &first.iter().collect::<Vec<_>>(), members);
+            second.partial = true;
+            digest.add(second.named());
+        }
+        first.into_iter().for_each(|look| digest.add(look));
+        report(&digest).verdict
+    }
+
+    #[test]
+    fn who_polls_while_the_other_is_in_its_call_has_seen_all_that_it_sent() {
+        assert_eq!(one_by_one(20, "1.500"), Verdict::Deadlock);
+        // 900 of its 1000 ms it may have polled before the other came to its call.
+        assert_eq!(one_by_one(920, "2.400"), Verdict::Deadlock);
+        assert_eq!(one_by_one(919, "2.400"), Verdict::Blocked);
+        assert_eq!(one_by_one(990, "not a time"), Verdict::Blocked);
+    }
+
+    #[test]
+    fn when_it_polled_is_told_the_better_the_more_often_it_was_asked() {
+        assert_eq!(counted_by(300, &[], "2.400"), Verdict::Blocked);
+        assert_eq!(counted_by(300, &[(400, 100), (900, 280)], "2.400"), Verdict::Deadlock);
+        assert_eq!(counted_by(300, &[(400, 100), (900, 281)], "2.400"), Verdict::Blocked);
+        // Of 100 ms of which half were beside the other it ran 70: 20 of them.
+        assert_eq!(counted_by(300, &[(850, 230), (950, 300)], "2.400"), Verdict::Deadlock);
+        // What cannot be is not believed.
+        let most = i64::MAX as u64;
+        for by in
+            [[(900, 0), (890, 10)], [(u64::MAX, most), (0, most)], [(most, 0), (9, most)], [(2000, 0), (3000, 300)]]
+        {
+            assert_eq!(counted_by(300, &by, "2.400"), Verdict::Blocked, "{by:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use petgraph::graphmap::DiGraphMap;
 use super::gather::Gathered;
 use super::held::is_held;
 use super::links::{Links, To, operation};
-use super::standing::Standing;
+use super::standing::{Standing, went_on};
 use crate::limits::job::MOST_STARTS;
 use crate::report::{Certainty, Verdict};
 
@@ -293,6 +293,7 @@ fn last(job: &Gathered<'_>, links: &Links) -> (Verdict, Cause) {
     let all_in = links.gatherings.iter().position(|one| one.is_of_all && one.inside.len() == job.ranks.len());
     match all_in.filter(|_| is_waited_for && job.missing.is_empty()) {
         Some(at) => (Verdict::Blocked, Cause::AllIn(at)),
+        None if job.ranks.iter().any(went_on) => (Verdict::Running, Cause::Nothing),
         None => (verdict, Cause::Nothing),
     }
 }

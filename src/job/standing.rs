@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::digest::{Look, RankWait};
+use super::digest::{Look, Member, RankWait};
 use super::gather::Rank;
 
 /// A thread that ran for so long within a call that polls has seen whatever had come before: a poll takes microseconds.
@@ -31,13 +31,26 @@ pub(super) enum Standing {
 /// Whether `wait` of the last look at `rank` lasted since the round before.
 pub(super) fn standing(rank: &Rank<'_>, wait: &RankWait) -> Standing {
     let Some((before, _)) = rank.before else { return Standing::Once };
-    let is_same = |earlier: &&RankWait| {
-        earlier.tid == wait.tid && earlier.collective == wait.collective && earlier.connection == wait.connection
-    };
-    if wait.left || !before.waits.iter().any(|earlier| is_same(&earlier)) {
+    if same(before, wait).is_none() {
         return Standing::Moved;
     }
     if is_told(rank, wait) || has_polled(wait) { Standing::Still } else { Standing::Alike }
+}
+
+/// Whether a rank went on from one round to the next: it is in another wait, or has enqueued more.
+pub(super) fn went_on(rank: &Rank<'_>) -> bool {
+    let Some((before, _)) = rank.before else { return false };
+    let is_over = |wait: &RankWait| same(before, wait).is_none();
+    let mut waits = rank.now.waits.iter().filter(|wait| wait.holds_up_main);
+    waits.any(is_over) || before.enqueued != rank.now.enqueued
+}
+
+/// The same wait in the round before, if the rank was in it then and has not left it since.
+fn same<'d>(before: &'d Member, wait: &RankWait) -> Option<&'d RankWait> {
+    let is_same = |earlier: &&RankWait| {
+        earlier.tid == wait.tid && earlier.collective == wait.collective && earlier.connection == wait.connection
+    };
+    before.waits.iter().find(is_same).filter(|_| !wait.left)
 }
 
 /// Whether it is told by the library's own words, or the kernel's of its sleep, that a wait that both rounds show stood still.

@@ -11,6 +11,7 @@ use super::judge::{Cause, Cycle, Doubt, Judgement, judge};
 use super::links::{Link, To};
 use super::phrases::{capital, doing, doing_as_group, helped_by, place_phrase, waited_for};
 use super::ranks::{named, ranges};
+use super::standing::went_on;
 use super::testimony::applied;
 use super::told_thread::thread;
 use crate::limits::job::{MOST_RANKS_TOLD, MOST_SAID};
@@ -369,8 +370,14 @@ impl Teller<'_> {
         };
         let count = self.job.ranks.len();
         let ranks = if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") };
+        let moved = self.job.ranks.iter().filter(|rank| went_on(rank)).count();
+        let moved = match moved {
+            0 => String::new(),
+            all if all == count => ", which went on from one round to the next".to_owned(),
+            some => format!(", of which {some} went on from one round to the next"),
+        };
         format!(
-            "{ranks}, and no wait that lasts for another rank is known; {} {}.",
+            "{ranks}{moved}, and no wait that lasts for another rank is known; {} {}.",
             self.in_full(first),
             self.doing(first)
         )

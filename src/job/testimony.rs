@@ -191,6 +191,7 @@ fn add(member: &mut Member, said: &Said, behind: &BTreeMap<String, u64>) {
         certainty: Certainty::Inferred,
         since_ms: None,
         polled_ms: None,
+        polled_by: Vec::new(),
         left: false,
         collective: Some(collective),
         connection: None,

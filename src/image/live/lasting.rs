@@ -1,6 +1,6 @@
 //! Whether a thread stays within a call.
 //!
-//! In: a thread, and where the call returns to. Out: how long the thread has run since then without getting there, if it has not. A thread that
+//! In: a thread, and where the call returns to. Out: whether it got there since then ([`Stay`]), and how long it has run if not. A thread that
 //! polls looks the same in any two looks, whether in one call or in a thousand; the processor counts how often an instruction is executed
 //! (a breakpoint of the kernel's perf events, which stops nobody). It says nothing of where the thread was when that began:
 //! that says a look which comes later.
@@ -18,20 +18,35 @@ pub(crate) struct Lasting {
     event: File,
 }
 
+/// Whether a thread has stayed within its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// It has run for so long without coming out.
+    Within(Duration),
+    /// It has come out.
+    Left,
+    /// It was not counted all the time, as others use the processor's breakpoints too.
+    Unknown,
+}
+
 impl Lasting {
     /// From now on.
     pub(crate) fn of(thread: i32, returns_to: Addr) -> io::Result<Lasting> {
         Ok(Lasting { event: sys::count_executions(thread, returns_to.0)? })
     }
 
-    /// How long the thread has run by now without getting there; `None` if it has been there, or was not counted all the time.
-    pub(crate) fn ran(&mut self) -> Option<Duration> {
-        let mut bytes = [0; 24];
+    /// What has become of the thread by now.
+    pub(crate) fn stay(&mut self) -> Stay {
+        let mut words = [[0; 8]; 3];
         // Of one that could not be counted there is nothing to read.
-        self.event.read_exact(&mut bytes).ok()?;
-        let mut words = bytes.chunks_exact(8).map(|word| word.try_into().map(u64::from_ne_bytes).unwrap_or_default());
-        let (count, enabled, running) = (words.next()?, words.next()?, words.next()?);
-        (count == 0 && enabled == running).then_some(Duration::from_nanos(running))
+        if self.event.read_exact(words.as_flattened_mut()).is_err() {
+            return Stay::Unknown;
+        }
+        match words.map(u64::from_ne_bytes) {
+            [0, enabled, running] if enabled == running => Stay::Within(Duration::from_nanos(running)),
+            [0, ..] => Stay::Unknown,
+            _ => Stay::Left,
+        }
     }
 }
 
@@ -63,12 +78,12 @@ mod tests {
             Err(error) => return assert!(error.raw_os_error().is_some(), "{error}"),
         };
         burn();
-        let ran = lasting.ran().expect("nobody was there");
+        let Stay::Within(ran) = lasting.stay() else { panic!("nobody was there") };
         assert!(ran > Duration::ZERO);
         burn();
-        assert!(lasting.ran().is_some_and(|later| later > ran));
+        assert!(matches!(lasting.stay(), Stay::Within(later) if later > ran));
         called();
-        assert_eq!(lasting.ran(), None);
+        assert_eq!(lasting.stay(), Stay::Left);
     }
 
     #[test]
