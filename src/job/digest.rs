@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::content::{self, hash};
@@ -254,6 +255,10 @@ pub(crate) struct Doing {
     pub wait: Option<String>,
 }
 
+fn time(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc())
+}
+
 /// A wait for another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankWait {
@@ -332,6 +337,16 @@ pub(crate) enum DigestError {
 }
 
 impl Look {
+    /// When it began, by the clock of its machine.
+    pub(crate) fn begin(&self) -> Option<DateTime<Utc>> {
+        time(&self.began)
+    }
+
+    /// When it was over, likewise.
+    pub(crate) fn end(&self) -> Option<DateTime<Utc>> {
+        time(&self.ended)
+    }
+
     /// Say of these ranks, which run in these processes, that they could not be looked at, and why; what was a gap of a process is one of
     /// the job then.
     #[must_use]

@@ -5,9 +5,9 @@
 //! come, if this one has polled for it since then; what it sends still, or takes still, are the messages that are not over. Looks at the two need
 //! not be the same: what counts is how long this one polled while both were in their calls. Between machines a network may hold messages back.
 
-use chrono::{DateTime, FixedOffset, TimeDelta};
+use chrono::{DateTime, TimeDelta, Utc};
 
-use super::digest::{Look, RankWait};
+use super::digest::RankWait;
 use super::gather::Rank;
 use super::standing::{LEAST_POLLED, is_told};
 
@@ -36,40 +36,43 @@ fn has_polled_beside((waiter, wait): (&Rank<'_>, &RankWait), other: &Rank<'_>) -
         return false;
     }
     let Some(((begin, end), (from, until))) = in_calls(waiter).zip(in_calls(other)) else { return false };
-    let millis = |ms: &u64| i64::try_from(*ms).ok().and_then(TimeDelta::try_milliseconds);
-    let Some(polled) = wait.polled_ms.as_ref().and_then(millis) else { return false };
-    // Each part of its time with what it ran there, which it did as far as possible while it was alone.
+    let millis = |ms: u64| i64::try_from(ms).ok().and_then(TimeDelta::try_milliseconds);
+    let Some(polled) = wait.polled_ms.and_then(millis) else { return false };
     let counted = wait
         .polled_by
         .iter()
-        .filter_map(|(after, ran)| Some((begin.checked_add_signed(millis(after)?)?, millis(ran)?)));
-    let mut parts: Vec<(DateTime<FixedOffset>, TimeDelta)> = counted.filter(|(at, _)| *at < end).collect();
-    let least = parts.last().map_or(polled, |(_, ran)| *ran);
-    parts.push((end, polled.max(least)));
+        .filter_map(|(after, ran)| Some((begin.checked_add_signed(millis(*after)?)?, millis(*ran)?)))
+        .filter(|(at, _)| *at < end);
+    let mut ran_by = vec![(begin, TimeDelta::zero())];
+    ran_by.extend(counted);
+    let least = ran_by.last().map_or(polled, |(_, ran)| *ran);
+    ran_by.push((end, polled.max(least)));
     // Nobody runs for longer than it takes.
-    let spans = |parts: &[(DateTime<FixedOffset>, TimeDelta)]| {
-        let before = std::iter::once((begin, TimeDelta::zero())).chain(parts.iter().copied());
-        before.zip(parts.to_vec()).map(|((from, ran), (until, now))| (from, until, now - ran)).collect::<Vec<_>>()
-    };
-    let is_possible = |(at, next, ran): &(_, _, TimeDelta)| {
-        *ran >= TimeDelta::zero() && *ran <= *next - *at + TimeDelta::milliseconds(1)
-    };
-    if !spans(&parts).iter().all(is_possible) {
-        parts = vec![(end, polled)];
+    let is_possible =
+        |((at, ran), (next, now)): (Told, Told)| now >= ran && now - ran <= next - at + TimeDelta::milliseconds(1);
+    if !parts(&ran_by).all(is_possible) {
+        ran_by = vec![(begin, TimeDelta::zero()), (end, polled)];
     }
-    let mut beside = TimeDelta::zero();
-    for (at, next, ran) in spans(&parts) {
+    // In each part of its time it ran as far as possible while it was alone.
+    let beside = |((at, ran), (next, now)): (Told, Told)| {
         let common = (next.min(until) - at.max(from)).max(TimeDelta::zero());
-        beside += (ran - (next - at - common)).clamp(TimeDelta::zero(), common);
-    }
-    beside.num_milliseconds() >= LEAST_POLLED.as_millis() as i64
+        (now - ran - (next - at - common)).clamp(TimeDelta::zero(), common).num_milliseconds()
+    };
+    parts(&ran_by).map(beside).sum::<i64>() >= LEAST_POLLED.as_millis() as i64
+}
+
+/// How long a thread had run by when.
+type Told = (DateTime<Utc>, TimeDelta);
+
+/// Each with the next one.
+fn parts(ran_by: &[Told]) -> impl Iterator<Item = (Told, Told)> {
+    ran_by.iter().copied().zip(ran_by.iter().copied().skip(1))
 }
 
 /// From when until when a rank whose calls are counted is known to be in one: from the end of its first look to that of its last.
-fn in_calls(rank: &Rank<'_>) -> Option<(DateTime<FixedOffset>, DateTime<FixedOffset>)> {
+fn in_calls(rank: &Rank<'_>) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let (_, before) = rank.before?;
-    let ended = |look: &Look| DateTime::parse_from_rfc3339(&look.ended).ok();
-    ended(before).zip(ended(rank.look))
+    before.end().zip(rank.look.end())
 }
 
 #[cfg(test)]

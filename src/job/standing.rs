@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset};
-
 use super::digest::{Look, Member, RankWait};
 use super::gather::Rank;
 
@@ -31,7 +29,7 @@ pub(super) enum Standing {
 /// Whether `wait` of the last look at `rank` lasted since the round before.
 pub(super) fn standing(rank: &Rank<'_>, wait: &RankWait) -> Standing {
     let Some((before, _)) = rank.before else { return Standing::Once };
-    if same(before, wait).is_none() {
+    if !is_in(before, wait) {
         return Standing::Moved;
     }
     if is_told(rank, wait) || has_polled(wait) { Standing::Still } else { Standing::Alike }
@@ -40,17 +38,16 @@ pub(super) fn standing(rank: &Rank<'_>, wait: &RankWait) -> Standing {
 /// Whether a rank went on from one round to the next: it is in another wait, or has enqueued more.
 pub(super) fn went_on(rank: &Rank<'_>) -> bool {
     let Some((before, _)) = rank.before else { return false };
-    let is_over = |wait: &RankWait| same(before, wait).is_none();
     let mut waits = rank.now.waits.iter().filter(|wait| wait.holds_up_main);
-    waits.any(is_over) || before.enqueued != rank.now.enqueued
+    waits.any(|wait| !is_in(before, wait)) || before.enqueued != rank.now.enqueued
 }
 
-/// The same wait in the round before, if the rank was in it then and has not left it since.
-fn same<'d>(before: &'d Member, wait: &RankWait) -> Option<&'d RankWait> {
-    let is_same = |earlier: &&RankWait| {
+/// Whether the rank was in the same wait in the round before, and has not left it since.
+fn is_in(before: &Member, wait: &RankWait) -> bool {
+    let is_same = |earlier: &RankWait| {
         earlier.tid == wait.tid && earlier.collective == wait.collective && earlier.connection == wait.connection
     };
-    before.waits.iter().find(is_same).filter(|_| !wait.left)
+    !wait.left && before.waits.iter().any(is_same)
 }
 
 /// Whether it is told by the library's own words, or the kernel's of its sleep, that a wait that both rounds show stood still.
@@ -67,7 +64,5 @@ fn has_polled(wait: &RankWait) -> bool {
 
 /// Milliseconds from the beginning of one look to the beginning of another of the same machine.
 fn between(first: &Look, second: &Look) -> Option<u64> {
-    let time = |text: &str| DateTime::<FixedOffset>::parse_from_rfc3339(text).ok();
-    let span = time(&second.began)? - time(&first.began)?;
-    u64::try_from(span.num_milliseconds()).ok()
+    u64::try_from((second.begin()? - first.begin()?).num_milliseconds()).ok()
 }

@@ -121,6 +121,17 @@ impl Made {
         self.u32(at + 4, (value >> 32) as u32);
     }
 
+    /// Map 0x4000 bytes of a file, or of none.
+    pub(super) fn map(&mut self, start: u64, path: Option<&str>, write: bool) {
+        self.mappings.push(Mapping {
+            read: true,
+            write,
+            inode: u64::from(path.is_some()),
+            path: path.map(str::to_owned),
+            ..Mapping::new(Addr(start), Addr(start + 0x4000))
+        });
+    }
+
     /// Put a thread into a system call.
     pub(super) fn set(&mut self, index: usize, number: i64, result: i64, arguments: [u64; 6]) {
         let mut general = RegisterSet::new(ARCHITECTURE);

@@ -266,6 +266,11 @@ impl ThreadView<'_> {
         frames.iter().take(SEARCHED_FRAMES).position(|f| f.sp <= slot && f.cfa.is_some_and(|cfa| slot < cfa))
     }
 
+    /// Where the call of native frame `native` returns to.
+    pub(crate) fn returns_to(&self, native: usize) -> Option<Addr> {
+        self.thread?.native.frames.get(native.checked_add(1)?).map(|caller| caller.pc)
+    }
+
     /// Position among the merged frames of native frame `native`: the outermost of what the compiler inlined there.
     pub(crate) fn merged(&self, native: usize) -> Option<usize> {
         self.thread?.frames.iter().rposition(|f| f.native == Some(native))

@@ -19,9 +19,10 @@
 
 use std::collections::BTreeSet;
 
-use super::calls;
+use super::objects::class;
+use super::{calls, objects};
 use crate::image::{Addr, Memory, MemoryExt};
-use crate::limits::c10d::{LARGEST_GROUP, LARGEST_NUMBER, MOST_CANDIDATES, MOST_EXPECTED, WORDS_OF_OBJECT};
+use crate::limits::c10d::{LARGEST_GROUP, LARGEST_NUMBER, MOST_EXPECTED, WORDS_OF_OBJECT};
 use crate::waits::thread::{Process, ThreadView};
 
 /// Members of `c10d::Work`, from its condition on: `cv_`, `completed_`, `exception_`, `rank_`, `opType_`; and before it the table of
@@ -74,21 +75,6 @@ pub(super) struct Operation {
     pub(super) evidence: Vec<String>,
 }
 
-/// The class of the object at `address`, by its table of functions.
-pub(super) fn class(process: &Process<'_>, address: Addr) -> Option<String> {
-    let table = Addr(process.memory().u64(address).ok()?);
-    // The first function stands behind two words, which belong to the table.
-    let mapping = process.context.image.mapping(table).filter(|mapping| mapping.is_file())?;
-    mapping.path.as_ref()?;
-    let symbol = process.context.symbols.object(Addr(table.0.checked_sub(16)?))?;
-    class_of_table(&symbol.name).map(str::to_owned)
-}
-
-/// The class in the readable name of its table of functions, as cpp_demangle writes it.
-fn class_of_table(name: &str) -> Option<&str> {
-    name.strip_prefix("{vtable(")?.strip_suffix(")}")
-}
-
 /// Whether a class is one of c10d's for operations: `c10d::(anonymous namespace)::AsyncBroadcastWork`.
 fn is_work(class: &str) -> bool {
     class.starts_with("c10d::") && class.ends_with("Work")
@@ -103,29 +89,11 @@ pub(super) fn of_condition(process: &Process<'_>, condition: Addr) -> Option<Ope
 
 /// The operation that a thread works on, by an object in the frames of a call.
 pub(super) fn worked_on(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<Operation> {
-    let candidates = objects(process, thread, native)?;
+    let candidates = objects::candidates(process, thread, native)?;
     let mut works = candidates.filter(|at| class(process, *at).is_some_and(|class| is_work(&class)));
     let first = works.next()?;
     let found = describe(process, first, first + work::CONDITION)?;
     works.next().is_none().then_some(found)
-}
-
-/// What may be objects of those that the frames of a call and of what it calls have.
-pub(super) fn objects<'t>(
-    process: &'t Process<'_>,
-    thread: &'t ThreadView<'_>,
-    native: usize,
-) -> Option<impl Iterator<Item = Addr> + 't> {
-    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    let end = frames.get(native).and_then(|frame| frame.cfa)?;
-    let registers = thread.registers(native.saturating_add(1)).into_iter().map(|(_, _, value)| value);
-    let inside = thread.words(process).iter().filter(|(at, _)| *at < end).map(|(_, word)| *word);
-    let words: BTreeSet<u64> = inside.chain(registers).collect();
-    let is_object = |word: &u64| {
-        let mapping = process.context.image.mapping(Addr(*word));
-        word.is_multiple_of(8) && mapping.is_some_and(|mapping| mapping.write && !mapping.is_file())
-    };
-    Some(words.into_iter().filter(is_object).take(MOST_CANDIDATES).map(Addr))
 }
 
 fn describe(process: &Process<'_>, address: Addr, condition: Addr) -> Option<Operation> {
@@ -287,6 +255,7 @@ fn distinct(ranks: impl IntoIterator<Item = u32>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::class_of_table;
     use super::*;
     use crate::symbols::demangle;
 

@@ -11,6 +11,7 @@
 mod calls;
 mod gloo;
 mod nccl;
+mod objects;
 mod recorder;
 mod store;
 #[cfg(test)]
@@ -136,16 +137,8 @@ impl C10d {
         entered: &nccl::Entered,
     ) -> Option<BlockedOn> {
         let Progress { spinning, evidence } = progress(process, thread, below, entered.call)?;
-        let wait = entered.wait(process, thread, self.recorder(process));
-        let evidence: Vec<String> = std::iter::once(evidence).chain(wait.evidence).collect();
-        // What makes a group calls NCCL, or waits for a key that another rank sets first.
-        let waited = match entered.makes {
-            Some(function) => making(function, process, evidence),
-            None => {
-                let label = wait.label.unwrap_or_else(|| label(&wait.collective));
-                Waited { collective: wait.collective, label, evidence, found: Operation::default() }
-            }
-        };
+        let mut waited = entered.wait(process, thread, self.recorder(process));
+        waited.evidence.insert(0, evidence);
         let is_known = entered.serves || waited.collective.synchronises || !waited.collective.peers.is_empty();
         let blocked =
             BlockedOn { spinning, transient: false, ..self.blocked(process, thread, below, entered.native, waited) };
@@ -185,9 +178,7 @@ impl C10d {
         let (collective, is_whole) = collective(process, entered, &found, recorded);
         let mut evidence = vec![format!("it sleeps in a call of c10d on {}", below.resource.label)];
         evidence.extend(found.evidence.iter().cloned());
-        evidence.extend(recorded.map(|(recorder, entry)| {
-            format!("the Flight Recorder has it as number {} of {}: {}", entry.id, recorder.called(entry), entry.name)
-        }));
+        evidence.extend(recorded.map(|(recorder, entry)| recorder.says(entry)));
         let label = label(&collective);
         let waited = Waited { collective, label, evidence, found };
         let blocked = self.blocked(process, thread, Some(below), entered.native, waited);

@@ -1,7 +1,7 @@
 //! Waits of NCCL's for other ranks on the processor, before anything is given to a GPU: for all ranks of a communicator that is made, or for
 //! a peer to which it makes a connection.
 //!
-//! In: a thread, and the Flight Recorder of its process. Out: a [`Wait`]. The functions that wait there are NCCL's own, whose names its
+//! In: a thread, and the Flight Recorder of its process. Out: what it waits for. The functions that wait there are NCCL's own, whose names its
 //! symbols have; what was called is told by the functions that NCCL exports, and which operation that is by PyTorch's around them. NCCL polls
 //! meanwhile. What the GPU itself waits for is told elsewhere.
 
@@ -17,7 +17,7 @@
 )]
 
 use super::recorder::{Entry, Recorder};
-use super::{calls, gloo, of_gpu};
+use super::{Operation, Waited, calls, label, making, objects, of_gpu};
 use crate::image::{Addr, MemoryExt};
 use crate::launcher;
 use crate::limits::c10d::LARGEST_GROUP;
@@ -107,17 +107,9 @@ pub(super) struct Entered {
     /// It is one of NCCL's own threads, which another one waits for.
     pub(super) serves: bool,
     /// The function of PyTorch that makes a group, if it is one of that.
-    pub(super) makes: Option<&'static str>,
+    makes: Option<&'static str>,
     /// `all_reduce`, as the program called it.
     op: Option<&'static str>,
-}
-
-/// What a thread waits for.
-#[derive(Debug)]
-pub(super) struct Wait {
-    pub(super) collective: Collective,
-    pub(super) label: Option<String>,
-    pub(super) evidence: Vec<String>,
 }
 
 /// The call that a thread is in, if no code of Python runs inside of it.
@@ -154,36 +146,33 @@ fn named(frame: &Frame) -> Option<&str> {
 
 impl Entered {
     /// What the thread waits for here.
-    pub(super) fn wait(&self, process: &Process<'_>, thread: &ThreadView<'_>, recorder: Option<&Recorder>) -> Wait {
+    pub(super) fn wait(&self, process: &Process<'_>, thread: &ThreadView<'_>, recorder: Option<&Recorder>) -> Waited {
         let mut evidence = vec![format!("the call of NCCL is {}, which waits in {}", self.call, self.waits)];
+        // What makes a group calls NCCL, or waits for a key that another rank sets first.
+        if let Some(function) = self.makes {
+            return making(function, process, evidence);
+        }
         let recorded = recorder.filter(|_| !self.connects_all).zip(self.op);
         let recorded = recorded.and_then(|(recorder, op)| Some((recorder, last_open(recorder, op)?)));
         let mut collective = match recorded {
             Some((recorder, entry)) => {
-                evidence.push(format!(
-                    "the Flight Recorder has it as number {} of {}: {}",
-                    entry.id,
-                    recorder.called(entry),
-                    entry.name
-                ));
+                evidence.push(recorder.says(entry));
                 of_gpu(process, recorder, entry)
             }
             None => self.unrecorded(process, thread, &mut evidence),
         };
-        collective.returns_to = thread.thread.and_then(|thread| {
-            let caller = thread.native.frames.get(self.native.checked_add(1)?)?;
-            Some(caller.pc.to_string())
-        });
+        collective.returns_to = thread.returns_to(self.native).map(|at| at.to_string());
         let open = |op: &str| {
             let all = recorder?.entries.iter().filter(|entry| is_open(entry, op));
             u32::try_from(all.count()).ok()
         };
         (collective.open_sends, collective.open_receives) = (open("send"), open("recv"));
-        let label = recorded.is_none().then(|| match self.op {
-            Some(op) => format!("{} with other ranks, for {op}", self.call),
-            None => format!("{} with other ranks", self.call),
-        });
-        Wait { collective, label, evidence }
+        let label = match (recorded, self.op) {
+            (Some(_), _) => label(&collective),
+            (None, Some(op)) => format!("{} with other ranks, for {op}", self.call),
+            (None, None) => format!("{} with other ranks", self.call),
+        };
+        Waited { collective, label, evidence, found: Operation::default() }
     }
 
     /// What is known without the Flight Recorder: who is missing only where the group is that of the whole job.
@@ -216,8 +205,8 @@ pub(super) fn last_open<'r>(recorder: &'r Recorder, op: &str) -> Option<&'r Entr
 
 /// Rank and size of the group whose back end the calls up to this frame are of, if there is one such object.
 fn place(process: &Process<'_>, thread: &ThreadView<'_>, native: usize) -> Option<(u32, u32)> {
-    let objects = gloo::objects(process, thread, native)?;
-    let mut groups = objects.filter(|at| gloo::class(process, *at).as_deref() == Some(CLASS));
+    let objects = objects::candidates(process, thread, native)?;
+    let mut groups = objects.filter(|at| objects::class(process, *at).as_deref() == Some(CLASS));
     let group = groups.next()?;
     if groups.next().is_some() {
         return None;

@@ -126,6 +126,11 @@ impl Recorder {
         }
     }
 
+    /// That it has an operation, as evidence.
+    pub(super) fn says(&self, entry: &Entry) -> String {
+        format!("the Flight Recorder has it as number {} of {}: {}", entry.id, self.called(entry), entry.name)
+    }
+
     /// The first operation of a back end that was enqueued and is not done.
     pub(super) fn first_open(&self, backend: &str) -> Option<&Entry> {
         let is_of = |entry: &&Entry| !entry.retired && Called::of(&entry.name).backend == backend;

@@ -2,7 +2,7 @@
 
 use super::nccl;
 use super::recorder::Recorder;
-use crate::image::{Addr, Mapping, RegisterSource, TaskState};
+use crate::image::{Addr, RegisterSource, TaskState};
 use crate::threads::{Frame, FrameKind};
 use crate::waits::collective::Collective;
 use crate::waits::testing::{Bytes, LOCK, Made, observe_made};
@@ -54,15 +54,8 @@ fn vector(made: &mut Made, at: u64, begin: u64, length: u64) {
 fn works(expects: &[u32]) -> Made {
     let mut made = thread(&["futex", EXECUTE, "c10d::ProcessGroupGloo::runLoop(int)"]);
     made.zero(HEAP, 0x1000);
-    for (start, path, write) in [(TABLES, Some("/lib/libtorch_cpu.so"), false), (HEAP, None, true)] {
-        made.mappings.push(Mapping {
-            read: true,
-            write,
-            inode: u64::from(path.is_some()),
-            path: path.map(str::to_owned),
-            ..Mapping::new(Addr(start), Addr(start + 0x4000))
-        });
-    }
+    made.map(TABLES, Some("/lib/libtorch_cpu.so"), false);
+    made.map(HEAP, None, true);
     has_class(&mut made, WORK, 0, "c10d::AsyncAllreduceWork");
     has_class(&mut made, TRANSPORT, 1, "gloo::transport::tcp::Context");
     made.u64(WORK + 120, 1 << 32);
@@ -275,15 +268,8 @@ fn makes(size: u64) -> Made {
     let made = ["socketProgressOpt(int, ncclSocket*)", "bootstrapInit(int)", "ncclCommInitRankFunc(ncclAsyncJob*)"];
     let mut made = polls(&["recv", made[0], made[1], made[2], "pncclCommInitRankConfig", all_reduce, "main"]);
     made.zero(HEAP, 0x1000);
-    for (start, path, write) in [(TABLES, Some("/lib/libtorch_cuda.so"), false), (HEAP, None, true)] {
-        made.mappings.push(Mapping {
-            read: true,
-            write,
-            inode: u64::from(path.is_some()),
-            path: path.map(str::to_owned),
-            ..Mapping::new(Addr(start), Addr(start + 0x4000))
-        });
-    }
+    made.map(TABLES, Some("/lib/libtorch_cuda.so"), false);
+    made.map(HEAP, None, true);
     has_class(&mut made, WORK, 0, "c10d::ProcessGroupNCCL");
     made.u64(WORK + 8, u64::MAX);
     made.u64(WORK + 16, size << 32);

@@ -63,10 +63,7 @@ impl Family for Mpi {
             let open = mpich_open::open(process.memory(), &objects);
             collective.open_sends = open.map(|open| open.sends);
             collective.open_receives = open.map(|open| open.receives);
-            collective.returns_to = thread.thread.and_then(|thread| {
-                let caller = thread.native.frames.get(native.checked_add(1)?)?;
-                Some(caller.pc.to_string())
-            });
+            collective.returns_to = thread.returns_to(native).map(|at| at.to_string());
         }
         // Of several with different tags none is the one.
         let tag = collective.tag.filter(|tag| pending.iter().all(|one| one.tag.is_none_or(|own| own == *tag)));

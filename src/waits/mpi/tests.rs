@@ -1,6 +1,6 @@
 //! The family on made-up memory.
 
-use crate::image::{Addr, Mapping, TaskState};
+use crate::image::TaskState;
 use crate::waits::collective::Collective;
 use crate::waits::testing::{Made, STACK, observe_made};
 use crate::waits::{Certainty, Needs, Observations};
@@ -46,15 +46,8 @@ fn thread(names: &[&str]) -> Made {
 fn receives(peer: i32, tag: i32) -> Made {
     let mut made = thread(&["opal_progress", "ompi_sync_wait_mt", "mca_pml_ob1_recv", "PMPI_Recv", "main"]);
     made.zero(HEAP, 0x4000);
-    for (start, path, write) in [(CLASSES, Some("/lib/libmpi.so.40"), true), (HEAP, None, true)] {
-        made.mappings.push(Mapping {
-            read: true,
-            write,
-            inode: u64::from(path.is_some()),
-            path: path.map(str::to_owned),
-            ..Mapping::new(Addr(start), Addr(start + 0x4000))
-        });
-    }
+    made.map(CLASSES, Some("/lib/libmpi.so.40"), true);
+    made.map(HEAP, None, true);
     let object = class(&mut made, 0, "opal_object_t", CLASSES, OBJECT);
     let item = class(&mut made, 1, "opal_list_item_t", object, ITEM);
     let free = class(&mut made, 2, "opal_free_list_item_t", item, FREE_LIST_ITEM);
