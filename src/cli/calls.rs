@@ -62,9 +62,8 @@ impl Calls {
 
     /// Begin to count what this look shows; whether anything is counted, so that another look of the first round is wanted.
     pub(super) fn begin_with(&mut self, first: &Look) -> bool {
-        *self = Calls::default();
         self.begin(first, true);
-        !self.list.is_empty()
+        self.are_counted()
     }
 
     /// The other look of the first round: who was in a call in both has not left it since counting began, if nothing was counted.
@@ -76,7 +75,7 @@ impl Calls {
             }
             matches!(stay, Stay::Within(_))
         });
-        self.since = time(&again.ended);
+        self.since = again.end();
         // Who was somewhere else meanwhile may come out of this call as well, but will not be known to have stayed in it.
         self.begin(again, false);
     }
@@ -124,18 +123,14 @@ impl Calls {
                 continue;
             }
             if one.by.len() >= MOST_TIMES {
-                let mut position = 0;
-                one.by.retain(|_| {
-                    position += 1;
-                    position % 2 == 0
-                });
+                one.by = one.by.iter().skip(1).step_by(2).copied().collect();
             }
             let after = (asked - since).to_std().ok();
             one.by.extend(after.and_then(millis).zip(millis(ran)));
         }
     }
 
-    /// Whether calls are counted.
+    /// Whether there are any that are counted.
     pub(super) fn are_counted(&self) -> bool {
         !self.list.is_empty()
     }
@@ -157,7 +152,7 @@ impl Calls {
 
     /// Say in the look of the second round how long the threads ran in their calls, and which have come out of them.
     pub(super) fn put_into(mut self, mut look: Look) -> Look {
-        let ended = time(&look.ended);
+        let ended = look.end();
         for wait in look.members.iter_mut().flat_map(|member| &mut member.waits) {
             let its = |one: &&mut Counted| one.tid == wait.tid && Some(one.returns_to.as_str()) == returns_to(wait);
             let Some(counted) = self.list.iter_mut().find(its) else { continue };
@@ -190,10 +185,6 @@ impl Counted {
 /// Where the call returns to in which a thread waits.
 fn returns_to(wait: &RankWait) -> Option<&str> {
     wait.collective.as_ref()?.returns_to.as_deref()
-}
-
-fn time(text: &str) -> Option<DateTime<Utc>> {
-    DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc())
 }
 
 fn millis(time: Duration) -> Option<u64> {

@@ -24,6 +24,8 @@ const SHORT_TURN: Duration = Duration::from_millis(200);
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
 /// Longest time that the first round is waited for.
 const FOR_FIRST: Duration = Duration::from_secs(15);
+/// Longest time that calls are counted for a second one: nobody waits for so long for answers.
+const FOR_SECOND: Duration = Duration::from_secs(60);
 
 /// A rank of a job, and the folder in which its job is asked.
 #[derive(Debug)]
@@ -36,11 +38,18 @@ pub(super) struct Rank {
     written: Vec<(String, PathBuf)>,
     next: Instant,
     asked: Option<Asked>,
-    /// Its calls, as long as a request is between its two rounds.
+    counting: Option<Counting>,
+}
+
+/// Calls that are counted for a request from its first round to its second. Another request takes its place: nobody knows of the calls that one
+/// saw whether they are those that the other has counted.
+#[derive(Debug)]
+struct Counting {
+    /// The request.
+    id: String,
     calls: Calls,
-    /// The request whose first round wants another look.
-    settling: Option<String>,
-    /// Since when there is a second round to be answered.
+    begun: Instant,
+    /// Since when there is a second one to be answered.
     second: Option<Instant>,
 }
 
@@ -68,45 +77,38 @@ impl Rank {
         // What was asked before it began is over.
         let before = requests(&folder, &BTreeSet::new());
         let answered = before.into_iter().map(|request| (request.id, request.round)).collect();
-        Some(Rank {
-            folder,
-            number,
-            answered,
-            written: Vec::new(),
-            next: Instant::now(),
-            asked: None,
-            calls: Calls::default(),
-            settling: None,
-            second: None,
-        })
+        Some(Rank { folder, number, answered, written: Vec::new(), next: Instant::now(), asked: None, counting: None })
     }
 
     /// A request that is to be answered now.
     pub(super) fn request(&mut self) -> Option<Request> {
-        self.calls.sample();
+        // Whoever asked has gone away.
+        self.counting.take_if(|counting| counting.begun.elapsed() >= FOR_SECOND);
+        if let Some(counting) = &mut self.counting {
+            counting.calls.sample();
+        }
         if Instant::now() < self.next {
             return None;
         }
-        let is_short = self.asked.is_some() || self.calls.are_counted();
+        let is_short = self.asked.is_some() || self.are_counted();
         self.next = Instant::now() + if is_short { SHORT_TURN } else { TURN };
-        let request = requests(&self.folder, &self.answered).into_iter().next();
-        if request.as_ref().is_none_or(|request| request.round == 1) {
-            self.second = None;
-            return request;
-        }
+        let request = requests(&self.folder, &self.answered).into_iter().next()?;
         // A thread that polls is to have run for long enough by then.
-        let since = *self.second.get_or_insert_with(Instant::now);
-        if !self.calls.have_polled(since) {
-            self.next = Instant::now() + SHORT_TURN;
-            return None;
-        }
-        self.second = None;
-        request
+        let is_short = |counting: &mut Counting| {
+            let since = *counting.second.get_or_insert_with(Instant::now);
+            !counting.calls.have_polled(since)
+        };
+        let counting = self.counting.as_mut().filter(|counting| request.round == 2 && counting.id == request.id);
+        if counting.is_some_and(is_short) { None } else { Some(request) }
     }
 
     /// How long this rank may rest: calls that are counted are asked for now and then.
     pub(super) fn rest(&self) -> Duration {
-        if self.calls.are_counted() { SHORT_TURN / 2 } else { Duration::MAX }
+        if self.are_counted() { SHORT_TURN / 2 } else { Duration::MAX }
+    }
+
+    fn are_counted(&self) -> bool {
+        self.counting.as_ref().is_some_and(|counting| counting.calls.are_counted())
     }
 
     /// Whether this rank is the one that asks NCCL's RAS for this request.
@@ -126,7 +128,6 @@ impl Rank {
         self.answered.insert((request.id.clone(), request.round));
         // The next one may wait already.
         self.next = Instant::now();
-        let is_settled = self.settling.take().is_some_and(|id| id == request.id);
         let Some(report) = report else { return Ok(()) };
         let mut look = distil(report, request.round, request.seen());
         let witnesses = witnesses(report);
@@ -136,16 +137,24 @@ impl Rank {
         if look.members.is_empty() {
             return Ok(());
         }
-        match request.round {
-            1 if is_settled => self.calls.settle(&look),
-            1 if self.calls.begin_with(&look) => {
-                // It is asked once more at once, and answers then.
-                self.answered.remove(&(request.id.clone(), 1));
-                self.settling = Some(request.id.clone());
-                return Ok(());
+        let own = self.counting.take_if(|counting| counting.id == request.id);
+        match (request.round, own) {
+            (1, Some(mut own)) => {
+                own.calls.settle(&look);
+                self.counting = Some(own);
             }
-            1 => {}
-            _ => look = std::mem::take(&mut self.calls).put_into(look),
+            (1, None) => {
+                let mut own =
+                    Counting { id: request.id.clone(), calls: Calls::default(), begun: Instant::now(), second: None };
+                let is_to_settle = own.calls.begin_with(&look);
+                self.counting = Some(own);
+                if is_to_settle {
+                    // It is asked once more at once, and answers then.
+                    self.answered.remove(&(request.id.clone(), 1));
+                    return Ok(());
+                }
+            }
+            (_, own) => look = own.map(|own| own.calls).unwrap_or_default().put_into(look),
         }
         let path = answer(&self.folder, request, look, witnesses)?;
         self.written.push((request.id.clone(), path));
