@@ -1,15 +1,17 @@
 //! Symbol tables of one module: .symtab, .dynsym, .gnu_debugdata and the separate debug file's, in one sorted list.
 //!
 //! In: file bytes. Out: the symbol that covers an address. Names stay where they are in the file; only those that
-//! are asked for are copied and demangled.
+//! are asked for are read, copied and demangled: to read the names of all takes longer than all else together, and as much again of
+//! the file from the disk.
 
-use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind};
+use object::elf::Sym64;
+use object::read::elf::{ElfFile64, SectionHeader, Sym, SymbolTable};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, elf};
 
 use super::Symbol;
 use super::demangle::{Mangling, demangle};
 use crate::image::{Addr, FileBytes, budget};
-use crate::limits::symbols::{LARGEST_DEBUGDATA, MOST_SYMBOLS, NESTED_SYMBOLS};
+use crate::limits::symbols::{LARGEST_DEBUGDATA, LONGEST_SYMBOL, MOST_SYMBOLS, NESTED_SYMBOLS};
 use crate::limits::{self, Bounded};
 
 /// What a symbol stands for.
@@ -25,10 +27,10 @@ struct Entry {
     address: u64,
     size: u64,
     kind: Kind,
-    /// Lower is better among symbols of the same place.
-    rank: u8,
+    is_local: bool,
     source: u8,
-    name: (u32, u16),
+    /// Where its name begins in the file.
+    name: u32,
     /// In the order in which they were read.
     number: u32,
 }
@@ -52,7 +54,7 @@ impl Table {
         if let Some(inner) = file.and_then(debugdata) {
             table.add(&inner);
         }
-        table.entries.sort_unstable_by_key(|e| (e.address, e.rank, e.number));
+        table.entries.sort_unstable_by_key(|e| (e.address, e.number));
         table.longest = table.entries.iter().map(|e| e.size).max().unwrap_or(0).min(1 << 30);
         table
     }
@@ -61,30 +63,21 @@ impl Table {
         let Ok(source) = u8::try_from(self.sources.len()) else { return };
         let Ok(file) = ElfFile64::<LittleEndian>::parse(&**bytes) else { return };
         self.sources.push(bytes.clone());
-        let base = bytes.as_ptr() as usize;
-        for symbol in file.symbols().chain(file.dynamic_symbols()).bounded(
-            MOST_SYMBOLS,
-            || "symbols of a large file".into(),
-            "symbols",
-        ) {
-            let kind = match symbol.kind() {
-                SymbolKind::Text => Kind::Function,
-                SymbolKind::Data => Kind::Data,
-                _ => continue,
-            };
-            let Ok(name) = symbol.name_bytes() else { continue };
-            if symbol.is_undefined() || name.is_empty() {
-                continue;
-            }
-            let place = (name.as_ptr() as usize).wrapping_sub(base);
-            let (Ok(offset), Ok(length)) = (u32::try_from(place), u16::try_from(name.len())) else { continue };
-            let rank = rank(name, symbol.is_local());
+        let both = [file.elf_symbol_table(), file.elf_dynamic_symbol_table()];
+        let all = both.into_iter().filter_map(|table| Some((names_of(&file, table)?, table)));
+        let all = all.flat_map(|(names, table)| table.symbols().iter().map(move |symbol| (names, symbol)));
+        for (names, symbol) in all.bounded(MOST_SYMBOLS, || "symbols of a large file".into(), "symbols") {
+            let Some(kind) = kind(symbol).filter(|_| symbol.st_shndx(LittleEndian) != elf::SHN_UNDEF) else { continue };
+            // A name at 0 is none.
+            let place = names.checked_add(u64::from(symbol.st_name(LittleEndian))).filter(|&place| place > names);
+            let Some(name) = place.and_then(|place| u32::try_from(place).ok()) else { continue };
             if !budget::make_room(&mut self.entries, || "a part of the symbols of a large file".into()) {
                 return;
             }
             let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-            let (address, size, name) = (symbol.address(), symbol.size(), (offset, length));
-            self.entries.push(Entry { address, size, kind, rank, source, name, number });
+            let (address, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
+            let is_local = symbol.st_bind() == elf::STB_LOCAL;
+            self.entries.push(Entry { address, size, kind, is_local, source, name, number });
         }
     }
 
@@ -101,22 +94,27 @@ impl Table {
     fn covering(&self, address: u64, kind: Kind) -> Option<Symbol> {
         let after = self.entries.partition_point(|e| e.address <= address);
         // Symbols nest (a hot part inside a whole), so the nearest start need not cover: go back a bounded way.
-        let mut best: Option<&Entry> = None;
+        let mut best: Option<(&Entry, u8)> = None;
         for entry in self.entries.iter().take(after).rev().take(NESTED_SYMBOLS) {
             if address - entry.address > self.longest {
                 break;
             }
-            if let Some(found) = best
+            if let Some((found, _)) = best
                 && entry.address < found.address
             {
                 break;
             }
             let covers = address - entry.address < entry.size || (entry.size == 0 && entry.address == address);
-            if entry.kind == kind && covers && best.is_none_or(|b| entry.rank <= b.rank) {
-                best = Some(entry);
+            if entry.kind != kind || !covers {
+                continue;
+            }
+            let name = self.raw_name(entry);
+            let rank = rank(name, entry.is_local);
+            if !name.is_empty() && best.is_none_or(|(_, least)| rank <= least) {
+                best = Some((entry, rank));
             }
         }
-        best.map(|entry| self.symbol(entry))
+        best.map(|(entry, _)| self.symbol(entry))
     }
 
     /// The symbol of exactly this name.
@@ -125,8 +123,8 @@ impl Table {
     }
 
     fn raw_name(&self, entry: &Entry) -> &[u8] {
-        let (offset, length) = (entry.name.0 as usize, usize::from(entry.name.1));
-        self.sources.get(usize::from(entry.source)).and_then(|s| s.get(offset..offset + length)).unwrap_or(b"")
+        let source = self.sources.get(usize::from(entry.source));
+        source.map(|source| name_at(source, u64::from(entry.name))).unwrap_or_default()
     }
 
     fn symbol(&self, entry: &Entry) -> Symbol {
@@ -137,13 +135,44 @@ impl Table {
     }
 }
 
-/// One name out of a file's dynamic symbols, without making a table.
+/// One name out of a file's dynamic symbols, without making a table: address and size.
 pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
-    file.dynamic_symbols()
-        .take(MOST_SYMBOLS)
-        .find(|s| !s.is_undefined() && s.name_bytes().is_ok_and(|n| n == name.as_bytes()))
-        .map(|s| (s.address(), s.size()))
+    let table = file.elf_dynamic_symbol_table();
+    let names = names_of(&file, table)?;
+    let is_it = |symbol: &&Sym64<LittleEndian>| {
+        let behind =
+            names.checked_add(u64::from(symbol.st_name(LittleEndian))).and_then(|place| usize::try_from(place).ok());
+        let rest = behind.and_then(|place| bytes.get(place..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
+        symbol.st_shndx(LittleEndian) != elf::SHN_UNDEF && rest.is_some_and(|rest| rest.first() == Some(&0))
+    };
+    let symbol = table.symbols().iter().take(MOST_SYMBOLS).find(is_it)?;
+    Some((symbol.st_value(LittleEndian), symbol.st_size(LittleEndian)))
+}
+
+/// Where in a file the names of a symbol table begin.
+fn names_of(
+    file: &ElfFile64<'_, LittleEndian>,
+    table: &SymbolTable<'_, elf::FileHeader64<LittleEndian>>,
+) -> Option<u64> {
+    let section = file.elf_section_table().section(table.string_section()).ok()?;
+    (section.sh_type(LittleEndian) == elf::SHT_STRTAB).then(|| section.sh_offset(LittleEndian))
+}
+
+/// What ends with a zero byte at a place of a file; nothing where no name is as long as that.
+fn name_at(bytes: &[u8], place: u64) -> &[u8] {
+    let rest = usize::try_from(place).ok().and_then(|place| bytes.get(place..)).unwrap_or_default();
+    let rest = rest.get(..LONGEST_SYMBOL.min(rest.len())).unwrap_or_default();
+    let length = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
+    rest.get(..length).unwrap_or_default()
+}
+
+fn kind(symbol: &Sym64<LittleEndian>) -> Option<Kind> {
+    match symbol.st_type() {
+        elf::STT_FUNC | elf::STT_GNU_IFUNC => Some(Kind::Function),
+        elf::STT_OBJECT | elf::STT_COMMON => Some(Kind::Data),
+        _ => None,
+    }
 }
 
 /// The function whose address the dynamic linker writes to `address`.
