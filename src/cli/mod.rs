@@ -40,8 +40,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 pub(crate) use args::{
     AttachArguments, Color, CoreArguments, GenerateArguments, Generated, JobArguments, MergeArguments,
@@ -98,7 +98,9 @@ impl From<crate::analysis::Error> for CliError {
 /// Parse the arguments of this process, do it, say how it went.
 pub fn run() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let parsed = man_pages::command().try_get_matches_from(&words);
+    // What stands behind the options of `--help` is laid out for who asks for it, or is mistaken.
+    let parsed = args::Arguments::command().try_get_matches_from(&words);
+    let parsed = parsed.or_else(|_| man_pages::command().try_get_matches_from(&words));
     let arguments = match parsed.and_then(|matches| args::Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&words, &error),
