@@ -315,9 +315,10 @@ pub(crate) struct DeadEnd {
 /// go on because of what explains it.
 fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> (Vec<DeadEnd>, BTreeSet<Party>) {
     let seen = input.observations;
+    let waits_for = waits_by_resource(input);
     let waits = |resource: &ResourceKey| {
-        let of_it = seen.waits.iter().enumerate().filter(|(_, wait)| wait.resource == *resource);
-        of_it.map(|(position, _)| position).filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
+        let of_it = waits_for.get(resource).into_iter().flatten().copied();
+        of_it.filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
     };
     let told = seen.enclosed.iter().enumerate().filter(|(_, one)| one.is_told && graph.never_comes(&one.resource));
     let ends = told.map(|(enclosed, one)| DeadEnd { enclosed, waits: waits(&one.resource) });
@@ -339,18 +340,22 @@ fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> 
     (ends, held_up)
 }
 
+/// The positions of the waits for each thing: thousands may wait for thousands.
+fn waits_by_resource<'a>(input: &JudgeInput<'a>) -> HashMap<&'a ResourceKey, Vec<usize>> {
+    let mut waits: HashMap<&ResourceKey, Vec<usize>> = HashMap::new();
+    for (position, wait) in input.observations.waits.iter().enumerate() {
+        waits.entry(&wait.resource).or_default().push(position);
+    }
+    waits
+}
+
 fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
     let seen = input.observations;
+    let waits_for = waits_by_resource(input);
     let mut orphans = Vec::new();
     for (position, hold) in seen.holds.iter().enumerate() {
         let Some(gone) = hold.gone else { continue };
-        let waits: Vec<usize> = seen
-            .waits
-            .iter()
-            .enumerate()
-            .filter(|(_, wait)| wait.resource == hold.resource)
-            .map(|(position, _)| position)
-            .collect();
+        let waits = waits_for.get(&hold.resource).cloned().unwrap_or_default();
         if !waits.is_empty() {
             let blocks_for_ever = hold.certainty > Certainty::Candidate
                 && waits.iter().map(|wait| &seen.waits[*wait]).any(|wait| {

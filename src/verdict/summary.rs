@@ -122,7 +122,7 @@ pub(super) fn dead_end_sentence(context: &Context<'_>, end: &super::DeadEnd) -> 
     };
     let (who, what) = (names.party_in_full(&wait.waiter), names.waited_for(wait));
     let could = seen.holds.iter().filter(|hold| hold.resource == enclosed.resource && hold.gone.is_none());
-    let role = seen.resource(&enclosed.resource).and_then(|one| one.role);
+    let role = context.names.described(&enclosed.resource).and_then(|one| one.role);
     let call = if matches!(role, Some(Role::UnfinishedItems { .. })) { "call task_done()" } else { "give it" };
     let could = wait_themselves(context, could, call);
     format!(

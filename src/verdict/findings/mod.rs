@@ -373,7 +373,7 @@ impl Context<'_> {
 
     /// Whether a resource is a result whose task is lost.
     fn is_lost_task(&self, key: &ResourceKey) -> bool {
-        let resource = self.input.observations.resource(key);
+        let resource = self.names.described(key);
         resource.is_some_and(|resource| resource.role == Some(Role::LostTask))
     }
 

@@ -79,7 +79,7 @@ fn is_end(frame: &Frame) -> bool {
 fn is_idle(context: &Context<'_>, party: &Party) -> bool {
     let waits = &context.input.observations.waits;
     let is_idle = |wait: &Wait| {
-        let resource = context.input.observations.resource(&wait.resource);
+        let resource = context.names.described(&wait.resource);
         resource.is_some_and(|resource| resource.role == Some(Role::IdleWork))
     };
     waits.iter().any(|wait| wait.waiter == *party && is_idle(wait))

@@ -29,7 +29,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
         let wait = seen.waits.iter().find(|wait| wait.waiter == hold.holder)?;
         // A wait that never ends has a finding of its own, which says this too.
         let is_told = |end: &DeadEnd| seen.enclosed.get(end.enclosed).is_some_and(|one| one.resource == wait.resource);
-        if seen.resource(&wait.resource).is_some_and(|one| one.role == Some(Role::Future))
+        if context.names.described(&wait.resource).is_some_and(|one| one.role == Some(Role::Future))
             && context.dead_ends.iter().any(is_told)
         {
             return None;

@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let is_queued = |cycle: &Cycle| {
         cycle.edges.iter().any(|edge| {
-            let resource = context.input.observations.resource(&edge.resource);
+            let resource = context.names.described(&edge.resource);
             resource.is_some_and(|resource| resource.role == Some(Role::QueuedFuture))
         })
     };

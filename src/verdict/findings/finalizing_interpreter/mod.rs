@@ -27,7 +27,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 /// Whether the lock's owner is gone from a process whose interpreter is being finalised.
 pub(super) fn is_its(context: &Context<'_>, orphan: &Orphan) -> bool {
     let input = context.input;
-    let resource = input.observations.resource(&input.observations.holds[orphan.hold].resource);
+    let resource = context.names.described(&input.observations.holds[orphan.hold].resource);
     let python = resource.and_then(|resource| input.python.get(resource.process)?.as_ref());
     orphan.gone == Gone::Exited && python.is_some_and(|python| python.finalizing.is_some())
 }

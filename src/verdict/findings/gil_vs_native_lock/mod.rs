@@ -64,7 +64,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 
 /// Whether a lock is one of native code: of libc, or an extension's own.
 fn is_native(context: &Context<'_>, key: &ResourceKey) -> bool {
-    let resource = || context.input.observations.resource(key);
+    let resource = || context.names.described(key);
     key.kind.world == World::Native && key.kind.is_lock() && key.kind.giver == Giver::Holder
         || resource().is_some_and(|resource| resource.role == Some(Role::ExtensionLock))
 }

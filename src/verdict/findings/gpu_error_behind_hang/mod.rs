@@ -106,7 +106,7 @@ fn answered(context: &Context<'_>, call: &DriverCalled) -> Option<Draft> {
 /// Whether a thread of the process waits for anything but for work to do.
 fn somebody_waits(context: &Context<'_>, process: usize) -> bool {
     let seen = context.input.observations;
-    let is_idle = |key| seen.resource(key).is_some_and(|resource| resource.role.is_some());
+    let is_idle = |key| context.names.described(key).is_some_and(|resource| resource.role.is_some());
     let mut waits = seen.waits.iter().filter(|wait| matches!(wait.waiter, Party::Thread(of, _) if of == process));
     waits.any(|wait| !is_idle(&wait.resource))
 }

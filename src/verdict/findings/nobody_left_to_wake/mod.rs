@@ -51,7 +51,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 fn told(context: &Context<'_>, mut draft: Draft) -> Draft {
     let (Some(waiter), [key]) = (draft.parties.first(), draft.resources.as_slice()) else { return draft };
     let who = context.names.party_by_name(waiter);
-    let role = context.input.observations.resource(key).and_then(|resource| resource.role);
+    let role = context.names.described(key).and_then(|resource| resource.role);
     match role {
         Some(Role::UnfinishedItems { count }) => {
             let items = if count == 1 { "item" } else { "items" };

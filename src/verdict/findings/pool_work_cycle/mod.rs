@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     // Of a future in the queue of a pool it is the pool that waits for itself.
-    let role = |edge: &CycleEdge| context.input.observations.resource(&edge.resource)?.role;
+    let role = |edge: &CycleEdge| context.names.described(&edge.resource)?.role;
     let is_run = |cycle: &Cycle| cycle.edges.iter().any(|edge| role(edge) == Some(Role::Future));
     context.cycle_drafts(|cycle| cycle.is_about(Topic::PoolWork) || is_run(cycle) && !cycle.is_about(Topic::Task))
 }

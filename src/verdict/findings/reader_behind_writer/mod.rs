@@ -29,7 +29,7 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
     for reader in seen.waits.iter().filter(|wait| rwlock(wait, "read")) {
         // The place behind a waiting writer is a resource of its own, which that writer holds by waiting for the lock. Who holds
         // one lock and waits for another is in no queue of the first.
-        if seen.resource(&reader.resource).is_none_or(|place| place.role != Some(Role::BehindWriter)) {
+        if context.names.described(&reader.resource).is_none_or(|place| place.role != Some(Role::BehindWriter)) {
             continue;
         }
         let behind = seen.holds.iter().filter(|hold| hold.resource == reader.resource && hold.mode == Some("write"));
