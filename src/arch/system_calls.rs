@@ -17,6 +17,15 @@ pub struct SystemCall {
     pub cut_short: Option<CutShort>,
 }
 
+/// Until when a call sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// So much time has passed.
+    Elapsed,
+    /// A clock, by its number, says so.
+    Clock(u64),
+}
+
 /// A call that a stop makes return early: it sleeps with something done already, so that the kernel does not restart it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutShort {
@@ -52,6 +61,22 @@ impl SystemCall {
     /// Whether it only lets time pass: a sleep, or a wait for none of no descriptors, as Python's up to 3.10.
     pub fn lets_time_pass(&self, arguments: &[u64; 6]) -> bool {
         self.waits == Waits::Clock || self.waits == Waits::Several(Several::Sets) && arguments.first() == Some(&0)
+    }
+
+    /// Where a call that only lets time pass has the time, seconds first, and what that counts from; `None` for any other call.
+    pub fn sleep(&self, arguments: &[u64; 6]) -> Option<(u64, Until)> {
+        /// TIMER_ABSTIME (linux/time.h).
+        const ABSOLUTE: u64 = 1;
+        if !self.lets_time_pass(arguments) {
+            return None;
+        }
+        let [first, second, third, _, fifth, _] = *arguments;
+        Some(match (self.waits, self.name) {
+            (Waits::Clock, "clock_nanosleep") if second & ABSOLUTE != 0 => (third, Until::Clock(first)),
+            (Waits::Clock, "clock_nanosleep") => (third, Until::Elapsed),
+            (Waits::Clock, _) => (first, Until::Elapsed),
+            _ => (fifth, Until::Elapsed),
+        })
     }
 
     /// Whether the kernel has it go on by itself after a stop, whatever its arguments: it says EINTR only if a handler has run

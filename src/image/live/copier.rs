@@ -74,6 +74,8 @@ pub(super) struct Copier {
     board: Board,
     socket: OwnedFd,
     child: i32,
+    /// It reads by memory files, and so only the processes that it was started for.
+    has_files: bool,
     /// An order was not answered yet.
     is_busy: bool,
     /// Somebody ended it.
@@ -81,28 +83,48 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Start one for processes, each named by a task of it that lives, with room for so many pages, or as many as can be had.
-    pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32]) -> io::Result<Copier> {
-        /// For a process of our own to start and to answer on a busy machine.
-        const PATIENCE: Duration = Duration::from_secs(5);
+    /// One for processes, each named by a task of it that lives, with room for so many pages, or as many as can be had: `spare`,
+    /// where that will do, or else a new one.
+    pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32], spare: Option<Copier>) -> io::Result<Copier> {
         locked_left(|left| left.retain(|&child| !sys::collect(child)));
-        let mut copier = Copier::spawn(proc_fs, pages, &[])?;
-        // No process has anything at address 0: a fault says that it may be asked.
-        let question =
-            |(process, &tid)| Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
-        let mut may_not = Vec::new();
-        for wanted in tasks.iter().enumerate().map(question) {
-            let copies = copier.copy(&[wanted], Instant::now() + PATIENCE);
-            may_not.push(copies.refusal.is_some_and(|errno| errno != Errno::ESRCH));
+        let does = |spare: &Copier| !spare.is_busy && !spare.has_files && spare.board.pages() >= pages;
+        let mut refusals = None;
+        if let Some(mut spare) = spare.filter(does) {
+            refusals = spare.refusals(tasks);
+            if refusals.as_ref().is_some_and(|refusals| !refusals.contains(&true)) {
+                return Ok(spare);
+            }
         }
-        if !may_not.contains(&true) {
-            return Ok(copier);
-        }
+        let may_not = match refusals {
+            Some(refusals) => refusals,
+            None => {
+                let mut copier = Copier::spawn(proc_fs, pages, &[])?;
+                let refusals = copier.refusals(tasks).unwrap_or_default();
+                if !refusals.contains(&true) {
+                    return Ok(copier);
+                }
+                refusals
+            }
+        };
         let open = |(&tid, &may_not): (&i32, &bool)| {
             File::open(proc_fs.process(tid).join("mem")).ok().filter(|_| may_not).map(OwnedFd::from)
         };
         let files: Vec<Option<OwnedFd>> = tasks.iter().zip(&may_not).map(open).collect();
         Copier::spawn(proc_fs, pages, &files)
+    }
+
+    /// Whether it may not read processes by itself; `None` if it does not serve any more.
+    fn refusals(&mut self, tasks: &[i32]) -> Option<Vec<bool>> {
+        /// For a process of our own to start and to answer on a busy machine.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let mut refusals = Vec::with_capacity(tasks.len());
+        // No process has anything at address 0: a fault says that it may be asked.
+        for (process, &tid) in tasks.iter().enumerate() {
+            let wanted = Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
+            let copies = self.copy(&[wanted], Instant::now() + PATIENCE);
+            refusals.push(copies.refusal.is_some_and(|errno| errno != Errno::ESRCH));
+        }
+        (!self.is_dead && !self.is_busy).then_some(refusals)
     }
 
     /// Start one that reads a process by the memory file at its number, where there is one.
@@ -118,7 +140,9 @@ impl Copier {
             sys::set_urgent(true);
             copying::serve(&board, other.as_fd(), root, files)
         })?;
-        Ok(Copier { proc_fs: proc_fs.clone(), board, socket: socket.into(), child, is_busy: false, is_dead: false })
+        let has_files = !files.is_empty();
+        let (socket, proc_fs) = (socket.into(), proc_fs.clone());
+        Ok(Copier { proc_fs, board, socket, child, has_files, is_busy: false, is_dead: false })
     }
 
     /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
@@ -222,6 +246,12 @@ impl Copier {
                 None
             }
         }
+    }
+
+    /// Its process.
+    #[cfg(test)]
+    pub(super) fn id(&self) -> i32 {
+        self.child
     }
 
     /// Whether it has ended, which it does not by itself.

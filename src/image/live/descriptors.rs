@@ -11,15 +11,16 @@ use std::path::Path;
 
 use super::frozen;
 use super::in_flight;
-use super::locked_files::{self, LockedFiles, parse_lock};
+use super::locked_files::{self, LockedFiles, has_lockable, parse_lock};
 use super::proc_fs::{ProcFs, descriptors, field};
 use super::sharers;
+use super::sleeping;
 use super::sockets::Sockets;
 use crate::image::descriptors::{
     Asked, Descriptor, Detail, FileLock, KernelFacts, MessageQueue, PipeEnd, SetSemaphore, Want, asked, queue_asked,
     semaphores_asked, socket_inode, socket_name, system_v_queue_asked,
 };
-use crate::image::{ProcessImage, Syscall, ThreadImage};
+use crate::image::{ProcessImage, ThreadImage};
 use crate::limits::image::MOST_WANTED;
 use crate::sys;
 
@@ -27,7 +28,11 @@ use crate::sys;
 const ACCESS_MODE: u32 = 3;
 
 /// Fill in what the waits of these processes need.
-pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage], mut locked: LockedFiles) -> KernelFacts {
+pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage]) -> KernelFacts {
+    let tries = |process: &ProcessImage| sleeping::is_brief(proc_fs, process);
+    let tries: Vec<bool> = processes.iter().map(tries).collect();
+    let may_lock = |(process, tries): (&ProcessImage, &bool)| *tries && has_lockable(&proc_fs.process(process.pid));
+    let mut locked = LockedFiles::new(proc_fs, processes.iter().zip(&tries).any(may_lock));
     let handled = |process: &ProcessImage| (process.pid, caught(&proc_fs.process(process.pid)));
     let mut facts = KernelFacts {
         semaphores: semaphores(proc_fs, processes),
@@ -45,7 +50,7 @@ pub(super) fn read(proc_fs: &ProcFs, processes: &mut [ProcessImage], mut locked:
             calls.filter_map(|call| asked(process.architecture, &call, &*process.memory)).collect()
         })
         .collect();
-    for process in processes.iter_mut().filter(|process| sleeps_for_a_time(process)) {
+    for (process, _) in processes.iter_mut().zip(&tries).filter(|(_, tries)| **tries) {
         of_locked_files(proc_fs, process, &mut facts.locks, &mut locked);
     }
     if all_asked.iter().all(Vec::is_empty) {
@@ -139,13 +144,6 @@ const INTERNAL_SIGNALS: u64 = 0b111 << 31;
 fn caught(directory: &Path) -> u64 {
     let text = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
     field(&text, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(!0) & !INTERNAL_SIGNALS
-}
-
-/// Whether a thread of a process sleeps for a time, as one does that tries something again and again.
-fn sleeps_for_a_time(process: &ProcessImage) -> bool {
-    let row = |call: &Syscall| process.architecture.system_call(call.number);
-    let mut calls = process.threads.iter().filter_map(ThreadImage::call);
-    calls.any(|call| row(&call).is_some_and(|row| row.lets_time_pass(&call.arguments)))
 }
 
 /// Find which descriptors of a process are of files that somebody has locked, by inode numbers alone: to ask a file system for more

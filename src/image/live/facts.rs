@@ -10,7 +10,6 @@ use super::in_parts::ask_each;
 use super::proc_fs::{self, ProcFs, Stat, Status};
 use super::sleeps::Clocks;
 use super::spared::{self, Early};
-use crate::arch::Architecture;
 use crate::image::{Mapping, Syscall, environment};
 use crate::limits::image::LARGEST_ENVIRONMENT;
 use crate::limits::live::MOST_SCHED_FILES;
@@ -231,16 +230,6 @@ impl ProcessFacts {
     /// Whether a thread of it has a tracer.
     pub(super) fn has_tracer(&self) -> bool {
         self.threads.values().any(|facts| facts.status.tracer != 0)
-    }
-
-    /// Whether a thread of it seems to sleep for a time.
-    pub(super) fn sleeps_for_a_time(&self) -> bool {
-        let row = |call: &Syscall| Architecture::NATIVE.system_call(call.number);
-        let by_call = |call: &Syscall| row(call).is_some_and(|row| row.lets_time_pass(&call.arguments));
-        let by_place = |function: &String| function.contains("nanosleep");
-        let mut threads = self.threads.values();
-        threads
-            .any(|facts| facts.call.as_ref().is_some_and(by_call) || facts.wait_channel.as_ref().is_some_and(by_place))
     }
 
     /// Whether no thread of it used anything for [`SAMPLE_INTERVAL`], because all slept.

@@ -85,8 +85,13 @@ impl Late {
         Late { proc_fs, tasks, copier: Mutex::new(Some(copier)), silent }
     }
 
+    /// The copier, for another look: what is still read of this one is read by a new one.
+    pub(super) fn give_up_copier(&self) -> Option<Copier> {
+        locked(&self.copier).take()
+    }
+
     fn start(&self) -> io::Result<Copier> {
-        Copier::start(&self.proc_fs, PAGES, &self.tasks)
+        Copier::start(&self.proc_fs, PAGES, &self.tasks, None)
     }
 
     /// Read pages of the process at a position.

@@ -43,6 +43,7 @@ mod reaping;
 mod resumer;
 mod rounds;
 mod sharers;
+mod sleeping;
 mod sleeps;
 mod sockets;
 mod sources;
@@ -75,7 +76,6 @@ use files::LiveFiles;
 pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
 pub(crate) use launch::{Ranked, ranks};
-use locked_files::{LockedFiles, has_lockable};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};
@@ -130,6 +130,8 @@ const EXEC_ATTEMPTS: u32 = 10;
 const REFUSALS: u32 = 5;
 /// How often the end of another look at the same process is waited for.
 const OTHER_LOOKS: u32 = 5;
+/// Pages that the copier of the first look has room for: those of a thousand threads. Memory is taken only for what is copied.
+const USUAL_PAGES: usize = 16 << 10;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -162,6 +164,10 @@ pub(crate) struct LiveTarget {
     patience: Duration,
     /// Lets lockscope go on where it is stopped itself; none where nothing may be stopped, or /proc does not tell.
     resumer: Option<Resumer>,
+    /// One that waits for the first look.
+    copier: Option<Copier>,
+    /// What is still read of the last look.
+    late: Option<Arc<Late>>,
 }
 
 impl LiveTarget {
@@ -201,11 +207,16 @@ impl LiveTarget {
             let first = || named.first().map_or(AttachError::NoProcess, |&pid| AttachError::NoSuchProcess { pid });
             return Err(refused.filter(|_| options.found).unwrap_or_else(first));
         }
-        let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
+        // Copies of this process are made while it is small and has one thread: each page that both have is copied when it is
+        // written next, and all processors that run a thread of it are interrupted for that.
+        let copier = Copier::spawn(&proc_fs, USUAL_PAGES, &[]).ok();
         let may_stop = options.stopping != Stopping::Never;
         let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
+        let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
         Ok(LiveTarget {
             resumer,
+            copier,
+            late: None,
             proc_fs,
             max_pause: options.max_pause,
             targets,
@@ -265,16 +276,12 @@ impl LiveTarget {
             if self.had_tracers(&facts)? {
                 continue;
             }
-            let may_lock = |facts: &ProcessFacts| {
-                facts.sleeps_for_a_time() && has_lockable(&self.proc_fs.process(facts.living_thread))
-            };
-            let locked_files = LockedFiles::new(&self.proc_fs, facts.iter().any(may_lock));
             let seen = self.stop_and_take(facts)?.and_then(|(facts, seen)| match self.has_new_threads(&facts, &seen) {
                 Some(pid) => Err(StopError::Executed(pid)),
                 None => Ok((facts, seen)),
             });
             match seen {
-                Ok((facts, seen)) => return self.image(facts, seen, locked_files),
+                Ok((facts, seen)) => return self.image(facts, seen),
                 Err(StopError::Executed(pid)) => {
                     executed += 1;
                     if executed == EXEC_ATTEMPTS {
@@ -467,7 +474,8 @@ impl LiveTarget {
         let tasks: Vec<i32> = facts.iter().map(|facts| facts.living_thread).collect();
         let pages = pages_needed(&facts, &wanted);
         // Before the stop: to start a process takes time, and may fail.
-        let copier = Copier::start(&self.proc_fs, pages, &tasks)
+        let spare = self.copier.take().or_else(|| self.late.take()?.give_up_copier());
+        let copier = Copier::start(&self.proc_fs, pages, &tasks, spare)
             .map_err(|source| AttachError::System { action: "start a process to copy memory with", source })?;
         let inputs = Arc::new(Inputs { proc_fs: self.proc_fs.clone(), facts, wanted });
         let rounds = Rounds {
@@ -493,7 +501,7 @@ impl LiveTarget {
     }
 
     /// Put the image together; everything runs again.
-    fn image(&mut self, facts: Vec<ProcessFacts>, seen: Seen, locked_files: LockedFiles) -> Result<Image, AttachError> {
+    fn image(&mut self, facts: Vec<ProcessFacts>, seen: Seen) -> Result<Image, AttachError> {
         let pause_us = u64::try_from(seen.pause.as_micros()).unwrap_or(u64::MAX);
         let mut image = Image { pause_us, rounds: seen.rounds, ..Image::default() };
         let Seen { processes: outcomes, taken: TakenOfAll { processes: all_taken, copies }, copier, broken, .. } = seen;
@@ -506,6 +514,7 @@ impl LiveTarget {
             (0..all_taken.len()).map(|position| Copied::new(copier.ranges(&copies, position))).collect();
         let tasks = all_taken.iter().map(|taken| taken.living).collect();
         let late = Arc::new(Late::new(self.proc_fs.clone(), tasks, copier, Arc::clone(&self.silent)));
+        self.late = Some(Arc::clone(&late));
         if copies.unfit > 0 {
             image.gaps.push(Gap::new(
                 format!("{} KiB of the memory at the stop", copies.unfit / 1024),
@@ -584,7 +593,7 @@ impl LiveTarget {
             });
         }
         remember_calls(&mut image, &mut self.calls);
-        image.kernel = descriptors::read(&self.proc_fs, &mut image.processes, locked_files);
+        image.kernel = descriptors::read(&self.proc_fs, &mut image.processes);
         let mut networks = launch::Networks::default();
         for process in &mut image.processes {
             let target = self.targets.iter_mut().find(|target| target.pid == process.pid);

@@ -136,7 +136,7 @@ impl Rounds<'_> {
     fn another_copier(&self, inputs: &Inputs) -> Result<Copier, StopError> {
         let tasks: Vec<i32> = inputs.facts.iter().map(|facts| facts.living_thread).collect();
         let pages = pages_needed(&inputs.facts, &inputs.wanted);
-        Copier::start(self.proc_fs, pages, &tasks).map_err(StopError::Copier)
+        Copier::start(self.proc_fs, pages, &tasks, None).map_err(StopError::Copier)
     }
 
     /// Ask all once.

@@ -377,7 +377,7 @@ fn descendants_belong_to_the_tree() {
 
 /// A copier that copies from this very process.
 fn copier() -> Copier {
-    Copier::start(&proc_fs(), 64, &[std::process::id() as i32]).expect("a copier")
+    Copier::start(&proc_fs(), 64, &[std::process::id() as i32], None).expect("a copier")
 }
 
 fn soon() -> Instant {
@@ -421,6 +421,62 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     assert!(parse_maps(&maps).iter().any(|mapping| mapping.start.0 <= first as u64 && first as u64 <= mapping.end.0));
     let none = copier.copy(&[wanted(first as u64, 1, false)], Instant::now());
     assert!(none.is_complete || none.not_reached(0) <= 4096, "no time at all");
+}
+
+#[test]
+fn a_copier_that_serves_does_for_another_look() {
+    let own = [std::process::id() as i32];
+    let start = |pages: usize, spare: Copier| Copier::start(&proc_fs(), pages, &own, Some(spare)).expect("a copier");
+    let first = copier();
+    let id = first.id();
+    let second = start(64, first);
+    assert_eq!(second.id(), id);
+    // It has no room for so much.
+    let third = start(65, second);
+    assert_ne!(third.id(), id);
+    // Nor does one serve that has ended, or that has files of others.
+    let id = third.id();
+    kill(Pid::from_raw(id), Signal::SIGKILL).expect("end it");
+    let mut fourth = start(65, third);
+    assert_ne!(fourth.id(), id);
+    assert!(fourth.maps(own[0], soon()).is_some());
+    let file = std::fs::File::open("/proc/self/mem").expect("the own memory");
+    let with_file = Copier::spawn(&proc_fs(), 64, &[Some(file.into())]).expect("a copier");
+    let id = with_file.id();
+    assert_ne!(start(64, with_file).id(), id);
+}
+
+#[test]
+fn who_may_try_again_soon_sleeps_for_a_short_time() {
+    const SOURCE: &str = r#"
+        #include <sys/select.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(void) {
+            struct timespec then = {SECONDS, 0};
+            struct timeval left = {SECONDS, 0};
+            (void)then; (void)left;
+            CALL;
+            return 0;
+        }"#;
+    let absolute = "clock_gettime(CLOCK_MONOTONIC, &then); then.tv_sec += SECONDS; \
+                    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, 0)";
+    let calls =
+        ["nanosleep(&then, 0)", "clock_nanosleep(CLOCK_REALTIME, 0, &then, 0)", absolute, "select(0, 0, 0, 0, &left)"];
+    let is_brief = |call: &str, seconds: &str| {
+        let target = Target::compile(&SOURCE.replace("CALL", call).replace("SECONDS", seconds));
+        until("its sleep", || {
+            let call = system_call(&proc_fs().process(target.pid()));
+            call.and_then(|call| Architecture::NATIVE.system_call(call.number)?.sleep(&call.arguments)).is_some()
+        });
+        let process = target.open().look().expect("look").processes.remove(0);
+        sleeping::is_brief(&proc_fs(), &process)
+    };
+    for call in calls {
+        assert!(is_brief(call, "50"), "{call}");
+        assert!(!is_brief(call, "1000"), "{call}");
+    }
+    assert!(!is_brief("select(0, 0, 0, 0, 0)", "1"), "without an end");
 }
 
 #[test]
