@@ -40,6 +40,16 @@ EXPORTED const char *const texts[] = {"detected illegal recursion into Mutex cod
 #elif defined LIKE_ABSEIL
 EXPORTED const char *const texts[] = {"detected illegal recursion into mutex code"};
 
+#elif defined OPEN_MP
+extern void GOMP_critical_name_start(void **) __attribute__((weak));
+EXPORTED void *critical;
+EXPORTED void enters(void) { if (GOMP_critical_name_start) GOMP_critical_name_start(&critical); }
+#elif defined LIKE_OPEN_MP
+// A runtime of OpenMP, and a loop that takes no lock of it.
+EXPORTED void omp_set_lock(void *lock) { (void)lock; }
+extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attribute__((weak));
+EXPORTED void loops(void (*work)(void *)) { if (GOMP_parallel) GOMP_parallel(work, 0, 0, 0); }
+
 #elif defined STATIC_PTHREAD
 // A C library's own function, which the module has to itself.
 __attribute__((visibility("hidden"), used)) int pthread_mutex_lock(pthread_mutex_t *mutex) { return *(int *)mutex; }

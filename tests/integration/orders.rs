@@ -265,6 +265,7 @@ fn modules_with_locks_of_their_own_are_named_and_others_are_not() {
         ("WITHOUT_GIL", "locks of a Python without a GIL"),
         ("PY_MUTEX", "PyMutexes that C code takes"),
         ("ABSEIL", "locks of Abseil"),
+        ("OPEN_MP", "locks and critical sections of OpenMP"),
     ];
     let alike: Vec<PathBuf> = kinds.iter().map(|(kind, _)| module(&format!("LIKE_{kind}"))).collect();
     let plain = module("PLAIN");
