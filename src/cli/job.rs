@@ -311,6 +311,11 @@ fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
         if jobs.values().any(|ranks| is_own(ranks)) {
             jobs.retain(|_, ranks| is_own(ranks));
         }
+        // Neither is it a rank, nor what it was started by in that step.
+        let is_this_step = |ranks: &[Ranked]| ranks.iter().any(|rank| rank.started_lockscope);
+        if arguments.pid.is_none() && jobs.values().any(|ranks| !is_this_step(ranks)) {
+            jobs.retain(|_, ranks| !is_this_step(ranks));
+        }
     }
     if let Some(pid) = arguments.pid {
         jobs.retain(|_, ranks| ranks.iter().any(|rank| rank.pid == pid));

@@ -12,7 +12,7 @@ use super::CliError;
 use super::calls::Calls;
 use super::requests::{Answers, Request, answer, requests};
 use crate::image::live;
-use crate::job::{distil, witnesses};
+use crate::job::{Look, Witness, distil, witnesses};
 use crate::launcher;
 use crate::report::Report;
 
@@ -51,6 +51,17 @@ struct Counting {
     begun: Instant,
     /// Since when there is a second one to be answered.
     second: Option<Instant>,
+    /// What the first round is answered with if the look that is to settle who is counted comes to nothing.
+    first: Option<(Look, Vec<Witness>)>,
+}
+
+/// What a look at this rank says; nothing where it saw no rank.
+fn told(request: &Request, report: &Report) -> Option<(Look, Vec<Witness>)> {
+    let mut look = distil(report, request.round, request.seen());
+    // Other ranks of the node are others' business.
+    look.partial = true;
+    let look = look.named();
+    (!look.members.is_empty()).then(|| (look, witnesses(report)))
 }
 
 /// What this rank has asked for.
@@ -128,34 +139,34 @@ impl Rank {
         self.answered.insert((request.id.clone(), request.round));
         // The next one may wait already.
         self.next = Instant::now();
-        let Some(report) = report else { return Ok(()) };
-        let mut look = distil(report, request.round, request.seen());
-        let witnesses = witnesses(report);
-        // Other ranks of the node are others' business.
-        look.partial = true;
-        let mut look = look.named();
-        if look.members.is_empty() {
-            return Ok(());
-        }
         let own = self.counting.take_if(|counting| counting.id == request.id);
+        let Some((mut look, witnesses)) = report.and_then(|report| told(request, report)) else {
+            // The one before it was good, but of nobody is known that he was not called anew since.
+            let first = own.and_then(|own| own.first).filter(|_| request.round == 1);
+            return first.map_or(Ok(()), |(look, witnesses)| self.write(request, look, witnesses));
+        };
         match (request.round, own) {
             (1, Some(mut own)) => {
                 own.calls.settle(&look);
-                self.counting = Some(own);
+                self.counting = Some(Counting { first: None, ..own });
             }
             (1, None) => {
-                let mut own =
-                    Counting { id: request.id.clone(), calls: Calls::default(), begun: Instant::now(), second: None };
-                let is_to_settle = own.calls.begin_with(&look);
-                self.counting = Some(own);
-                if is_to_settle {
+                let (id, begun) = (request.id.clone(), Instant::now());
+                let mut own = Counting { id, calls: Calls::default(), begun, second: None, first: None };
+                if own.calls.begin_with(&look) {
                     // It is asked once more at once, and answers then.
+                    self.counting = Some(Counting { first: Some((look, witnesses)), ..own });
                     self.answered.remove(&(request.id.clone(), 1));
                     return Ok(());
                 }
+                self.counting = Some(own);
             }
             (_, own) => look = own.map(|own| own.calls).unwrap_or_default().put_into(look),
         }
+        self.write(request, look, witnesses)
+    }
+
+    fn write(&mut self, request: &Request, look: Look, witnesses: Vec<Witness>) -> Result<(), CliError> {
         let path = answer(&self.folder, request, look, witnesses)?;
         self.written.push((request.id.clone(), path));
         if request.round == 2 {
@@ -228,5 +239,73 @@ impl Rank {
     /// Where the digests are.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(folder: &Path) -> Rank {
+        Rank {
+            folder: folder.to_path_buf(),
+            number: 0,
+            answered: BTreeSet::new(),
+            written: Vec::new(),
+            next: Instant::now(),
+            asked: None,
+            counting: None,
+        }
+    }
+
+    /// What is counted for a request whose first look was good.
+    fn counting(id: &str) -> Counting {
+        let first = Look { round: 1, partial: true, ..Look::default() }.named();
+        let (id, begun) = (id.to_owned(), Instant::now());
+        Counting { id, calls: Calls::default(), begun, second: None, first: Some((first, Vec::new())) }
+    }
+
+    fn answers(rank: &Rank) -> usize {
+        let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let files = std::fs::read_dir(&rank.folder).expect("the folder").flatten().map(name);
+        files.filter(|name| !name.starts_with('.')).count()
+    }
+
+    #[test]
+    fn a_look_that_only_settles_what_is_counted_may_come_to_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut rank = rank(folder.path());
+        rank.counting = Some(counting("a-1"));
+        rank.answer(&Request::of("a-1", 1), None).expect("an answer");
+        assert_eq!((answers(&rank), rank.counting.is_none()), (1, true));
+        assert!(rank.answered.contains(&("a-1".to_owned(), 1)));
+        // Who has no look at all says nothing.
+        rank.answer(&Request::of("b-1", 1), None).expect("nothing");
+        rank.counting = Some(counting("c-1"));
+        rank.answer(&Request::of("c-1", 2), None).expect("nothing");
+        assert_eq!(answers(&rank), 1);
+    }
+
+    #[test]
+    fn of_two_who_ask_at_once_each_has_an_answer_and_only_its_own_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut rank = rank(folder.path());
+        rank.counting = Some(counting("a-1"));
+        rank.answer(&Request::of("c-1", 2), None).expect("nothing");
+        assert_eq!(rank.counting.as_ref().map(|counting| counting.id.as_str()), Some("a-1"));
+        // Nobody has asked for long: what is counted for nobody ends.
+        rank.counting = Some(Counting { begun: Instant::now() - FOR_SECOND, ..counting("a-1") });
+        assert!(rank.request().is_none() && rank.counting.is_none());
+        // Both are answered, the first rounds before the second.
+        for (id, round) in [("b-1", 2), ("b-1", 1), ("a-1", 1)] {
+            Request::of(id, round).write(folder.path()).expect("a request");
+        }
+        let mut asked = Vec::new();
+        while let Some(request) = rank.request() {
+            rank.answered.insert((request.id.clone(), request.round));
+            rank.next = Instant::now();
+            asked.push((request.id, request.round));
+        }
+        assert_eq!(asked, [("a-1", 1), ("b-1", 1), ("b-1", 2)].map(|(id, round)| (id.to_owned(), round)));
     }
 }

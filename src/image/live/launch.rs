@@ -124,6 +124,8 @@ pub(crate) struct Ranked {
     pub(crate) launcher: Option<(i32, u64)>,
     /// Slurm's name for the job around it.
     pub(crate) slurm_job: Option<String>,
+    /// It is an ancestor of lockscope.
+    pub(crate) started_lockscope: bool,
 }
 
 /// All processes of this machine but this one.
@@ -139,6 +141,9 @@ pub(super) fn others(proc_fs: &ProcFs) -> impl Iterator<Item = i32> {
 pub(crate) fn ranks() -> Vec<Ranked> {
     let proc_fs = ProcFs::new("/proc");
     let mut wrappers = BTreeSet::new();
+    let parent = |pid: &i32| proc_fs::stat(&proc_fs.process(*pid)).map(|stat| stat.parent).filter(|parent| *parent > 0);
+    let own = i32::try_from(std::process::id()).ok();
+    let above: BTreeSet<i32> = std::iter::successors(own, parent).skip(1).take(MOST_ANCESTORS).collect();
     let rank = |pid: i32| {
         let directory = proc_fs.process(pid);
         let variables = variables(&directory);
@@ -150,7 +155,8 @@ pub(crate) fn ranks() -> Vec<Ranked> {
             wrappers.insert(pid);
         }
         let slurm_job = variables.into_iter().find(|(name, _)| name == "SLURM_JOB_ID").map(|(_, value)| value);
-        Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job }))
+        let started_lockscope = above.contains(&pid);
+        Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job, started_lockscope }))
     };
     let found: Vec<(i32, Ranked)> = others(&proc_fs).filter_map(rank).collect();
     let parents: BTreeSet<i32> = found.iter().map(|(parent, _)| *parent).collect();
