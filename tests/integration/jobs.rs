@@ -65,7 +65,9 @@ fn cycle(report: &Value) -> Vec<&str> {
 #[test]
 fn ranks_that_wait_for_each_other_are_named() {
     let Some(program) = program() else { return skipped!("no Open MPI: mpicc and mpirun") };
-    for (scenario, members) in [("receive", 2), ("sends", 2), ("wait", 2), ("mismatch", 3)] {
+    for (scenario, members) in
+        [("receive", 2), ("sends", 2), ("wait", 2), ("waitall", 2), ("exchange", 3), ("mismatch", 3)]
+    {
         let target = start(&program, scenario);
         let report = until(&target, "deadlock");
         assert_eq!(cycle(&report).len(), members, "{scenario}: {}", report["summary"]);

@@ -113,6 +113,14 @@ const CALLS: &[(&str, Role)] = &[
     ("Compare_and_swap", Role::OneSided),
 ];
 
+/// Which parameters of a call name requests, from 0: how many, where that is said, and where they lie (the standard, 5.0).
+pub(super) const REQUESTS: [(&str, Option<usize>, usize); 4] =
+    [("wait", None, 0), ("waitall", Some(0), 1), ("waitany", Some(0), 1), ("waitsome", Some(0), 1)];
+
+/// Calls that send and receive: the first parameters of both, which are followed by the tags; the communicator stands behind the
+/// tag of the receive.
+pub(super) const BOTH_WAYS: [(&str, usize, usize); 2] = [("sendrecv", 3, 8), ("sendrecv_replace", 3, 5)];
+
 /// The call with this name, with the profiling interface's letter in front or none, and with the suffix of large counts or none.
 pub(super) fn call(name: &str) -> Option<Call> {
     let plain = name.strip_prefix('P').unwrap_or(name).strip_prefix("MPI_")?;

@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::calls::{Call, Role};
+use super::calls::{BOTH_WAYS, Call, REQUESTS, Role};
 use super::mpich_requests::{ANY_SOURCE, Communication, Request, handle};
 use super::pending::Pending;
 use crate::code::Code;
@@ -72,13 +72,6 @@ const PARAMETERS: [Parameters; 17] = [
 
 /// MPI_COMM_WORLD.
 const WORLD: u32 = 0x4400_0000;
-
-/// Which parameters of a call name requests, from 0: how many, where that is said, and where their handles lie.
-const REQUESTS: [(&str, Option<usize>, usize); 4] =
-    [("wait", None, 0), ("waitall", Some(0), 1), ("waitany", Some(0), 1), ("waitsome", Some(0), 1)];
-
-/// Calls that send and receive: the first parameters of both.
-const BOTH_WAYS: [(&str, usize, usize); 2] = [("sendrecv", 3, 8), ("sendrecv_replace", 3, 5)];
 
 /// Where fields of `MPIR_Comm` lie (src/include/mpir_comm.h, 5.0).
 mod communicator {

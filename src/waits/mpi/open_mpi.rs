@@ -4,7 +4,8 @@
 //! class, and the class has its name, its parent and its size (opal/class/opal_object.h); so fields are found from the ends of the
 //! parts that each class adds, in 4.1 and 5.0 alike, and no offset belongs to one release. That a thread waits for a request is
 //! proven by the request itself where the program may have threads: it points to the waiter's synchronisation object, which lies on the
-//! waiter's stack (ompi/request/request.h, `req_complete`). What does not look so is not believed.
+//! waiter's stack (ompi/request/request.h, `req_complete`); else by the arguments of the call, where they say so. What does not look so
+//! is not believed.
 
 // What it reads is foreign.
 #![cfg_attr(
@@ -19,10 +20,13 @@
 
 use std::collections::BTreeSet;
 
-use super::calls::{Call, Role};
+use super::calls::{BOTH_WAYS, Call, REQUESTS, Role};
 use super::pending::Pending;
+use crate::code::Code;
 use crate::image::{Addr, Memory, MemoryExt};
-use crate::limits::mpi::{LARGEST_OBJECT, LONGEST_CLASS_NAME, LONGEST_GROUP_NAME, MOST_CANDIDATES, MOST_PARENTS};
+use crate::limits::mpi::{
+    LARGEST_OBJECT, LONGEST_CLASS_NAME, LONGEST_GROUP_NAME, MOST_CANDIDATES, MOST_PARENTS, MOST_REQUESTS,
+};
 use crate::waits::thread::{Process, ThreadView};
 
 /// Where fields of `opal_class_t` lie (opal/class/opal_object.h, 1.0 to 5.0).
@@ -63,6 +67,10 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     let memory = process.memory();
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let Some(end) = frames.get(native).and_then(|frame| frame.cfa) else { return Vec::new() };
+    let given = given(process, thread, native, call);
+    if !given.is_empty() {
+        return given;
+    }
     let registers = thread.registers(native.saturating_add(1)).into_iter().map(|(_, _, value)| value);
     let inside = thread.words(process).iter().filter(|(at, _)| *at < end).map(|(_, word)| *word);
     let words: BTreeSet<u64> = inside.chain(registers).collect();
@@ -71,7 +79,11 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
         word.is_multiple_of(8) && mapping.is_some_and(|mapping| mapping.write && !mapping.is_file())
     };
     let candidates = words.into_iter().filter(is_object).take(MOST_CANDIDATES).map(Addr);
-    let found: Vec<Pending> = candidates.filter_map(|address| request(process, thread, memory, address)).collect();
+    let found: Vec<Pending> =
+        candidates.filter_map(|address| request(process, thread, memory, (address, ALONE))).collect();
+    if let Some(both) = both_ways(process, thread, native, call, &found) {
+        return both;
+    }
     let (proven, pending): (Vec<Pending>, Vec<Pending>) = found.into_iter().partition(|one| one.is_waiters);
     if !proven.is_empty() {
         return proven;
@@ -91,8 +103,60 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     if fitting.len() == 1 || is_collective { fitting } else { Vec::new() }
 }
 
-/// The pending request at `address`, if there is one.
-fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, address: Addr) -> Option<Pending> {
+/// Why a request that does not say so is the one that is waited for.
+const ALONE: &str = "the frames of the call have no other that it can be about";
+const GIVEN: &str = "the call was given it";
+
+/// The requests that are not over of those that the call was given.
+fn given(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Vec<Pending> {
+    let Some((_, count, at)) = REQUESTS.iter().find(|(name, ..)| *name == call.operation) else { return Vec::new() };
+    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let code = Code::new(process.context.image, process.context.symbols);
+    let number = |number: usize| usize::try_from(code.int_parameter(frames, native, number)?).ok();
+    let count = count.map_or(Some(1), number);
+    let Some((count, at)) = count.zip(code.parameter(frames, native, *at)) else { return Vec::new() };
+    let memory = process.memory();
+    let places = (0..MOST_REQUESTS.min(count)).map_while(|place| at.checked_add(8 * u64::try_from(place).ok()?));
+    let requests = places.map_while(|place| memory.u64(Addr(place)).ok());
+    requests.filter_map(|at| request(process, thread, memory, (Addr(at), GIVEN))).collect()
+}
+
+/// Of a call that sends and receives the messages of these that are its own, by all of its arguments; `None` for another call, and where two
+/// have the same.
+fn both_ways(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    native: usize,
+    call: &Call,
+    found: &[Pending],
+) -> Option<Vec<Pending>> {
+    let (_, send, receive) = BOTH_WAYS.iter().find(|(name, ..)| *name == call.operation)?;
+    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
+    let code = Code::new(process.context.image, process.context.symbols);
+    let communicator = code.parameter(frames, native, receive + 2)?;
+    let of = |receives: bool, first: usize| -> Option<Vec<Pending>> {
+        let (peer, tag) =
+            code.int_parameter(frames, native, first).zip(code.int_parameter(frames, native, first + 1))?;
+        let is_it = |one: &&Pending| {
+            one.receives == receives
+                && one.communicator == Some(Addr(communicator))
+                && one.peer_in_group == Some(peer)
+                && one.tag == Some(i64::from(tag))
+        };
+        let own: Vec<Pending> = found.iter().filter(is_it).cloned().collect();
+        (own.len() <= 1).then_some(own)
+    };
+    let both = [of(true, *receive)?, of(false, *send)?].concat();
+    (!both.is_empty()).then_some(both)
+}
+
+/// The pending request at an address, if there is one, and `why` it is waited for if it does not say so.
+fn request(
+    process: &Process<'_>,
+    thread: &ThreadView<'_>,
+    memory: &dyn Memory,
+    (address, why): (Addr, &str),
+) -> Option<Pending> {
     let own = class_of(process, memory, address)?;
     let name = own.name.as_str();
     if !name.starts_with("mca_pml_") || !name.ends_with("_request_t") {
@@ -110,7 +174,7 @@ fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, 
         return None;
     }
     let field = |from_end: u64| base.size.checked_sub(from_end).map(|at| address + at);
-    let peer = memory.i32(field(base_request::PEER)?).ok()?;
+    let number = memory.i32(field(base_request::PEER)?).ok()?;
     let tag = memory.i32(field(base_request::TAG)?).ok()?;
     let sequence = memory.u64(field(base_request::SEQUENCE)?).ok()?;
     let communicator = memory.u64(address + request.size + base_request::COMMUNICATOR).ok().map(Addr);
@@ -119,8 +183,8 @@ fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, 
         .and_then(|at| memory.u64(at).ok())
         .and_then(|at| rank_of_process(process, memory, Addr(at)));
     let is_world = group.as_ref().is_some_and(|group| group.name == "MPI_COMM_WORLD");
-    let from_anybody = receives && peer == -1;
-    let peer = job_rank.or_else(|| u32::try_from(peer).ok().filter(|_| is_world)).filter(|_| !from_anybody);
+    let from_anybody = receives && number == -1;
+    let peer = job_rank.or_else(|| u32::try_from(number).ok().filter(|_| is_world)).filter(|_| !from_anybody);
     let size = usize::try_from(own.size.min(LARGEST_OBJECT)).ok()?;
     let bytes = memory.bytes(address, size).ok()?;
     let status = address + item.size + STATUS;
@@ -129,7 +193,7 @@ fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, 
     let matched = source.zip(status_tag).filter(|_| receives).map(|both| both != (-1, -1));
     let waited = match is_waiters {
         true => format!("points to the waiter's own stack ({})", Addr(complete)),
-        false => "is pending, and the frames of the call have no other that it can be about".to_owned(),
+        false => format!("is pending, and {why}"),
     };
     let mut evidence = vec![format!(
         "{name} at {address} {waited}: peer {}, tag {tag}, number {sequence}",
@@ -146,6 +210,8 @@ fn request(process: &Process<'_>, thread: &ThreadView<'_>, memory: &dyn Memory, 
         is_inferred: false,
         receives,
         peer,
+        peer_in_group: Some(number),
+        communicator,
         from_anybody,
         tag: Some(i64::from(tag)),
         sequence: Some(sequence),

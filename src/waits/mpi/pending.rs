@@ -16,6 +16,10 @@ pub(super) struct Pending {
     pub(super) receives: bool,
     /// Rank in the job of who is waited for.
     pub(super) peer: Option<u32>,
+    /// The same in its group, as the request has it; below 0 for any.
+    pub(super) peer_in_group: Option<i32>,
+    /// Where its communicator lies.
+    pub(super) communicator: Option<Addr>,
     pub(super) from_anybody: bool,
     pub(super) tag: Option<i64>,
     /// Its number between the two ranks, where the library counts.
