@@ -301,6 +301,7 @@ mod tests {
             Request::of(id, round).write(folder.path()).expect("a request");
         }
         let mut asked = Vec::new();
+        rank.next = Instant::now();
         while let Some(request) = rank.request() {
             rank.answered.insert((request.id.clone(), request.round));
             rank.next = Instant::now();
