@@ -168,6 +168,11 @@ impl Judge {
         }
     }
 
+    /// Somebody has wanted a processor all the time, and did not get it: that is no standstill of the tree's own.
+    pub(crate) fn wants_to_work(&mut self) {
+        self.still_since = None;
+    }
+
     /// For how long nothing has made progress.
     pub(crate) fn still_for(&self, now: Instant) -> Duration {
         self.still_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))

@@ -18,6 +18,7 @@ mod looker;
 pub(crate) mod lookers;
 pub(crate) mod own_names;
 pub(crate) mod sample;
+mod starved;
 pub(crate) mod suite;
 mod troubles;
 
@@ -33,6 +34,7 @@ use crate::limits::run::MOST_PROCESSES;
 use crate::report::Report;
 use judge::{Decision, Judge};
 use sample::{Sample, Sampler};
+use starved::Starved;
 
 /// Time between two samples of /proc.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(200);
@@ -162,6 +164,7 @@ pub(crate) struct Watch {
     limits: Limits,
     began: Instant,
     sampler: Sampler,
+    starved: Starved,
     judge: Judge,
     /// What the last sample cost.
     cost: Duration,
@@ -177,6 +180,7 @@ impl Watch {
             limits,
             began: Instant::now(),
             sampler: Sampler::default(),
+            starved: Starved::default(),
             judge: Judge::new(Instant::now()),
             cost: Duration::ZERO,
             gpu_cores: None,
@@ -232,11 +236,22 @@ impl Watch {
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
+        if self.judge.still_for(now).is_zero() {
+            self.starved.forget();
+        }
         let (pids, in_part) = (sample.pids, sample.in_part);
         let purpose = if self.is_out_of_time() {
             Purpose::Last(Reason::Timeout)
         } else if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
-            Purpose::Last(Reason::NoProgress)
+            match self.starved.ask(&pids) {
+                // The next sample tells.
+                None => return None,
+                Some(true) => {
+                    self.judge.wants_to_work();
+                    return None;
+                }
+                Some(false) => Purpose::Last(Reason::NoProgress),
+            }
         } else if self.judge.wants_a_look(now) && !pids.is_empty() {
             Purpose::Routine
         } else {

@@ -10,8 +10,8 @@ use crate::arch::system_calls::Until;
 use crate::image::{Addr, MemoryExt, ProcessImage, Syscall, ThreadImage};
 
 /// Who tries something again and again does so at least as often, in seconds: libraries that lock files do so from a hundred times a
-/// second up to once in ten seconds.
-const BETWEEN_TRIES: i64 = 60;
+/// second up to once in ten seconds, scripts once in some minutes.
+const BETWEEN_TRIES: i64 = 300;
 
 /// Whether a thread of a process sleeps for a time that is over soon, or of which nothing is known, as one does that tries something
 /// again and again.
