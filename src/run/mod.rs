@@ -236,13 +236,14 @@ impl Watch {
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
-        if self.judge.still_for(now).is_zero() {
+        let stands_for_long = self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit);
+        if !stands_for_long {
             self.starved.forget();
         }
         let (pids, in_part) = (sample.pids, sample.in_part);
         let purpose = if self.is_out_of_time() {
             Purpose::Last(Reason::Timeout)
-        } else if self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit) {
+        } else if stands_for_long {
             match self.starved.ask(&pids) {
                 // The next sample tells.
                 None => return None,

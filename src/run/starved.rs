@@ -18,9 +18,13 @@ pub(super) struct Starved {
 impl Starved {
     /// Whether a thread of these wants to run, and has not slept since this was asked last; `None` if nobody has asked before.
     pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
-        let now: BTreeSet<(i32, i32, u64)> = pids.iter().flat_map(|&pid| runnable(pid)).collect();
-        let before = self.before.replace(now)?;
-        self.before.as_ref().map(|now| !before.is_disjoint(now))
+        self.compare(pids.iter().flat_map(|&pid| runnable(pid)).collect())
+    }
+
+    fn compare(&mut self, now: BTreeSet<(i32, i32, u64)>) -> Option<bool> {
+        let is_one_of_before = self.before.as_ref().map(|before| !before.is_disjoint(&now));
+        self.before = Some(now);
+        is_one_of_before
     }
 
     /// What comes now is asked anew.
@@ -39,7 +43,8 @@ fn runnable(pid: i32) -> Vec<(i32, i32, u64)> {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
-    use std::time::Duration;
+
+    use procfs::process::Stat;
 
     use super::*;
 
@@ -52,26 +57,43 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_never_sleeps_wants_a_processor_and_who_is_woken_now_and_then_does_not() {
-        let start = |script: &str| Ended(Command::new("sh").args(["-c", script]).spawn().expect("a shell"));
-        let (works, sleeps) = (start("while :; do :; done"), start("while sleep 0.01; do :; done"));
-        let pid = |child: &Ended| i32::try_from(child.0.id()).expect("an id");
-        // It may be just about to run its program.
-        let state = || procfs::process::Process::new(pid(&works)).and_then(|one| one.stat()).map(|stat| stat.comm);
-        while state().ok().as_deref() != Some("sh") {
-            std::thread::yield_now();
+    impl Ended {
+        /// A shell with this script, once it is so far.
+        fn start(script: &str, is_so_far: impl Fn(&Stat) -> bool) -> Ended {
+            let child = Ended(Command::new("sh").args(["-c", script]).spawn().expect("a shell"));
+            while !Process::new(child.pid()).and_then(|one| one.stat()).is_ok_and(|stat| is_so_far(&stat)) {
+                std::thread::yield_now();
+            }
+            child
         }
+
+        fn pid(&self) -> i32 {
+            i32::try_from(self.0.id()).expect("an id")
+        }
+    }
+
+    #[test]
+    fn who_works_wants_a_processor_however_little_it_gets() {
+        let works = Ended::start("while :; do :; done", |stat| stat.comm == "sh");
+        let sleeps = Ended::start("exec sleep 100", |stat| stat.comm == "sleep" && stat.state == 'S');
+        let both = [sleeps.pid(), works.pid()];
         let mut starved = Starved::default();
-        assert_eq!(starved.ask(&[pid(&works)]), None);
-        std::thread::sleep(Duration::from_millis(200));
-        // However little it gets on a busy machine.
-        assert_eq!(starved.ask(&[pid(&sleeps), pid(&works)]), Some(true));
-        assert_eq!(starved.ask(&[pid(&sleeps)]), Some(false));
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(starved.ask(&[pid(&sleeps)]), Some(false));
+        assert_eq!(starved.ask(&both), None);
+        // At first it may wait for pages of its program.
+        while starved.ask(&both) != Some(true) {}
+        assert_eq!(starved.ask(&[sleeps.pid()]), Some(false));
+        assert_eq!(starved.ask(&[sleeps.pid()]), Some(false));
         starved.forget();
         assert_eq!(starved.ask(&[0, -1]), None);
         assert_eq!(starved.ask(&[0, -1]), Some(false));
+    }
+
+    #[test]
+    fn who_is_woken_now_and_then_has_slept_in_between() {
+        let mut starved = Starved::default();
+        assert_eq!(starved.compare([(1, 1, 7), (1, 2, 40)].into()), None);
+        assert_eq!(starved.compare([(1, 2, 41)].into()), Some(false));
+        assert_eq!(starved.compare([(1, 2, 42), (1, 3, 0)].into()), Some(false));
+        assert_eq!(starved.compare([(1, 3, 0)].into()), Some(true));
     }
 }
