@@ -6,6 +6,7 @@
 //! arguments of the call (`mpich`). Who holds what is waited for lies in another process: that is joined over all ranks, elsewhere.
 
 mod calls;
+mod given;
 mod mpich;
 mod mpich_open;
 mod mpich_requests;

@@ -20,10 +20,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::calls::{BOTH_WAYS, Call, REQUESTS, Role};
+use super::calls::{BOTH_WAYS, Call, Role};
+use super::given::Given;
 use super::mpich_requests::{ANY_SOURCE, Communication, Request, handle};
 use super::pending::Pending;
-use crate::code::Code;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::mpi::{MOST_CANDIDATES, MOST_REQUESTS};
 use crate::waits::thread::{Process, ThreadView};
@@ -102,15 +102,11 @@ pub(super) fn pending(
     call: &Call,
     objects: &[Addr],
 ) -> Vec<Pending> {
-    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    let code = Code::new(process.context.image, process.context.symbols);
-    let argument = |number: usize| code.int_parameter(frames, native, number);
+    let given = Given::to(process, thread, native);
+    let argument = |number: usize| given.number(number);
     let memory = process.memory();
-    if let Some((_, count, at)) = REQUESTS.iter().find(|(name, ..)| *name == call.operation) {
-        let count = count.map_or(Some(1), |number| argument(number).and_then(|count| usize::try_from(count).ok()));
-        let at = code.parameter(frames, native, *at).map(Addr);
-        let handles = count.zip(at).map(|(count, at)| handles(memory, at, count)).unwrap_or_default();
-        return completions(memory, objects, &handles);
+    if let Some((at, count)) = given.requests(call) {
+        return completions(memory, objects, &handles(memory, at, count));
     }
     let handle = |number: usize| {
         argument(number).map(i32::cast_unsigned).filter(|handle| handle::is(*handle, handle::COMMUNICATOR))

@@ -20,9 +20,9 @@
 
 use std::collections::BTreeSet;
 
-use super::calls::{BOTH_WAYS, Call, REQUESTS, Role};
+use super::calls::{BOTH_WAYS, Call, Role};
+use super::given::Given;
 use super::pending::Pending;
-use crate::code::Code;
 use crate::image::{Addr, Memory, MemoryExt};
 use crate::limits::mpi::{
     LARGEST_OBJECT, LONGEST_CLASS_NAME, LONGEST_GROUP_NAME, MOST_CANDIDATES, MOST_PARENTS, MOST_REQUESTS,
@@ -67,9 +67,10 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     let memory = process.memory();
     let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
     let Some(end) = frames.get(native).and_then(|frame| frame.cfa) else { return Vec::new() };
-    let given = given(process, thread, native, call);
-    if !given.is_empty() {
-        return given;
+    let given = Given::to(process, thread, native);
+    let completions = completions(process, thread, &given, call);
+    if !completions.is_empty() {
+        return completions;
     }
     let registers = thread.registers(native.saturating_add(1)).into_iter().map(|(_, _, value)| value);
     let inside = thread.words(process).iter().filter(|(at, _)| *at < end).map(|(_, word)| *word);
@@ -81,7 +82,7 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
     let candidates = words.into_iter().filter(is_object).take(MOST_CANDIDATES).map(Addr);
     let found: Vec<Pending> =
         candidates.filter_map(|address| request(process, thread, memory, (address, ALONE))).collect();
-    if let Some(both) = both_ways(process, thread, native, call, &found) {
+    if let Some(both) = both_ways(&given, call, &found) {
         return both;
     }
     let (proven, pending): (Vec<Pending>, Vec<Pending>) = found.into_iter().partition(|one| one.is_waiters);
@@ -107,39 +108,25 @@ pub(super) fn pending(process: &Process<'_>, thread: &ThreadView<'_>, native: us
 const ALONE: &str = "the frames of the call have no other that it can be about";
 const GIVEN: &str = "the call was given it";
 
-/// The requests that are not over of those that the call was given.
-fn given(process: &Process<'_>, thread: &ThreadView<'_>, native: usize, call: &Call) -> Vec<Pending> {
-    let Some((_, count, at)) = REQUESTS.iter().find(|(name, ..)| *name == call.operation) else { return Vec::new() };
-    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    let code = Code::new(process.context.image, process.context.symbols);
-    let number = |number: usize| usize::try_from(code.int_parameter(frames, native, number)?).ok();
-    let count = count.map_or(Some(1), number);
-    let Some((count, at)) = count.zip(code.parameter(frames, native, *at)) else { return Vec::new() };
+/// Of a call that is given requests those that are not over.
+fn completions(process: &Process<'_>, thread: &ThreadView<'_>, given: &Given<'_>, call: &Call) -> Vec<Pending> {
+    let Some((at, count)) = given.requests(call) else { return Vec::new() };
     let memory = process.memory();
-    let places = (0..MOST_REQUESTS.min(count)).map_while(|place| at.checked_add(8 * u64::try_from(place).ok()?));
+    let places = (0..MOST_REQUESTS.min(count)).map_while(|place| at.0.checked_add(8 * u64::try_from(place).ok()?));
     let requests = places.map_while(|place| memory.u64(Addr(place)).ok());
     requests.filter_map(|at| request(process, thread, memory, (Addr(at), GIVEN))).collect()
 }
 
 /// Of a call that sends and receives the messages of these that are its own, by all of its arguments; `None` for another call, and where two
 /// have the same.
-fn both_ways(
-    process: &Process<'_>,
-    thread: &ThreadView<'_>,
-    native: usize,
-    call: &Call,
-    found: &[Pending],
-) -> Option<Vec<Pending>> {
+fn both_ways(given: &Given<'_>, call: &Call, found: &[Pending]) -> Option<Vec<Pending>> {
     let (_, send, receive) = BOTH_WAYS.iter().find(|(name, ..)| *name == call.operation)?;
-    let frames = thread.thread.map(|thread| thread.native.frames.as_slice()).unwrap_or_default();
-    let code = Code::new(process.context.image, process.context.symbols);
-    let communicator = code.parameter(frames, native, receive + 2)?;
+    let communicator = given.pointer(receive + 2)?;
     let of = |receives: bool, first: usize| -> Option<Vec<Pending>> {
-        let (peer, tag) =
-            code.int_parameter(frames, native, first).zip(code.int_parameter(frames, native, first + 1))?;
+        let (peer, tag) = given.number(first).zip(given.number(first + 1))?;
         let is_it = |one: &&Pending| {
             one.receives == receives
-                && one.communicator == Some(Addr(communicator))
+                && one.communicator == Some(communicator)
                 && one.peer_in_group == Some(peer)
                 && one.tag == Some(i64::from(tag))
         };
