@@ -312,7 +312,8 @@ fn ranks(arguments: &JobArguments) -> Result<Vec<Ranked>, CliError> {
             jobs.retain(|_, ranks| is_own(ranks));
         }
         // Neither is it a rank, nor what it was started by in that step.
-        let is_this_step = |ranks: &[Ranked]| ranks.iter().any(|rank| rank.started_lockscope);
+        let above = live::ancestors();
+        let is_this_step = |ranks: &[Ranked]| ranks.iter().any(|rank| above.contains(&rank.pid));
         if arguments.pid.is_none() && jobs.values().any(|ranks| !is_this_step(ranks)) {
             jobs.retain(|_, ranks| !is_this_step(ranks));
         }

@@ -56,7 +56,7 @@ impl Own {
 const RUST: [[&[u8]; 2]; 2] = [[b"locks on RwLock", b"too many active read "], [b"std/src/sys", b"library/"]];
 const ABSEIL: [[&[u8]; 2]; 1] = [[b" into Mutex code", b"detected illegal recursion"]];
 /// What code of OpenMP asks its runtime for to take a lock or to enter a critical section, which takes a futex itself or polls:
-/// omp.h of OpenMP 5.2, libgomp 4.5 to 15 (libgomp.map), LLVM's libomp 3.8 to 21 (kmp.h).
+/// as libgomp of GCC 12 and libomp of LLVM 19 export them.
 const OPEN_MP: [&[u8]; 10] = [
     b"omp_set_lock",
     b"omp_set_nest_lock",

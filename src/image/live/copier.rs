@@ -87,25 +87,19 @@ impl Copier {
     /// where that will do, or else a new one.
     pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32], spare: Option<Copier>) -> io::Result<Copier> {
         locked_left(|left| left.retain(|&child| !sys::collect(child)));
-        let does = |spare: &Copier| !spare.is_busy && !spare.has_files && spare.board.pages() >= pages;
-        let mut refusals = None;
-        if let Some(mut spare) = spare.filter(does) {
-            refusals = spare.refusals(tasks);
-            if refusals.as_ref().is_some_and(|refusals| !refusals.contains(&true)) {
-                return Ok(spare);
-            }
-        }
-        let may_not = match refusals {
-            Some(refusals) => refusals,
-            None => {
-                let mut copier = Copier::spawn(proc_fs, pages, &[])?;
-                let refusals = copier.refusals(tasks).unwrap_or_default();
-                if !refusals.contains(&true) {
-                    return Ok(copier);
-                }
-                refusals
-            }
+        let does = |spare: &Copier| spare.serves() && !spare.has_files && spare.board.pages() >= pages;
+        let asked = |mut copier: Copier| {
+            let refusals = copier.refusals(tasks);
+            (copier, refusals)
         };
+        let spare = spare.filter(does).map(asked).filter(|(spare, _)| spare.serves());
+        let (copier, may_not) = match spare {
+            Some(spare) => spare,
+            None => asked(Copier::spawn(proc_fs, pages, &[])?),
+        };
+        if !may_not.contains(&true) {
+            return Ok(copier);
+        }
         let open = |(&tid, &may_not): (&i32, &bool)| {
             File::open(proc_fs.process(tid).join("mem")).ok().filter(|_| may_not).map(OwnedFd::from)
         };
@@ -113,18 +107,24 @@ impl Copier {
         Copier::spawn(proc_fs, pages, &files)
     }
 
-    /// Whether it may not read processes by itself; `None` if it does not serve any more.
-    fn refusals(&mut self, tasks: &[i32]) -> Option<Vec<bool>> {
+    /// Whether it may not read processes by itself.
+    fn refusals(&mut self, tasks: &[i32]) -> Vec<bool> {
         /// For a process of our own to start and to answer on a busy machine.
         const PATIENCE: Duration = Duration::from_secs(5);
-        let mut refusals = Vec::with_capacity(tasks.len());
         // No process has anything at address 0: a fault says that it may be asked.
-        for (process, &tid) in tasks.iter().enumerate() {
-            let wanted = Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
+        let question =
+            |(process, &tid)| Wanted { tid, process, span: Span { start: 0, length: copying::PAGE }, touch: true };
+        let mut may_not = Vec::new();
+        for wanted in tasks.iter().enumerate().map(question) {
             let copies = self.copy(&[wanted], Instant::now() + PATIENCE);
-            refusals.push(copies.refusal.is_some_and(|errno| errno != Errno::ESRCH));
+            may_not.push(copies.refusal.is_some_and(|errno| errno != Errno::ESRCH));
         }
-        (!self.is_dead && !self.is_busy).then_some(refusals)
+        may_not
+    }
+
+    /// Whether it takes orders.
+    fn serves(&self) -> bool {
+        !self.is_dead && !self.is_busy
     }
 
     /// Start one that reads a process by the memory file at its number, where there is one.

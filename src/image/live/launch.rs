@@ -124,8 +124,6 @@ pub(crate) struct Ranked {
     pub(crate) launcher: Option<(i32, u64)>,
     /// Slurm's name for the job around it.
     pub(crate) slurm_job: Option<String>,
-    /// It is an ancestor of lockscope.
-    pub(crate) started_lockscope: bool,
 }
 
 /// All processes of this machine but this one.
@@ -141,9 +139,6 @@ pub(super) fn others(proc_fs: &ProcFs) -> impl Iterator<Item = i32> {
 pub(crate) fn ranks() -> Vec<Ranked> {
     let proc_fs = ProcFs::new("/proc");
     let mut wrappers = BTreeSet::new();
-    let parent = |pid: &i32| proc_fs::stat(&proc_fs.process(*pid)).map(|stat| stat.parent).filter(|parent| *parent > 0);
-    let own = i32::try_from(std::process::id()).ok();
-    let above: BTreeSet<i32> = std::iter::successors(own, parent).skip(1).take(MOST_ANCESTORS).collect();
     let rank = |pid: i32| {
         let directory = proc_fs.process(pid);
         let variables = variables(&directory);
@@ -155,8 +150,7 @@ pub(crate) fn ranks() -> Vec<Ranked> {
             wrappers.insert(pid);
         }
         let slurm_job = variables.into_iter().find(|(name, _)| name == "SLURM_JOB_ID").map(|(_, value)| value);
-        let started_lockscope = above.contains(&pid);
-        Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job, started_lockscope }))
+        Some((stat.parent, Ranked { pid, membership, inherited, launcher, slurm_job }))
     };
     let found: Vec<(i32, Ranked)> = others(&proc_fs).filter_map(rank).collect();
     let parents: BTreeSet<i32> = found.iter().map(|(parent, _)| *parent).collect();
@@ -164,23 +158,30 @@ pub(crate) fn ranks() -> Vec<Ranked> {
     ranks.filter(|rank| !(wrappers.contains(&rank.pid) && parents.contains(&rank.pid))).collect()
 }
 
+/// Who has started lockscope, and who these.
+pub(crate) fn ancestors() -> BTreeSet<i32> {
+    i32::try_from(std::process::id()).map(|own| above(&ProcFs::new("/proc"), own).collect()).unwrap_or_default()
+}
+
+/// The parent of a process, its parent, and so on.
+fn above(proc_fs: &ProcFs, pid: i32) -> impl Iterator<Item = i32> {
+    let parent = |pid: &i32| proc_fs::stat(&proc_fs.process(*pid)).map(|stat| stat.parent).filter(|parent| *parent > 0);
+    std::iter::successors(Some(pid), parent).skip(1).take(MOST_ANCESTORS)
+}
+
 /// Whether the rank was inherited, and who started the ranks.
 fn ancestry(proc_fs: &ProcFs, pid: i32, own: &[(String, String)]) -> (bool, Option<(i32, u64)>) {
     let mut inherited = false;
-    let mut at = pid;
     if launcher::membership(own).is_none() {
         return (false, None);
     }
-    for _ in 0..MOST_ANCESTORS {
-        let parent = proc_fs::stat(&proc_fs.process(at)).map(|stat| stat.parent).filter(|parent| *parent > 0);
-        let Some(parent) = parent else { break };
+    for parent in above(proc_fs, pid) {
         let directory = proc_fs.process(parent);
         let variables = variables(&directory);
         if !launcher::is_same_rank(own, &variables) {
             return (inherited, proc_fs::stat(&directory).map(|stat| (parent, stat.start_ticks)));
         }
         inherited |= !proc_fs::name(&directory).is_some_and(|name| launcher::is_wrapper(&name));
-        at = parent;
     }
     (inherited, None)
 }

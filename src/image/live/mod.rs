@@ -75,7 +75,7 @@ use facts::{CpuSample, ProcessFacts};
 use files::LiveFiles;
 pub(crate) use files::own_files;
 use late::{Late, LateProcess, Silent};
-pub(crate) use launch::{Ranked, ranks};
+pub(crate) use launch::{Ranked, ancestors, ranks};
 use memory::{Copied, LiveMemory, locked};
 use proc_fs::ProcFs;
 pub(crate) use proc_fs::{parse_arguments, parse_maps};

@@ -3,25 +3,28 @@
 //! In: a process whose memory can be read. Out: whether one of its threads may try something again soon. Nothing else is said of
 //! what they do.
 
+use std::cell::LazyCell;
+
 use nix::time::{ClockId, clock_gettime};
 
 use super::proc_fs::ProcFs;
 use crate::arch::system_calls::Until;
 use crate::image::{Addr, MemoryExt, ProcessImage, Syscall, ThreadImage};
 
-/// Who tries something again and again does so at least as often, in seconds: libraries that lock files do so from a hundred times a
-/// second up to once in ten seconds, scripts once in some minutes.
+/// Who tries something again and again is taken to do so at least as often, in seconds. The kernel gives /proc/locks after 5 to 25 ms: a
+/// server whose main thread sleeps for hours is not looked at as if it asked for locks.
 const BETWEEN_TRIES: i64 = 300;
 
 /// Whether a thread of a process sleeps for a time that is over soon, or of which nothing is known, as one does that tries something
 /// again and again.
 pub(super) fn is_brief(proc_fs: &ProcFs, process: &ProcessImage) -> bool {
+    let has_own_time = LazyCell::new(|| has_own_time(proc_fs, process.pid));
     let mut calls = process.threads.iter().filter_map(ThreadImage::call);
-    calls.any(|call| is_brief_call(proc_fs, process, &call).unwrap_or(false))
+    calls.any(|call| is_brief_call(process, &call, || *has_own_time).unwrap_or(false))
 }
 
 /// `None` for a call that is no sleep.
-fn is_brief_call(proc_fs: &ProcFs, process: &ProcessImage, call: &Syscall) -> Option<bool> {
+fn is_brief_call(process: &ProcessImage, call: &Syscall, has_own_time: impl Fn() -> bool) -> Option<bool> {
     let row = process.architecture.system_call(call.number)?;
     let (at, until) = row.sleep(&call.arguments)?;
     if at == 0 {
@@ -33,7 +36,7 @@ fn is_brief_call(proc_fs: &ProcFs, process: &ProcessImage, call: &Syscall) -> Op
     let left = match until {
         Until::Elapsed => seconds,
         Until::Clock(clock) => match clock_gettime(ClockId::from_raw(i32::try_from(clock).unwrap_or(-1))) {
-            Ok(now) if has_own_time(proc_fs, process.pid) => seconds.saturating_sub(now.tv_sec()),
+            Ok(now) if has_own_time() => seconds.saturating_sub(now.tv_sec()),
             _ => return Some(true),
         },
     };
