@@ -1,12 +1,10 @@
 //! Symbol tables of one module: .symtab, .dynsym, .gnu_debugdata and the separate debug file's, in one sorted list.
 //!
 //! In: file bytes. Out: the symbol that covers an address. Names stay where they are in the file; only those that
-//! are asked for are read, copied and demangled: to read the names of all takes longer than all else together, and as much again of
-//! the file from the disk.
+//! are asked for are read, copied and demangled: to find the ends of all took half of the time, and read as much again from the disk.
 
-use object::elf::Sym64;
-use object::read::elf::{ElfFile64, SectionHeader, Sym, SymbolTable};
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, elf};
+use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader, Sym, SymbolTable};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind, elf};
 
 use super::Symbol;
 use super::demangle::{Mangling, demangle};
@@ -63,20 +61,25 @@ impl Table {
         let Ok(source) = u8::try_from(self.sources.len()) else { return };
         let Ok(file) = ElfFile64::<LittleEndian>::parse(&**bytes) else { return };
         self.sources.push(bytes.clone());
-        let both = [file.elf_symbol_table(), file.elf_dynamic_symbol_table()];
-        let all = both.into_iter().filter_map(|table| Some((names_of(&file, table)?, table)));
-        let all = all.flat_map(|(names, table)| table.symbols().iter().map(move |symbol| (names, symbol)));
+        let of_file = names_of(&file, file.elf_symbol_table());
+        let of_linker = names_of(&file, file.elf_dynamic_symbol_table());
+        let all = file.symbols().map(|symbol| (of_file, symbol));
+        let all = all.chain(file.dynamic_symbols().map(|symbol| (of_linker, symbol)));
         for (names, symbol) in all.bounded(MOST_SYMBOLS, || "symbols of a large file".into(), "symbols") {
-            let Some(kind) = kind(symbol).filter(|_| symbol.st_shndx(LittleEndian) != elf::SHN_UNDEF) else { continue };
-            // A name at 0 is none.
-            let place = names.checked_add(u64::from(symbol.st_name(LittleEndian))).filter(|&place| place > names);
-            let Some(name) = place.and_then(|place| u32::try_from(place).ok()) else { continue };
+            let kind = match symbol.kind() {
+                SymbolKind::Text => Kind::Function,
+                SymbolKind::Data => Kind::Data,
+                _ => continue,
+            };
+            let name = names.and_then(|names| place_of_name(names, &symbol));
+            let Some(name) = name.and_then(|name| u32::try_from(name).ok()).filter(|_| !symbol.is_undefined()) else {
+                continue;
+            };
             if !budget::make_room(&mut self.entries, || "a part of the symbols of a large file".into()) {
                 return;
             }
             let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-            let (address, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
-            let is_local = symbol.st_bind() == elf::STB_LOCAL;
+            let (address, size, is_local) = (symbol.address(), symbol.size(), symbol.is_local());
             self.entries.push(Entry { address, size, kind, is_local, source, name, number });
         }
     }
@@ -138,16 +141,14 @@ impl Table {
 /// One name out of a file's dynamic symbols, without making a table: address and size.
 pub(crate) fn find_dynamic(bytes: &[u8], name: &str) -> Option<(u64, u64)> {
     let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
-    let table = file.elf_dynamic_symbol_table();
-    let names = names_of(&file, table)?;
-    let is_it = |symbol: &&Sym64<LittleEndian>| {
-        let behind =
-            names.checked_add(u64::from(symbol.st_name(LittleEndian))).and_then(|place| usize::try_from(place).ok());
-        let rest = behind.and_then(|place| bytes.get(place..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
-        symbol.st_shndx(LittleEndian) != elf::SHN_UNDEF && rest.is_some_and(|rest| rest.first() == Some(&0))
+    let names = names_of(&file, file.elf_dynamic_symbol_table())?;
+    let is_it = |symbol: &ElfSymbol64<'_, '_, LittleEndian>| {
+        let place = place_of_name(names, symbol).and_then(|place| usize::try_from(place).ok());
+        let rest = place.and_then(|place| bytes.get(place..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
+        !symbol.is_undefined() && rest.is_some_and(|rest| rest.first() == Some(&0))
     };
-    let symbol = table.symbols().iter().take(MOST_SYMBOLS).find(is_it)?;
-    Some((symbol.st_value(LittleEndian), symbol.st_size(LittleEndian)))
+    let symbol = file.dynamic_symbols().take(MOST_SYMBOLS).find(is_it)?;
+    Some((symbol.address(), symbol.size()))
 }
 
 /// Where in a file the names of a symbol table begin.
@@ -159,20 +160,17 @@ fn names_of(
     (section.sh_type(LittleEndian) == elf::SHT_STRTAB).then(|| section.sh_offset(LittleEndian))
 }
 
+/// Where in the file a symbol's name begins, whose table has its names from `names` on; the first of these is no name.
+fn place_of_name(names: u64, symbol: &ElfSymbol64<'_, '_, LittleEndian>) -> Option<u64> {
+    let place = names.checked_add(u64::from(symbol.elf_symbol().st_name(LittleEndian)))?;
+    (place > names).then_some(place)
+}
+
 /// What ends with a zero byte at a place of a file; nothing where no name is as long as that.
 fn name_at(bytes: &[u8], place: u64) -> &[u8] {
     let rest = usize::try_from(place).ok().and_then(|place| bytes.get(place..)).unwrap_or_default();
     let rest = rest.get(..LONGEST_SYMBOL.min(rest.len())).unwrap_or_default();
-    let length = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
-    rest.get(..length).unwrap_or_default()
-}
-
-fn kind(symbol: &Sym64<LittleEndian>) -> Option<Kind> {
-    match symbol.st_type() {
-        elf::STT_FUNC | elf::STT_GNU_IFUNC => Some(Kind::Function),
-        elf::STT_OBJECT | elf::STT_COMMON => Some(Kind::Data),
-        _ => None,
-    }
+    memchr::memchr(0, rest).and_then(|length| rest.get(..length)).unwrap_or_default()
 }
 
 /// The function whose address the dynamic linker writes to `address`.

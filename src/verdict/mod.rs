@@ -105,8 +105,10 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
 
     let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
     cycles.retain(|cycle| !is_wait_for_a_release(input, cycle));
-    let mut orphans = orphans(input, &graph);
-    let (mut dead_ends, explained) = dead_ends(input, &graph, !cycles.is_empty() || !orphans.is_empty());
+    let waits_for = waits_by_resource(input);
+    let mut orphans = orphans(input, &graph, &waits_for);
+    let is_explained = !cycles.is_empty() || !orphans.is_empty();
+    let (mut dead_ends, explained) = dead_ends(input, &graph, &waits_for, is_explained);
     let suspicions = suspicions(input, &cycles, &orphans, &dead_ends);
     let mut unsure: Option<String> = None;
     if let Some(confirmed) = confirmed {
@@ -313,9 +315,13 @@ pub(crate) struct DeadEnd {
 /// Waits without end. `explained`: what follows from the standstill of whole processes is suppressed when a cycle or a lost owner
 /// already explains that; so it is when what somebody waits for is itself known never to come. Then also who waits so: they never
 /// go on because of what explains it.
-fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> (Vec<DeadEnd>, BTreeSet<Party>) {
+fn dead_ends(
+    input: &JudgeInput<'_>,
+    graph: &WaitGraph<'_>,
+    waits_for: &WaitsFor<'_>,
+    explained: bool,
+) -> (Vec<DeadEnd>, BTreeSet<Party>) {
     let seen = input.observations;
-    let waits_for = waits_by_resource(input);
     let waits = |resource: &ResourceKey| {
         let of_it = waits_for.get(resource).into_iter().flatten().copied();
         of_it.filter(|position| graph.lasts(*position)).collect::<Vec<_>>()
@@ -341,17 +347,18 @@ fn dead_ends(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, explained: bool) -> 
 }
 
 /// The positions of the waits for each thing: thousands may wait for thousands.
-fn waits_by_resource<'a>(input: &JudgeInput<'a>) -> HashMap<&'a ResourceKey, Vec<usize>> {
-    let mut waits: HashMap<&ResourceKey, Vec<usize>> = HashMap::new();
+type WaitsFor<'a> = HashMap<&'a ResourceKey, Vec<usize>>;
+
+fn waits_by_resource<'a>(input: &JudgeInput<'a>) -> WaitsFor<'a> {
+    let mut waits = WaitsFor::new();
     for (position, wait) in input.observations.waits.iter().enumerate() {
         waits.entry(&wait.resource).or_default().push(position);
     }
     waits
 }
 
-fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>) -> Vec<Orphan> {
+fn orphans(input: &JudgeInput<'_>, graph: &WaitGraph<'_>, waits_for: &WaitsFor<'_>) -> Vec<Orphan> {
     let seen = input.observations;
-    let waits_for = waits_by_resource(input);
     let mut orphans = Vec::new();
     for (position, hold) in seen.holds.iter().enumerate() {
         let Some(gone) = hold.gone else { continue };
