@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::arch::Architecture;
 use crate::arch::system_calls::Waits;
 pub(crate) use crate::arch::{Register, RegisterSet, Registers, Syscall};
-pub(crate) use crate::memory::{Addr, Fault, Memory, MemoryExt, saturated};
+pub(crate) use crate::memory::{Addr, AddrMap, AddrSet, Fault, Memory, MemoryExt, Scatter, saturated};
 pub(crate) use descriptors::{Descriptor, KernelFacts};
 pub(crate) use disk::files_changed;
 pub(crate) use launch::Launch;

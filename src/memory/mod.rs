@@ -15,8 +15,10 @@
 )]
 
 pub(crate) mod address;
+mod scatter;
 
 pub use address::Addr;
+pub(crate) use scatter::{AddrMap, AddrSet, Scatter};
 
 /// Why bytes could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::objects::Objects;
 use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
-use crate::image::{Addr, Memory};
+use crate::image::{Addr, AddrMap, Memory};
 use crate::limits;
 use crate::limits::python::{MOST_HANDLERS, MOST_REFERRED, NAMING_FRAMES, REFERRING_FRAMES, SEARCHED_FRAMES};
 
@@ -75,13 +75,13 @@ pub(crate) struct Inspector<'a> {
     by_ident: HashMap<u64, usize>,
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
-    joinable: OnceCell<Vec<(Addr, Addr)>>,
-    referrers: OnceCell<HashMap<Addr, Vec<Referrer>>>,
-    globals: RefCell<HashMap<Addr, Globals>>,
+    joinable: OnceCell<AddrMap<Addr>>,
+    referrers: OnceCell<AddrMap<Vec<Referrer>>>,
+    globals: RefCell<AddrMap<Globals>>,
     /// What code names of the globals in a dictionary: many threads run the same.
     named: RefCell<HashMap<(Addr, Addr), Globals>>,
     /// Whether instances of a class have no attributes of interest.
-    plain: RefCell<HashMap<Addr, bool>>,
+    plain: RefCell<AddrMap<bool>>,
 }
 
 impl<'a> Inspector<'a> {
@@ -180,12 +180,12 @@ impl<'a> Inspector<'a> {
         })
     }
 
-    /// `threading.Thread` objects that have not ended, with the lock that joins wait for (up to 3.12).
-    pub(crate) fn joinable(&self) -> &[(Addr, Addr)] {
+    /// `threading.Thread` objects that have not ended, by the lock that joins wait for (up to 3.12).
+    pub(crate) fn joinable(&self) -> &AddrMap<Addr> {
         self.joinable.get_or_init(|| {
             let objects = self.objects();
             let active = self.globals("threading", "_active").filter_map(|dict| objects.items(dict));
-            let locked = |(_, thread)| Some((thread, objects.attribute(thread, "_tstate_lock")?));
+            let locked = |(_, thread)| Some((objects.attribute(thread, "_tstate_lock")?, thread));
             active.flatten().filter_map(locked).collect()
         })
     }
@@ -214,10 +214,10 @@ impl<'a> Inspector<'a> {
     /// attribute of one, in a global that the code names, or in an attribute of that.
     pub(crate) fn referrers(&self, object: Addr) -> &[Referrer] {
         let index = self.referrers.get_or_init(|| {
-            let mut index: HashMap<Addr, Vec<Referrer>> = HashMap::new();
+            let mut index: AddrMap<Vec<Referrer>> = AddrMap::default();
             let mut left = MOST_REFERRED;
             // Many threads have the same at hand.
-            let mut attributes = HashMap::new();
+            let mut attributes = AddrMap::default();
             for (state, thread) in self.living() {
                 for (depth, frame) in frames_of(thread).enumerate().take(REFERRING_FRAMES) {
                     let Some(open) = self.frame(frame) else { continue };
@@ -257,7 +257,7 @@ impl<'a> Inspector<'a> {
     }
 
     /// What a frame has at hand. `known` are the attributes of objects that others had.
-    fn all_referred(&self, frame: &Frame<'_, '_>, known: &mut HashMap<Addr, Vec<Addr>>) -> Vec<Addr> {
+    fn all_referred(&self, frame: &Frame<'_, '_>, known: &mut AddrMap<Vec<Addr>>) -> Vec<Addr> {
         let named = self.named_globals(frame);
         let variables = frame.variables().into_iter().map(|(_, value)| value);
         let mut all: Vec<Addr> = variables.chain(named.iter().map(|(_, value)| *value)).collect();
@@ -310,6 +310,10 @@ impl<'a> Inspector<'a> {
         frames: impl Iterator<Item = &'f PythonFrame>,
     ) -> Option<(Reach, String)> {
         let open: Vec<Frame<'_, '_>> = frames.take(NAMING_FRAMES).filter_map(|frame| self.frame(frame)).collect();
+        // No name reaches further.
+        if let Some(name) = open.iter().find_map(|frame| self.global_name(object, frame)) {
+            return Some((Reach::Global, name));
+        }
         let names = open.iter().enumerate().flat_map(|(depth, frame)| {
             let names = self.names_in(object, frame).into_iter();
             names.map(move |(reach, name)| (reach, depth, name))
@@ -317,12 +321,16 @@ impl<'a> Inspector<'a> {
         names.min_by_key(|(reach, depth, _)| (*reach, *depth)).map(|(reach, _, name)| (reach, name))
     }
 
-    /// The names that a frame has for an object.
+    /// The name that the module of a frame has for an object.
+    fn global_name(&self, object: Addr, frame: &Frame<'_, '_>) -> Option<String> {
+        let globals = self.globals_in(frame.globals()?);
+        globals.iter().find(|(_, value)| *value == object).map(|(name, _)| name.clone())
+    }
+
+    /// The names that a frame has for an object beside those of its module.
     fn names_in(&self, object: Addr, frame: &Frame<'_, '_>) -> Vec<(Reach, String)> {
         let objects = self.objects();
         let mut names = Vec::new();
-        let globals = frame.globals().map(|dict| self.globals_in(dict)).unwrap_or_default();
-        names.extend(globals.iter().find(|(_, value)| *value == object).map(|(name, _)| (Reach::Global, name.clone())));
         let variables = frame.variables();
         let is_name = |name: &str| name != "self" && !name.starts_with('.');
         let variable = variables.iter().find(|(name, value)| *value == object && is_name(name));
@@ -330,9 +338,9 @@ impl<'a> Inspector<'a> {
         let named = self.named_globals(frame);
         let owners = variables.iter().map(|(name, value)| (*name, *value));
         for (owner, value) in owners.chain(named.iter().map(|(name, value)| (name.as_str(), *value))) {
-            let Some(class) = objects.class_name(value).filter(|class| !PLAIN.contains(&class.as_str())) else {
+            if self.is_plain(value) {
                 continue;
-            };
+            }
             let items = objects.attributes(value).unwrap_or_default();
             let Some(attribute) =
                 items.iter().find(|(_, value)| *value == object).and_then(|(key, _)| objects.text(*key))
@@ -341,7 +349,8 @@ impl<'a> Inspector<'a> {
             };
             let is_own = owner == "self";
             let reach = if is_own || !attribute.starts_with('_') { Reach::Attribute } else { Reach::PrivateAttribute };
-            let owner = if is_own { class.rsplit('.').next().unwrap_or(&class) } else { owner };
+            let class = if is_own { objects.class_name(value) } else { None };
+            let owner = class.as_deref().map_or(owner, |class| class.rsplit('.').next().unwrap_or(class));
             names.push((reach, format!("{owner}.{attribute}")));
         }
         names

@@ -77,6 +77,9 @@ pub(crate) struct Function {
     pub(crate) brings: Vec<Addr>,
 }
 
+/// The class of what holds a variable of a closure.
+pub(super) const CELL: &str = "cell";
+
 /// Questions to one process's objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Objects<'a> {
@@ -359,7 +362,7 @@ impl<'a> Objects<'a> {
     /// What a cell of a closure holds; another object is itself.
     pub(crate) fn out_of_cell(&self, object: Addr) -> Addr {
         match self.class_name(object).as_deref() {
-            Some("cell") => self.field(object, 0).filter(|inner| !inner.is_null()).unwrap_or(object),
+            Some(CELL) => self.field(object, 0).filter(|inner| !inner.is_null()).unwrap_or(object),
             _ => object,
         }
     }

@@ -6,16 +6,16 @@
 //! was right on 11 builds; searching all slots names waiters as holders.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::PythonFrame;
 use super::layout::{GeneratorFrame, Layout, LineTable, Liveness, LocalNames, StackTop};
 use super::lines;
 use super::names::{bytes, text};
-use super::objects::Objects;
+use super::objects::{CELL, Objects};
 use super::walk::{instruction_offset, suspended_frame};
-use crate::image::{Addr, Memory, MemoryExt, saturated};
+use crate::image::{Addr, AddrMap, Memory, MemoryExt, saturated};
 use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
 
 /// `SETUP_FINALLY`: the type of the block of `with` and `try` from 3.7 to 3.10.
@@ -64,7 +64,9 @@ pub(crate) struct Frames<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
     objects: Objects<'a>,
-    shapes: RefCell<HashMap<Addr, Option<Rc<Shape>>>>,
+    shapes: RefCell<AddrMap<Option<Rc<Shape>>>>,
+    /// Classes, and whether each is that of a closure's cells.
+    cells: RefCell<AddrMap<bool>>,
 }
 
 /// One frame.
@@ -87,7 +89,13 @@ pub(crate) struct Frame<'f, 'a> {
 
 impl<'a> Frames<'a> {
     pub(crate) fn new(memory: &'a dyn Memory, layout: &'a Layout) -> Self {
-        Frames { memory, layout, objects: Objects::new(memory, layout), shapes: RefCell::default() }
+        Frames {
+            memory,
+            layout,
+            objects: Objects::new(memory, layout),
+            shapes: RefCell::default(),
+            cells: RefCell::default(),
+        }
     }
 
     /// Objects of the same process.
@@ -233,6 +241,18 @@ impl<'a> Frames<'a> {
         None
     }
 
+    /// [`Objects::out_of_cell`], of which the classes' names are read once.
+    fn out_of_cell(&self, object: Addr) -> Addr {
+        let Some(class) = self.objects.class(object) else { return object };
+        let known = self.cells.borrow().get(&class).copied();
+        let is_cell = known.unwrap_or_else(|| {
+            let is_cell = self.objects.name_of_class(class).as_deref() == Some(CELL);
+            self.cells.borrow_mut().insert(class, is_cell);
+            is_cell
+        });
+        if is_cell { self.objects.out_of_cell(object) } else { object }
+    }
+
     fn shape(&self, code: Addr) -> Option<Rc<Shape>> {
         if let Some(known) = self.shapes.borrow().get(&code) {
             return known.clone();
@@ -277,13 +297,13 @@ impl<'a> Frame<'_, 'a> {
         let values = self.slots(first, self.variables);
         let named = self.shape.names.iter().zip(values);
         let set = named.filter(|(_, value)| !value.is_null());
-        set.filter_map(|(name, value)| Some((name.as_deref()?, self.frames.objects.out_of_cell(value)))).collect()
+        set.filter_map(|(name, value)| Some((name.as_deref()?, self.frames.out_of_cell(value)))).collect()
     }
 
     /// The first variable: `self` in a method.
     pub(crate) fn first(&self) -> Option<Addr> {
         let first = self.slots(self.address + self.frames.layout.values.frame_locals, 1).first().copied()?;
-        (self.variables > 0 && !first.is_null()).then(|| self.frames.objects.out_of_cell(first))
+        (self.variables > 0 && !first.is_null()).then(|| self.frames.out_of_cell(first))
     }
 
     /// One of its variables.

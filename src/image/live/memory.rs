@@ -5,11 +5,10 @@
 //! it promises one instant only for what was copied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::image::{Addr, Fault, Mapping, Memory};
+use crate::image::{Addr, Fault, Mapping, Memory, Scatter};
 use crate::limits::live::MOST_ALIKE;
 use crate::sys::Span;
 
@@ -145,46 +144,6 @@ impl LatePages {
             }
             self.ranges.push(bytes);
         }
-    }
-}
-
-/// Hashes addresses of pages: a look asks some hundred thousand times, and the hash of the standard library took a quarter of the
-/// time of a read. The factor is another one each time, so that no target can choose addresses of one hash.
-#[derive(Debug, Clone, Copy)]
-struct Scatter(u64);
-
-impl Default for Scatter {
-    fn default() -> Scatter {
-        Scatter(RandomState::new().hash_one(PAGE) | 1)
-    }
-}
-
-impl BuildHasher for Scatter {
-    type Hasher = Scattered;
-    fn build_hasher(&self) -> Scattered {
-        Scattered { factor: self.0, hash: 0 }
-    }
-}
-
-/// The hash of one address.
-#[derive(Debug, Clone, Copy)]
-struct Scattered {
-    factor: u64,
-    hash: u64,
-}
-
-impl Hasher for Scattered {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let product = (self.hash ^ number).wrapping_mul(self.factor);
-        self.hash = product ^ product >> 32;
-    }
-
-    fn finish(&self) -> u64 {
-        self.hash
     }
 }
 

@@ -4,10 +4,8 @@
 //! thread's stack; it is found from the frames that are, through their variables, value stacks and globals. It goes on only
 //! when somebody asks it to; the coroutines of an event loop are found through its tasks ([`super::tasks`]).
 
-use std::collections::HashSet;
-
 use super::with_blocks::{locks_of, of_generator};
-use crate::image::Addr;
+use crate::image::{Addr, AddrSet};
 use crate::limits::Met;
 use crate::limits::cpython::{CONTAINED_OBJECTS, CONTAINER_ITEMS, CONTAINER_LEVELS, SUSPENDED_STACKS};
 use crate::python::inspect::{Inspector, frames_of};
@@ -45,7 +43,7 @@ impl Found {
 /// All that are within reach of the frames of living threads: what they have at hand, then what that contains.
 pub(super) fn all(inspector: &Inspector<'_>) -> Found {
     let mut roots = Vec::new();
-    let mut globals = HashSet::new();
+    let mut globals = AddrSet::default();
     for (_, thread) in inspector.living() {
         for frame in frames_of(thread).filter_map(|frame| inspector.frame(frame)) {
             roots.extend(frame.variables().into_iter().map(|(_, value)| value));
@@ -54,14 +52,14 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Found {
             roots.extend(inspector.objects().items(dict).unwrap_or_default().into_iter().map(|(_, value)| value));
         }
     }
-    let mut unique = HashSet::new();
+    let mut unique = AddrSet::default();
     roots.retain(|root| unique.insert(*root));
     let mut found = Found::default();
-    let mut seen = HashSet::new();
+    let mut seen = AddrSet::default();
     for root in &roots {
         visit(inspector, *root, 0, &mut seen, &mut found);
     }
-    let mut inside = HashSet::new();
+    let mut inside = AddrSet::default();
     for root in &roots {
         visit(inspector, *root, CONTAINER_LEVELS, &mut inside, &mut found);
     }
@@ -70,7 +68,7 @@ pub(super) fn all(inspector: &Inspector<'_>) -> Found {
     found
 }
 
-fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut HashSet<Addr>, out: &mut Found) {
+fn visit(inspector: &Inspector<'_>, object: Addr, levels: usize, seen: &mut AddrSet, out: &mut Found) {
     if object.is_null() || seen.contains(&object) {
         return;
     }

@@ -75,7 +75,7 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option
         return import_lock(inspector, inner);
     }
     let behind = behind?;
-    if let Some((thread, _)) = inspector.joinable().iter().find(|(_, lock)| *lock == behind.object) {
+    if let Some(thread) = inspector.joinable().get(&behind.object) {
         let objects = inspector.objects();
         let ident = objects.attribute(*thread, "_ident").and_then(|ident| objects.unsigned(ident)).unwrap_or(0);
         let evidence = format!("the lock at {} is the _tstate_lock of the Thread at {thread}", behind.object);
