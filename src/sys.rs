@@ -653,18 +653,12 @@ impl SharedArea {
             .then(|| unsafe { std::sync::atomic::AtomicU8::from_ptr(self.start.as_ptr().add(offset)) })
     }
 
-    /// A copy of what lies at `offset`; `None` if it is not all within the area.
-    pub(crate) fn bytes(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
-        let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
-        fits.then(|| {
-            let mut bytes = Vec::with_capacity(length);
-            // SAFETY: the source lies within the mapping, the room for it was just made and is memory of its own, and all of it is
-            // written before it counts; see the type for who writes when.
-            unsafe {
-                std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), bytes.as_mut_ptr(), length);
-                bytes.set_len(length);
-            }
-            bytes
+    /// Fill a buffer with what lies at `offset`; `None` if that is not all within the area.
+    pub(crate) fn copy_to(&self, offset: usize, buffer: &mut [u8]) -> Option<()> {
+        let fits = offset.checked_add(buffer.len()).is_some_and(|end| end <= self.length);
+        // SAFETY: the source lies within the mapping, and the buffer is memory of its own; see the type for who writes when.
+        fits.then(|| unsafe {
+            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len());
         })
     }
 

@@ -8,13 +8,12 @@
 //! What the copier itself does stands in `copying`. Where it may not read by itself (Yama's scope 1 lets ancestors do so, which a
 //! child of ours is not) it is given the memory files that lockscope opened.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -23,7 +22,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Pid, read, write};
 
-use super::copying::{self, Board, Page, Piece};
+use super::copying::{self, Board, Kept, Page, Piece};
+use super::memory::Ranges;
 use super::proc_fs::{self, ProcFs};
 use crate::sys::{self, Span};
 
@@ -47,6 +47,9 @@ pub(super) struct Wanted {
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pieces: Vec<(usize, Piece)>,
+    /// The first of the pages on the board that it was given.
+    first: usize,
+    /// How each of them fared.
     fared: Vec<Page>,
     /// Bytes that the board had no room for.
     pub(super) unfit: u64,
@@ -62,8 +65,12 @@ impl Copies {
         let pages = self.pieces.iter().filter(|(of, _)| *of == process);
         let waiting = pages
             .flat_map(|(_, piece)| piece.page..piece.page + piece.pages())
-            .filter(|&page| matches!(self.fared.get(page), None | Some(Page::Waiting | Page::Swapped)));
+            .filter(|&page| matches!(self.fared(page), None | Some(Page::Waiting | Page::Swapped)));
         (waiting.count() * copying::PAGE) as u64
+    }
+
+    fn fared(&self, page: usize) -> Option<Page> {
+        self.fared.get(page.checked_sub(self.first)?).copied()
     }
 }
 
@@ -71,7 +78,9 @@ impl Copies {
 #[derive(Debug)]
 pub(super) struct Copier {
     proc_fs: ProcFs,
-    board: Board,
+    board: Arc<Board>,
+    /// Pages at its beginning that somebody may have kept.
+    used: usize,
     socket: OwnedFd,
     child: i32,
     /// It reads by memory files, and so only the processes that it was started for.
@@ -87,7 +96,7 @@ impl Copier {
     /// where that will do, or else a new one.
     pub(super) fn start(proc_fs: &ProcFs, pages: usize, tasks: &[i32], spare: Option<Copier>) -> io::Result<Copier> {
         locked_left(|left| left.retain(|&child| !sys::collect(child)));
-        let does = |spare: &Copier| spare.serves() && !spare.has_files && spare.board.pages() >= pages;
+        let does = |spare: &Copier| spare.serves() && !spare.has_files && spare.room() >= pages;
         let asked = |mut copier: Copier| {
             let refusals = copier.refusals(tasks);
             (copier, refusals)
@@ -122,6 +131,16 @@ impl Copier {
         may_not
     }
 
+    /// Where the next order's pages begin: where all are free again, or behind those that are kept.
+    fn free(&self) -> usize {
+        if Arc::strong_count(&self.board) == 1 { 0 } else { self.used }
+    }
+
+    /// Pages that the next order can have.
+    pub(super) fn room(&self) -> usize {
+        self.board.pages().saturating_sub(self.free())
+    }
+
     /// Whether it takes orders.
     fn serves(&self) -> bool {
         !self.is_dead && !self.is_busy
@@ -129,7 +148,7 @@ impl Copier {
 
     /// Start one that reads a process by the memory file at its number, where there is one.
     pub(super) fn spawn(proc_fs: &ProcFs, pages: usize, files: &[Option<OwnedFd>]) -> io::Result<Copier> {
-        let board = Board::new(pages)?;
+        let board = Arc::new(Board::new(pages)?);
         let (socket, other) = UnixStream::pair()?;
         let root = proc_fs.root().as_os_str().as_bytes();
         let mut kept: Vec<i32> = files.iter().flatten().map(|file| file.as_raw_fd()).collect();
@@ -142,7 +161,7 @@ impl Copier {
         })?;
         let has_files = !files.is_empty();
         let (socket, proc_fs) = (socket.into(), proc_fs.clone());
-        Ok(Copier { proc_fs, board, socket, child, has_files, is_busy: false, is_dead: false })
+        Ok(Copier { proc_fs, board, used: 0, socket, child, has_files, is_busy: false, is_dead: false })
     }
 
     /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
@@ -152,7 +171,8 @@ impl Copier {
             copies.unfit = wanted.iter().map(|one| one.span.length as u64).sum();
             return copies;
         }
-        let mut page = 0;
+        copies.first = self.free();
+        let mut page = copies.first;
         for one in wanted {
             let room = self.board.pages().saturating_sub(page) * copying::PAGE;
             let length = one.span.length.min(room) / copying::PAGE * copying::PAGE;
@@ -166,10 +186,11 @@ impl Copier {
             copies.pieces.push((one.process, piece));
             page += piece.pages();
         }
+        self.used = page;
         copies.is_complete = self.order(copying::COPY, copies.pieces.len() as u64, deadline).is_some();
         // Whatever it copies from now on is not of the same instant.
         self.board.cancel(true);
-        copies.fared = (0..page).map(|page| self.board.fared(page)).collect();
+        copies.fared = (copies.first..page).map(|page| self.board.fared(page)).collect();
         copies.refusal = (0..copies.pieces.len()).find_map(|index| self.board.refusal(index));
         copies
     }
@@ -180,17 +201,17 @@ impl Copier {
     }
 
     /// The pages of a process that were copied, joined to ranges.
-    pub(super) fn ranges(&self, copies: &Copies, process: usize) -> BTreeMap<u64, Vec<u8>> {
-        let mut ranges = BTreeMap::new();
+    pub(super) fn ranges(&self, copies: &Copies, process: usize) -> Ranges {
+        let mut ranges = Ranges::new();
         for (_, piece) in copies.pieces.iter().filter(|(of, _)| *of == process) {
-            let is_copied = |number: usize| copies.fared.get(piece.page + number) == Some(&Page::Copied);
+            let is_copied = |number: usize| copies.fared(piece.page + number) == Some(Page::Copied);
             let mut first = 0;
             while first < piece.pages() {
                 let count = (first..piece.pages()).take_while(|&number| is_copied(number)).count();
                 if count > 0
-                    && let Some(bytes) = self.board.bytes(piece.page + first, count * copying::PAGE)
+                    && let Some(pages) = Kept::new(&self.board, piece.page + first, count)
                 {
-                    ranges.insert(piece.span.start + (first * copying::PAGE) as u64, bytes);
+                    ranges.insert(piece.span.start + (first * copying::PAGE) as u64, pages);
                 }
                 first += count + 1;
             }
@@ -209,8 +230,10 @@ impl Copier {
     }
 
     fn text(&mut self, kind: u8, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
+        let first = self.free();
+        self.board.text_from(first);
         let length = self.order(kind, u64::try_from(tid).ok()?, deadline)?;
-        self.board.bytes(0, usize::try_from(length).ok().filter(|&length| length > 0)?)
+        self.board.bytes(first, usize::try_from(length).ok().filter(|&length| length > 0)?)
     }
 
     /// Give an order and wait for its answer.

@@ -9,6 +9,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
@@ -30,6 +31,8 @@ const PAGES_PER_QUESTION: usize = 512;
 const WORDS: usize = 6;
 /// The word that says that the copies are not wanted any more.
 const CANCELLED: usize = 0;
+/// The word with the page that a text begins at.
+const TEXT: usize = 8;
 /// Bytes before the first piece.
 const HEAD: usize = 64;
 
@@ -195,12 +198,62 @@ impl Board {
     }
 
     fn data_at(&self, page: usize) -> usize {
-        (HEAD + self.pages * (WORDS * 8 + 1)).next_multiple_of(PAGE) + page * PAGE
+        (HEAD + self.pages * (WORDS * 8 + 1)).next_multiple_of(PAGE).saturating_add(page.saturating_mul(PAGE))
     }
 
     /// So many bytes from the start of a page on; `None` if they are not all on the board.
     pub(super) fn bytes(&self, page: usize, length: usize) -> Option<Vec<u8>> {
-        self.area.bytes(self.data_at(page), length)
+        let mut bytes = vec![0; length];
+        self.fill(self.data_at(page), &mut bytes).then_some(bytes)
+    }
+
+    fn fill(&self, offset: usize, buffer: &mut [u8]) -> bool {
+        self.area.copy_to(offset, buffer).is_some()
+    }
+
+    /// Say where a text is to begin.
+    pub(super) fn text_from(&self, page: usize) {
+        self.word(TEXT, Some(page as u64));
+    }
+}
+
+/// Pages that were copied, where they lie on the board: nobody writes there as long as one of these lives.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    board: Arc<Board>,
+    /// From where on.
+    offset: usize,
+    length: usize,
+}
+
+impl Kept {
+    /// So many pages from this one on; `None` if they are not all on the board.
+    pub(super) fn new(board: &Arc<Board>, page: usize, count: usize) -> Option<Kept> {
+        let fits = page.checked_add(count).is_some_and(|end| end <= board.pages);
+        fits.then(|| Kept { board: Arc::clone(board), offset: board.data_at(page), length: count * PAGE })
+    }
+
+    /// Bytes in them.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Copy what begins so many bytes behind their start, as far as `buffer` has room; how much that is.
+    pub(super) fn read(&self, from: usize, buffer: &mut [u8]) -> usize {
+        let count = self.length.saturating_sub(from).min(buffer.len());
+        let part = buffer.get_mut(..count).unwrap_or_default();
+        if self.board.fill(self.offset.saturating_add(from), part) { count } else { 0 }
+    }
+
+    /// Pages with these bytes.
+    #[cfg(test)]
+    pub(super) fn of(bytes: &[u8]) -> Kept {
+        let board = Arc::new(Board::new(bytes.len().div_ceil(PAGE)).expect("a board"));
+        let kept = Kept::new(&board, 0, bytes.len().div_ceil(PAGE)).expect("room");
+        for (number, byte) in bytes.iter().enumerate() {
+            board.area.byte(kept.offset + number).expect("room").store(*byte, Ordering::Relaxed);
+        }
+        kept
     }
 }
 
@@ -480,10 +533,11 @@ impl Copying<'_> {
     fn text(&self, tid: i32, name: &[u8]) -> u64 {
         let Ok(file) = self.open(tid, name) else { return 0 };
         let raw = std::os::fd::AsRawFd::as_raw_fd(&file.as_fd());
-        let room = self.board.pages * PAGE;
+        let first = self.board.word(TEXT, None) as usize;
+        let (start, room) = (self.board.data_at(first), self.board.pages.saturating_sub(first) * PAGE);
         let mut length = 0;
         while length < room && !self.board.is_cancelled() {
-            match self.board.area.read_file(raw, length as u64, self.board.data_at(0) + length, room - length) {
+            match self.board.area.read_file(raw, length as u64, start + length, room - length) {
                 Ok(count) if count > 0 => length += count,
                 _ => break,
             }

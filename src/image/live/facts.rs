@@ -155,8 +155,9 @@ pub(super) struct ProcessFacts {
     pub(super) cut: Vec<&'static str>,
     /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
-    /// Its map, and how long it took to read.
+    /// Its map, and the text of it.
     pub(super) mappings: Vec<Mapping>,
+    pub(super) map_text: Vec<u8>,
     /// How long the map took to read.
     pub(super) map_time: Duration,
     /// Its threads.
@@ -187,7 +188,8 @@ impl ProcessFacts {
         let living_thread = proc_fs.living_thread(pid)?;
         let directory = proc_fs.process(living_thread);
         let begin = Instant::now();
-        let mappings = proc_fs::mappings(&directory).ok()?;
+        let map_text = proc_fs::map_text(&directory).ok()?;
+        let mappings = proc_fs::parse_maps(&map_text);
         let map_time = begin.elapsed();
         let tids = proc_fs.threads(pid).ok()?;
         let mut now = CpuSample::begin();
@@ -221,6 +223,7 @@ impl ProcessFacts {
             cut: cut.into_iter().filter(|(_, whole)| !whole).map(|(what, _)| what).collect(),
             auxiliary: proc_fs::beginning(&directory.join("auxv"), 64 << 10).0,
             mappings,
+            map_text,
             map_time,
             threads,
         };

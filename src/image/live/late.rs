@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::copier::{Copier, Wanted};
+use super::copying;
 use super::memory::{Ranges, Source, SourceError, locked};
 use super::proc_fs::ProcFs;
 use crate::image::{Gap, Mapping};
@@ -24,7 +25,7 @@ const LIMIT: Duration = Duration::from_millis(250);
 /// A copier that does not wait but gets no processor is given so many times more.
 const TIMES_WHEN_BUSY: u32 = 20;
 /// Room of a copier that is started for late reads alone: detailed maps have to fit.
-const PAGES: usize = 1024;
+const PAGES: usize = 16 << 10;
 
 /// Where a page would come from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,20 +91,23 @@ impl Late {
         locked(&self.copier).take()
     }
 
-    fn start(&self) -> io::Result<Copier> {
-        Copier::start(&self.proc_fs, PAGES, &self.tasks, None)
+    /// A new one with room for so many pages.
+    fn start(&self, pages: usize) -> io::Result<Copier> {
+        Copier::start(&self.proc_fs, pages.max(PAGES), &self.tasks, None)
     }
 
     /// Read pages of the process at a position.
     fn pages(&self, position: usize, wanted: &[Wanted]) -> Result<Read, SourceError> {
+        let needed = wanted.iter().map(|one| one.span.length / copying::PAGE).sum();
         let mut slot = locked(&self.copier);
-        let mut copier = match slot.take() {
+        // What it has read before is kept where it lies.
+        let mut copier = match slot.take().filter(|copier| copier.room() >= needed) {
             Some(copier) => Ok(copier),
-            None => self.start(),
+            None => self.start(needed),
         };
         // The order of the stop may not have been done in time.
         if copier.as_mut().is_ok_and(|copier| !copier.wait(Instant::now() + LIMIT)) {
-            copier = self.start();
+            copier = self.start(needed);
         }
         let mut copier = copier.map_err(|_| SourceError::Refused)?;
         let mut copies = copier.copy(wanted, Instant::now() + LIMIT);
@@ -112,7 +116,7 @@ impl Late {
                 break;
             }
             if copier.is_dead() {
-                copier = self.start().map_err(|_| SourceError::Refused)?;
+                copier = self.start(needed).map_err(|_| SourceError::Refused)?;
             }
             if copier.wait(Instant::now() + LIMIT) {
                 copies = copier.copy(wanted, Instant::now() + LIMIT);
@@ -141,7 +145,7 @@ impl Late {
 
     /// Whether a mapping is registered with userfaultfd, by the flags in its detailed map: missing, write-protected, minor.
     fn serves_itself(&self, task: i32, mapping: &Mapping) -> String {
-        let text = self.start().ok().and_then(|mut copier| copier.detailed_maps(task, Instant::now() + LIMIT));
+        let text = self.start(PAGES).ok().and_then(|mut copier| copier.detailed_maps(task, Instant::now() + LIMIT));
         let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         match is_registered(&text, mapping.start.0) {
             Some(true) => "the process itself, which serves it by userfaultfd,".to_owned(),

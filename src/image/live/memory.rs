@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::copying::Kept;
 use crate::image::{Addr, Fault, Mapping, Memory, Scatter};
 use crate::limits::live::MOST_ALIKE;
 use crate::sys::Span;
@@ -42,35 +43,46 @@ pub(super) trait Source: Send + Sync + std::fmt::Debug {
 /// Ranges of memory copied at one time, page-aligned and apart from each other.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
-    ranges: Vec<(u64, Vec<u8>)>,
+    ranges: Vec<(u64, Kept)>,
     /// The range of the last answer: what is read next mostly lies there, too.
     last: AtomicUsize,
 }
 
 impl Copied {
     /// Of ranges by their first address.
-    pub(super) fn new(ranges: BTreeMap<u64, Vec<u8>>) -> Copied {
+    pub(super) fn new(ranges: Ranges) -> Copied {
         Copied { ranges: ranges.into_iter().collect(), last: AtomicUsize::new(0) }
     }
 
-    /// The bytes held from `address` on, if they are of the range of the last answer.
-    fn at_last(&self, address: u64) -> Option<&[u8]> {
-        from(self.ranges.get(self.last.load(Ordering::Relaxed))?, address)
+    /// Read what is held from `address` on, if that is of the range of the last answer.
+    fn read_at_last(&self, address: u64, buffer: &mut [u8]) -> Option<usize> {
+        read_from(self.ranges.get(self.last.load(Ordering::Relaxed))?, address, buffer)
     }
 
-    /// The bytes held from `address` on.
-    fn at(&self, address: u64) -> Option<&[u8]> {
-        let position = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
-        let bytes = from(self.ranges.get(position)?, address)?;
+    /// Read what is held from `address` on.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Option<usize> {
+        let position = self.position(address)?;
         self.last.store(position, Ordering::Relaxed);
-        Some(bytes)
+        read_from(self.ranges.get(position)?, address, buffer)
+    }
+
+    /// Whether this address is of a range.
+    fn holds(&self, address: u64) -> bool {
+        self.position(address).is_some()
+    }
+
+    /// The range with this address.
+    fn position(&self, address: u64) -> Option<usize> {
+        let position = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
+        let (start, pages) = self.ranges.get(position)?;
+        (address - start < pages.len() as u64).then_some(position)
     }
 }
 
-/// The bytes of a range from `address` on.
-fn from((start, bytes): &(u64, Vec<u8>), address: u64) -> Option<&[u8]> {
+/// Read what a range holds from `address` on; none if that is not of it.
+fn read_from((start, pages): &(u64, Kept), address: u64, buffer: &mut [u8]) -> Option<usize> {
     let offset = usize::try_from(address.checked_sub(*start)?).ok()?;
-    bytes.get(offset..).filter(|bytes| !bytes.is_empty())
+    (offset < pages.len()).then(|| pages.read(offset, buffer))
 }
 
 /// Widen ranges `[start, end)` to pages, sort them, join those that touch.
@@ -107,7 +119,7 @@ pub(super) fn is_changeable(mapping: &Mapping) -> bool {
 }
 
 /// Whole pages by the address of the first.
-pub(super) type Ranges = BTreeMap<u64, Vec<u8>>;
+pub(super) type Ranges = BTreeMap<u64, Kept>;
 
 /// A page that was read after the release.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +134,7 @@ struct LatePage {
 /// What was read after the release.
 #[derive(Debug, Default)]
 struct LatePages {
-    ranges: Vec<Vec<u8>>,
+    ranges: Vec<Kept>,
     /// By their address, without those that were copied; none where there is none to be had.
     pages: HashMap<u64, Option<LatePage>, Scatter>,
     /// How much was last taken along in a mapping, by its start.
@@ -134,15 +146,15 @@ struct LatePages {
 impl LatePages {
     /// Keep ranges, but no page of those copied; of a page that was read before the first reading counts.
     fn add(&mut self, ranges: Ranges, copied: &Copied) {
-        for (start, bytes) in ranges {
-            for offset in (0..bytes.len()).step_by(PAGE as usize) {
+        for (start, kept) in ranges {
+            for offset in (0..kept.len()).step_by(PAGE as usize) {
                 let page = LatePage { range: self.ranges.len(), offset, changeable: None };
                 let address = start + offset as u64;
-                if copied.at(address).is_none() {
+                if !copied.holds(address) {
                     self.pages.entry(address).or_insert(Some(page));
                 }
             }
-            self.ranges.push(bytes);
+            self.ranges.push(kept);
         }
     }
 }
@@ -186,7 +198,11 @@ impl LiveMemory {
         let end = address.0.saturating_add(length as u64).next_multiple_of(PAGE).min(mapping.end.0);
         let span = Span { start, length: (end - start) as usize };
         let Ok(pages) = self.source.read(mapping, span, &[]) else { return false };
-        pages.values().for_each(|page| now.extend_from_slice(page));
+        for part in pages.values() {
+            let from = now.len();
+            now.resize(from + part.len(), 0);
+            part.read(0, now.get_mut(from..).unwrap_or_default());
+        }
         let first = (address.0 - start) as usize;
         now.get(first..first + known.len()) == Some(&known) && !known.is_empty()
     }
@@ -201,17 +217,19 @@ impl LiveMemory {
         let page = address & !(PAGE - 1);
         let mut late = locked(&self.late);
         if !late.pages.contains_key(&page) {
-            if let Some(bytes) = self.copied.at(address) {
-                return Ok(fill(buffer, bytes));
+            if let Some(count) = self.copied.read(address, buffer) {
+                return Ok(count);
             }
             self.read_block(address, &mut late)?;
         }
         let LatePages { ranges, pages, .. } = &mut *late;
         // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
         let known = pages.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
-        let bytes = ranges.get(known.range).and_then(|range| range.get(known.offset + (address - page) as usize..));
-        let bytes = bytes.filter(|bytes| !bytes.is_empty()).ok_or(Fault::Denied(Addr(address)))?;
-        let count = fill(buffer, bytes);
+        let range = ranges.get(known.range).ok_or(Fault::Denied(Addr(address)))?;
+        let count = match range.read(known.offset + (address - page) as usize, buffer) {
+            0 if !buffer.is_empty() => return Err(Fault::Denied(Addr(address))),
+            count => count,
+        };
         if known.changeable.is_none() {
             known.changeable = Some(is_changeable(self.mapping(address)?));
         }
@@ -236,7 +254,7 @@ impl LiveMemory {
         })?;
         late.add(ranges, &self.copied);
         pages_of(block).for_each(|page| {
-            if self.copied.at(page).is_none() {
+            if !self.copied.holds(page) {
                 late.pages.entry(page).or_default();
             }
         });
@@ -264,7 +282,7 @@ impl LiveMemory {
     /// Add the runs of pages of a span of which nothing is known yet, but for those of `block`.
     fn add_unknown(&self, span: Span, block: Span, late: &LatePages, runs: &mut Vec<Span>) {
         let is_of_block = |page: u64| page.wrapping_sub(block.start) < block.length as u64;
-        let is_known = |page: u64| late.pages.contains_key(&page) || self.copied.at(page).is_some();
+        let is_known = |page: u64| late.pages.contains_key(&page) || self.copied.holds(page);
         for page in pages_of(span).filter(|&page| !is_of_block(page) && !is_known(page)) {
             match runs.last_mut().filter(|run| run.start + run.length as u64 == page) {
                 Some(run) => run.length += PAGE as usize,
@@ -301,11 +319,12 @@ impl Memory for LiveMemory {
         while done < buffer.len() {
             let Some(at) = address.0.checked_add(done as u64) else { break };
             let part = &mut buffer[done..];
-            let result = match self.copied.at_last(at) {
-                Some(bytes) => Ok(fill(part, bytes)),
+            let result = match self.copied.read_at_last(at, part) {
+                Some(count) => Ok(count),
                 None => self.read_any(at, part),
             };
             match result {
+                Ok(0) => break,
                 Ok(count) => done += count,
                 Err(fault) if done == 0 => return Err(fault),
                 Err(_) => break,
@@ -313,12 +332,6 @@ impl Memory for LiveMemory {
         }
         Ok(done)
     }
-}
-
-fn fill(buffer: &mut [u8], bytes: &[u8]) -> usize {
-    let count = buffer.len().min(bytes.len());
-    buffer[..count].copy_from_slice(&bytes[..count]);
-    count
 }
 
 /// Lock, also after a panic elsewhere: the maps behind these locks are whole between any two statements.
@@ -346,7 +359,7 @@ mod tests {
             *locked(&self.calls) += 1;
             let numbers = further.iter().chain([&span]).flat_map(|&span| pages_of(span)).map(|page| page >> 12);
             let present = numbers.filter(|number| [0x10, 0x11, 0x13].contains(number));
-            Ok(present.map(|number| (number << 12, vec![number as u8; 0x1000])).collect())
+            Ok(present.map(|number| (number << 12, Kept::of(&[number as u8; 0x1000]))).collect())
         }
     }
 
@@ -369,7 +382,7 @@ mod tests {
     #[test]
     fn layers_and_late_pages() {
         let source = Arc::new(Fake::default());
-        let copied = Copied::new(BTreeMap::from([(0x10000, vec![0x10; 0x1000])]));
+        let copied = Copied::new(BTreeMap::from([(0x10000, Kept::of(&[0x10; 0x1000]))]));
         let maps = vec![mapping(0x10000, 0x12000, true, None), mapping(0x13000, 0x14000, false, Some("/lib/x"))];
         let memory = LiveMemory::new(source.clone(), maps, copied);
         assert_eq!(memory.u8(Addr(0x10ffe)), Ok(0x10));
@@ -393,7 +406,7 @@ mod tests {
     fn what_was_copied_stays_as_it_was() {
         // The page behind the copied one is read later, with its neighbours.
         let source = Arc::new(Fake::default());
-        let copied = Copied::new(BTreeMap::from([(0x10000, vec![0xaa; 0x1000])]));
+        let copied = Copied::new(BTreeMap::from([(0x10000, Kept::of(&[0xaa; 0x1000]))]));
         let memory = LiveMemory::new(source.clone(), vec![mapping(0x10000, 0x14000, true, None)], copied);
         assert_eq!((memory.u8(Addr(0x11000)), memory.u8(Addr(0x10000))), (Ok(0x11), Ok(0xaa)));
         assert_eq!((memory.u8(Addr(0x13000)), *locked(&source.calls)), (Ok(0x13), 1), "a neighbour");
@@ -425,7 +438,7 @@ mod tests {
             fn read(&self, _: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError> {
                 let pages: Vec<u64> = further.iter().chain([&span]).flat_map(|&span| pages_of(span)).collect();
                 locked(&self.0).push(pages.len());
-                Ok(pages.into_iter().map(|page| (page, vec![1; PAGE as usize])).collect())
+                Ok(pages.into_iter().map(|page| (page, Kept::of(&[1; PAGE as usize]))).collect())
             }
         }
         let source = Arc::new(Whole::default());

@@ -130,8 +130,9 @@ const EXEC_ATTEMPTS: u32 = 10;
 const REFUSALS: u32 = 5;
 /// How often the end of another look at the same process is waited for.
 const OTHER_LOOKS: u32 = 5;
-/// Pages that the copier of the first look has room for: those of a thousand threads. Memory is taken only for what is copied.
-const USUAL_PAGES: usize = 16 << 10;
+/// Pages that the copier of the first look has room for: those of a thousand threads and what is read of them later. Memory is taken
+/// only for what is copied.
+const USUAL_PAGES: usize = 64 << 10;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
 

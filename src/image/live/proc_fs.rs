@@ -274,7 +274,12 @@ pub(super) fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 
 /// Its mappings.
 pub(super) fn mappings(directory: &Path) -> io::Result<Vec<Mapping>> {
-    Ok(parse_maps(&std::fs::read(directory.join("maps"))?))
+    Ok(parse_maps(&map_text(directory)?))
+}
+
+/// The text of its mappings.
+pub(super) fn map_text(directory: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(directory.join("maps"))
 }
 
 /// Kernel function that it sleeps in.

@@ -114,8 +114,7 @@ pub(super) fn take_all(
         let all_stopped = !outcomes.values().any(|outcome| matches!(outcome, Outcome::NotStopped { .. }));
         if all_stopped && facts.map_time * 4 < time_left {
             let text = copier.maps(living, deadline);
-            let now = text.map(|bytes| parse_maps(&bytes));
-            taken.mappings = now.filter(|now| *now != facts.mappings);
+            taken.mappings = text.filter(|now| *now != facts.map_text).map(|now| parse_maps(&now));
         }
         let mappings = taken.mappings.as_ref().unwrap_or(&facts.mappings);
         let blocked: Vec<Syscall> = taken.calls.values().copied().collect();

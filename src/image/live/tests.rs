@@ -9,6 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::copier::Wanted;
+use super::copying::Kept;
+use super::memory::Ranges;
 use super::proc_fs::{ProcFs, parse_maps, stat, status, system_call};
 use super::*;
 use crate::arch::system_calls as calls;
@@ -384,6 +386,48 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
+fn bytes_of(ranges: &Ranges) -> BTreeMap<u64, Vec<u8>> {
+    let bytes = |kept: &Kept| {
+        let mut bytes = vec![0; kept.len()];
+        assert_eq!(kept.read(0, &mut bytes), bytes.len());
+        bytes
+    };
+    ranges.iter().map(|(start, kept)| (*start, bytes(kept))).collect()
+}
+
+#[test]
+fn what_a_copier_copied_stays_as_long_as_it_is_kept() {
+    const PAGE: usize = 4096;
+    let mut bytes = vec![0u8; 3 * PAGE];
+    let first = (bytes.as_ptr() as usize).next_multiple_of(PAGE);
+    let offset = first - bytes.as_ptr() as usize;
+    let tid = std::process::id() as i32;
+    let mut copier = Copier::spawn(&proc_fs(), 64, &[]).expect("a copier");
+    let room = copier.room();
+    let mut copy = |copier: &mut Copier, value: u8| {
+        bytes[offset..offset + 2 * PAGE].fill(value);
+        let span = Span { start: first as u64, length: 2 * PAGE };
+        let copies = copier.copy(&[Wanted { tid, process: 0, span, touch: false }], soon());
+        assert!(copies.is_complete && copies.unfit == 0);
+        copier.ranges(&copies, 0)
+    };
+    let expected = |value: u8| BTreeMap::from([(first as u64, vec![value; 2 * PAGE])]);
+    let one = copy(&mut copier, 1);
+    assert_eq!(copier.room(), room - 2);
+    let two = copy(&mut copier, 2);
+    // A text is no danger to them either.
+    let maps = copier.maps(tid, soon()).expect("the own map");
+    assert!(parse_maps(&maps).iter().any(|mapping| mapping.start.0 <= first as u64 && first as u64 <= mapping.end.0));
+    assert!(bytes_of(&one) == expected(1) && bytes_of(&two) == expected(2));
+    drop((one, two));
+    assert_eq!(copier.room(), room);
+    let three = copy(&mut copier, 3);
+    assert_eq!((bytes_of(&three) == expected(3), copier.room()), (true, room - 2));
+    // The copier ends, and what it has copied is there still.
+    drop(copier);
+    assert!(bytes_of(&three) == expected(3));
+}
+
 #[test]
 fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     const PAGE: usize = 4096;
@@ -406,7 +450,7 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     let copies = copier.copy(&order, soon());
     assert!(copies.is_complete && copies.refusal.is_none());
     assert_eq!((copies.not_reached(0), copies.unfit), (0, 0));
-    let ranges = copier.ranges(&copies, 0);
+    let ranges = bytes_of(&copier.ranges(&copies, 0));
     let (start, copied) = ranges.first_key_value().expect("one range");
     assert_eq!((ranges.len(), *start, copied.len()), (1, first as u64, 4 * PAGE));
     assert_eq!([copied[0], copied[3 * PAGE]], [1, 4]);
@@ -414,7 +458,7 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     let file = std::fs::File::open("/proc/self/mem").expect("the own memory");
     let mut given = Copier::spawn(&proc_fs(), 64, &[Some(file.into())]).expect("a copier");
     let copies = given.copy(&order, soon());
-    assert!(given.ranges(&copies, 0) == ranges);
+    assert!(bytes_of(&given.ranges(&copies, 0)) == ranges);
     // More than there is room for is told.
     assert_eq!(copier.copy(&[wanted(first as u64, 70, false)], soon()).unfit, 6 * 4096);
     let maps = copier.maps(tid, soon()).expect("the own map");
