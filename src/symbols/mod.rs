@@ -279,5 +279,12 @@ fn in_process(symbol: Symbol, module: &Module) -> Symbol {
 /// The base symbol of a C function: its name without leading underscores and the version behind `@`, so that `__pthread_mutex_lock`,
 /// `___pthread_mutex_lock@@GLIBC_2.2.5` and `pthread_mutex_lock` are the same.
 pub(crate) fn base_symbol(name: &str) -> &str {
-    name.split('@').next().unwrap_or(name).trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_')
+    name.get(base_range(name)).unwrap_or(name)
+}
+
+/// Where in a name its [`base_symbol`] stands.
+pub(crate) fn base_range(name: &str) -> std::ops::Range<usize> {
+    let whole = name.split('@').next().unwrap_or(name);
+    let base = whole.trim_start_matches('_').trim_start_matches("GI_").trim_start_matches('_');
+    whole.len() - base.len()..whole.len()
 }

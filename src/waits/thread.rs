@@ -4,6 +4,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
@@ -14,8 +15,8 @@ use crate::image::gpu::GpuUse;
 use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
-use crate::symbols::{Symbols, base_symbol, begins_with};
-use crate::threads::Thread;
+use crate::symbols::{Symbols, base_range, begins_with};
+use crate::threads::{Frame, Thread};
 
 /// What the families may look at in one process.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +73,19 @@ pub(crate) struct ThreadView<'a> {
     pub is_searched_in_part: bool,
     segments: Vec<(Addr, Addr)>,
     words: OnceCell<Vec<(Addr, u64)>>,
+    /// Where the names of its native frames and of what is inlined in them stand, which each family asks for.
+    names: OnceCell<Vec<Name>>,
+}
+
+/// The name of a frame without what its library put around it.
+#[derive(Debug, Clone)]
+struct Name {
+    /// Position of the native frame.
+    native: usize,
+    /// Position of the merged frame.
+    merged: usize,
+    /// The part of its function's name.
+    part: Range<usize>,
 }
 
 impl<'a> Process<'a> {
@@ -111,6 +125,7 @@ impl<'a> Process<'a> {
                 is_searched_in_part,
                 segments,
                 words: OnceCell::new(),
+                names: OnceCell::new(),
             });
         }
         let parts = |thread: &ThreadView<'a>| {
@@ -209,37 +224,20 @@ impl ThreadView<'_> {
     }
 
     fn read_words(&self, process: &Process<'_>) -> Vec<(Addr, u64)> {
-        let memory = process.memory();
         let mut words = Vec::new();
         for &(start, end) in &self.segments {
-            let mut at = start;
-            // In small pieces: a page that was not captured must not hide the others.
-            while at < end {
-                let size = (end - at).min(4096 - (at.0 & 4095)) as usize & !7;
-                if size == 0 {
-                    break;
-                }
-                if let Ok(bytes) = memory.bytes(at, size) {
-                    let word = |c: &[u8]| c.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                    words.extend(bytes.chunks_exact(8).enumerate().map(|(i, c)| (at + 8 * i as u64, word(c))));
-                }
-                at = at + size as u64;
+            for (at, size) in pieces(start, end) {
+                add_words(process, at, size, &mut words);
             }
         }
         words
     }
 
-    /// The words of the first `bytes` bytes above the stack pointer.
+    /// The words of the first `bytes` bytes above the stack pointer, up to the first page that cannot be read.
     pub(crate) fn top(&self, process: &Process<'_>, bytes: u64) -> Vec<(Addr, u64)> {
         let Some(sp) = self.sp() else { return Vec::new() };
-        let memory = process.memory();
         let mut words = Vec::new();
-        for at in (0..bytes / 8).map(|i| sp + 8 * i) {
-            match memory.u64(at) {
-                Ok(word) => words.push((at, word)),
-                Err(_) => break,
-            }
-        }
+        pieces(sp, sp + bytes).all(|(at, size)| add_words(process, at, size, &mut words));
         words
     }
 
@@ -289,9 +287,16 @@ impl ThreadView<'_> {
     /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
     pub(crate) fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
         let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
-        frames.iter().filter_map(move |frame| {
-            let native = frame.native.filter(|&n| n < count)?;
-            Some((native, base_symbol(frame.function.as_deref()?)))
+        let names = self.names.get_or_init(|| {
+            let name = |(merged, frame): (usize, &Frame)| {
+                let part = base_range(frame.function.as_deref()?);
+                Some(Name { native: frame.native?, merged, part })
+            };
+            frames.iter().enumerate().filter_map(name).collect()
+        });
+        names.iter().filter(move |name| name.native < count).filter_map(move |name| {
+            let function = frames.get(name.merged)?.function.as_deref()?;
+            Some((name.native, function.get(name.part.clone())?))
         })
     }
 
@@ -342,6 +347,28 @@ impl ThreadView<'_> {
     fn name_of(&self, native: usize) -> Option<&str> {
         self.thread?.frames.iter().find(|frame| frame.native == Some(native))?.function.as_deref()
     }
+}
+
+/// The parts of `[start, end)` that lie in one page each, whole words of it: a page that was not captured must not hide the others.
+fn pieces(start: Addr, end: Addr) -> impl Iterator<Item = (Addr, usize)> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        let left = if at < end { end - at } else { 0 };
+        let size = left.min(4096 - (at.0 & 4095)) as usize & !7;
+        let piece = (size > 0).then_some((at, size));
+        at = at + size as u64;
+        piece
+    })
+}
+
+/// Add the words of a piece of memory that can be read; whether all could.
+fn add_words(process: &Process<'_>, at: Addr, size: usize, words: &mut Vec<(Addr, u64)>) -> bool {
+    let mut buffer = [0; 4096];
+    let piece = buffer.get_mut(..size).unwrap_or_default();
+    let read = process.memory().read(at, piece).unwrap_or(0);
+    let chunks = piece.get(..read).unwrap_or_default().as_chunks().0;
+    words.extend(chunks.iter().zip(0..).map(|(word, number)| (at + 8 * number, u64::from_le_bytes(*word))));
+    read == size
 }
 
 /// The parts of the stack that its frames cover, adjoining ones joined; and whether some are left out, since they are

@@ -15,6 +15,7 @@ use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Role;
+use crate::waits::thread::ThreadView;
 
 /// A function that waits, and what for.
 #[derive(Debug)]
@@ -73,12 +74,25 @@ impl Row {
         Row { holder, ..self }
     }
 
-    fn fits(&self, name: &str) -> bool {
+    fn fits(&self, name: &Named<'_>) -> bool {
         self.names.iter().any(|wanted| match wanted.strip_prefix("::") {
-            // Paths of methods come with and without brackets: `<a::Mutex>::lock`, `a::Mutex<T>::lock`. Names of C have no path.
-            Some(part) => name.contains("::") && name.replace("<T>", "").replace(['<', '>'], "").contains(part),
-            None => name.starts_with(wanted),
+            Some(part) => name.path.as_ref().is_some_and(|path| path.contains(part)),
+            None => name.name.starts_with(wanted),
         })
+    }
+}
+
+/// The name of a function, and its path if it has one, as names of C do not.
+struct Named<'n> {
+    name: &'n str,
+    /// Without brackets: paths of methods come as `<a::Mutex>::lock` and `a::Mutex<T>::lock`.
+    path: Option<String>,
+}
+
+impl<'n> Named<'n> {
+    fn new(name: &'n str) -> Named<'n> {
+        let path = name.contains("::").then(|| name.replace("<T>", "").replace(['<', '>'], ""));
+        Named { name, path }
     }
 }
 
@@ -162,7 +176,8 @@ const RUST_LOCK_SIZE: u64 = 8;
 
 /// Decode by the name of one of the innermost frames.
 pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
-    let (row, name) = by_frames(case).or_else(|| by_call(case))?;
+    let by_frames = case.by_name.map(|Found { row, name }| (row, name.to_owned()));
+    let (row, name) = by_frames.or_else(|| by_call(case))?;
     let library = match case.process.library {
         CLibrary::Glibc => 0,
         CLibrary::Musl => 1,
@@ -225,16 +240,24 @@ fn is_test_runner(case: &Case<'_, '_>) -> bool {
 
 /// Whether the thread is inside one of Rust's own locks: what lies beside its word is other data, whatever that looks like.
 pub(super) fn is_of_rust(case: &Case<'_, '_>) -> bool {
-    let is_rust = |(row, _): (&Row, String)| row.names.iter().any(|name| name.starts_with("::"));
-    by_frames(case).is_some_and(is_rust) && !case.inside(&["pthread_"])
+    let is_rust = |found: Found<'_>| found.row.names.iter().any(|name| name.starts_with("::"));
+    case.by_name.is_some_and(is_rust) && !case.inside(&["pthread_"])
 }
 
-fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
-    // The innermost frame that has a name of its own; atomics are what C++ makes the others of.
+/// A row that one of the innermost frames fits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found<'n> {
+    row: &'static Row,
+    name: &'n str,
+}
+
+/// The innermost frame that has a name of its own; atomics are what C++ makes the others of.
+pub(super) fn by_frames<'t>(thread: &'t ThreadView<'_>) -> Option<Found<'t>> {
+    let names: Vec<Named<'_>> = thread.names(WRAPPER_FRAMES).map(|(_, name)| Named::new(name)).collect();
     let find = |weak: bool| {
-        case.thread.names(WRAPPER_FRAMES).find_map(|(_, name)| {
-            let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(name))?;
-            Some((row, name.to_owned()))
+        names.iter().find_map(|named| {
+            let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(named))?;
+            Some(Found { row, name: named.name })
         })
     };
     find(false).or_else(|| find(true))
@@ -243,8 +266,8 @@ fn by_frames(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
 /// A function that ended by a jump has no frame; the call of it is there.
 fn by_call(case: &Case<'_, '_>) -> Option<(&'static Row, String)> {
     let (_, called) = case.thread.nameless_entries(case.process).next()?;
-    let name = base_symbol(&called);
-    TABLE.iter().find(|row| row.fits(name)).map(|row| (row, name.to_owned()))
+    let named = Named::new(base_symbol(&called));
+    TABLE.iter().find(|row| row.fits(&named)).map(|row| (row, named.name.to_owned()))
 }
 
 /// struct pthread_barrier { in, current_round, count, shared, out } (nptl/internaltypes.h).

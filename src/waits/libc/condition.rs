@@ -31,10 +31,9 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let words = case.thread.top(case.process, CLEANUP_RANGE);
     let from_stack = words.windows(2).find_map(|pair| {
         let (base, lock) = (Addr(pair[0].1), Addr(pair[1].1));
-        let kind = (lock != base && lock.0 >= LOWEST_ADDRESS && lock.0.is_multiple_of(4))
-            .then(|| case.word(lock, mutex::KIND))
-            .flatten()?;
         let delta = offset(base)?;
+        let is_place = lock != base && lock.0 >= LOWEST_ADDRESS && lock.0.is_multiple_of(4);
+        let kind = is_place.then(|| case.word(lock, mutex::KIND)).flatten()?;
         (kind & !mutex::KIND_BITS == 0)
             .then(|| (base, delta, Some(lock), format!("the clean-up buffer at {}", pair[0].0)))
     });

@@ -92,6 +92,8 @@ struct Case<'a, 'b> {
     below: &'a BlockedOn,
     /// Its futex.
     futex: Futex,
+    /// What the names of its frames say.
+    by_name: Option<by_function::Found<'a>>,
 }
 
 impl Case<'_, '_> {
@@ -153,7 +155,7 @@ impl Family for Libc {
         let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
             return mutex::refused_and_paused(process, thread, below);
         };
-        let case = Case { process, thread, below, futex };
+        let case = Case { process, thread, below, futex, by_name: by_function::by_frames(thread) };
         if below.transient {
             return musl::left_asleep(&case);
         }

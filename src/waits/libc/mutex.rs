@@ -99,7 +99,7 @@ pub(super) fn refused_and_paused(
         return None;
     }
     let futex = Futex { word: Addr(0), value: 0, operation: 0, command: 0, timed: false };
-    refused(&Case { process, thread, below, futex })
+    refused(&Case { process, thread, below, futex, by_name: None })
 }
 
 /// Find the mutex that the kernel refused among registers and stack words.

@@ -41,6 +41,21 @@ pub(super) enum Place {
     Foreign,
 }
 
+/// What the names of a native frame are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct NativeName<'f> {
+    function: Option<&'f str>,
+    module: Option<&'f str>,
+}
+
+impl<'f> NativeName<'f> {
+    /// None for a frame of Python.
+    pub(super) fn of(frame: &'f Frame) -> Option<NativeName<'f>> {
+        let is_native = frame.kind != FrameKind::Python;
+        is_native.then(|| NativeName { function: frame.function.as_deref(), module: frame.module.as_deref() })
+    }
+}
+
 const NONE: Library = Library {
     work_of: "",
     own: &[],
@@ -186,6 +201,15 @@ impl Library {
         })
     }
 
+    /// Whether a thread that has this on its stack may be a worker, or run a piece of work.
+    pub(super) fn can_run(&self, code: NativeName<'_>) -> bool {
+        let by_name = code
+            .function
+            .map(bare)
+            .is_some_and(|name| contains_one(name, self.workers) || contains_one(name, self.runs));
+        by_name || self.begins_in_module && code.module.is_some_and(|module| begins_with_one(module, self.modules))
+    }
+
     /// Whether a function of this name waits for work that somebody handed out.
     pub(super) fn is_wait(&self, name: &str) -> bool {
         self.waits.is_empty() || contains_one(name, self.waits)
@@ -223,8 +247,11 @@ impl Library {
 
 /// The name of a native function, without what stands before its path: `<rayon_core::registry::WorkerThread>::wait_until`.
 fn name(frame: &Frame) -> Option<&str> {
-    let function = frame.function.as_deref().filter(|_| frame.kind != FrameKind::Python)?;
-    Some(base_symbol(function).trim_start_matches(['<', '&']))
+    frame.function.as_deref().filter(|_| frame.kind != FrameKind::Python).map(bare)
+}
+
+fn bare(function: &str) -> &str {
+    base_symbol(function).trim_start_matches(['<', '&'])
 }
 
 /// Brackets around a path say nothing: `<a::Mutex>::lock`, `a::Mutex::lock`.

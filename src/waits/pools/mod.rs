@@ -13,7 +13,7 @@ mod libraries;
 mod tests;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::image::{Addr, Gap, MemoryExt, TaskState};
 use crate::threads::Frame;
@@ -26,7 +26,7 @@ use crate::waits::label::Label;
 use crate::waits::model::{Certainty, Hold, Needs, Party, Resource, ResourceKey, Role};
 use crate::waits::observations::Observations;
 use crate::waits::thread::{Process, ThreadView};
-use libraries::{LIBRARIES, Library, Place};
+use libraries::{LIBRARIES, Library, NativeName, Place};
 
 /// What a library's own threads do for others.
 const POOL_WORK: &Kind =
@@ -38,12 +38,20 @@ pub(crate) const FAMILY: Registered = Registered { kinds: &[POOL_WORK], open };
 /// The family, with the workers of each process.
 #[derive(Debug)]
 struct Pools {
-    workers: Vec<OnceCell<Vec<Worker>>>,
+    workers: Vec<OnceCell<Workers>>,
 }
 
 /// Open the family.
 fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
     Box::new(Pools { workers: processes.iter().map(|_| OnceCell::new()).collect() })
+}
+
+/// The threads of libraries, in the order of threads and libraries.
+#[derive(Debug, Default)]
+struct Workers {
+    list: Vec<Worker>,
+    /// The libraries that have some.
+    libraries: BTreeSet<usize>,
 }
 
 /// A thread of a library.
@@ -69,12 +77,11 @@ impl Family for Pools {
             kind.giver == Giver::AnyThread && kind.world == World::Native && is_of_nobody && !below.transient
         };
         let below = below.filter(is_wake_up)?;
-        let workers = self.workers(process);
+        let workers = self.workers(process)?;
         // One library may be built on another: the one whose frames are the innermost is waited in.
-        let known: BTreeSet<usize> = workers.iter().map(|worker| worker.library).collect();
-        known.into_iter().find_map(|library| {
+        workers.libraries.iter().find_map(|&library| {
             let frame = waits_in(process, thread, LIBRARIES.get(library)?)?;
-            let own = workers.iter().find(|worker| (worker.thread, worker.library) == (thread.position, library));
+            let own = workers.of_thread(thread.position).iter().find(|worker| worker.library == library);
             Some(match own {
                 Some(Worker { runs: None, .. }) => idle(below, library),
                 _ if frame.is_for_work => for_work(below, library, frame),
@@ -93,16 +100,16 @@ impl Family for Pools {
 
 impl Pools {
     /// The workers of a process, found once.
-    fn workers(&self, process: &Process<'_>) -> &[Worker] {
-        let known = self.workers.get(process.context.process);
-        known.map(|known| known.get_or_init(|| workers(process)).as_slice()).unwrap_or_default()
+    fn workers(&self, process: &Process<'_>) -> Option<&Workers> {
+        Some(self.workers.get(process.context.process)?.get_or_init(|| workers(process)))
     }
 
     /// Add those that run work of a library, and one of whom does what `found` waits for.
     fn at_work(&self, blocked: &Blocked<'_>, wait: &ThreadWait, library: usize, out: &mut Observations) {
         let process = blocked.process(wait);
         let (Some(of), key) = (LIBRARIES.get(library), &wait.blocked_on.resource.key) else { return };
-        let at_work = self.workers(process).iter().filter(|one| one.library == library && one.thread != wait.thread);
+        let Some(workers) = self.workers(process) else { return };
+        let at_work = workers.list.iter().filter(|one| one.library == library && one.thread != wait.thread);
         let at_work: Vec<(&Worker, usize)> = at_work.filter_map(|one| Some((one, one.runs?))).collect();
         let unknown = process.threads.iter().find(|thread| !is_known_whole(thread));
         if let (Some(thread), false) = (unknown, at_work.is_empty()) {
@@ -139,7 +146,8 @@ impl Pools {
             let Some(thread) = process.threads.get(wait.thread) else { continue };
             let key = &wait.blocked_on.resource.key;
             let is_held = out.holds.iter().any(|hold| hold.resource == *key && hold.certainty > Certainty::Candidate);
-            let worker = self.workers(process).iter().find(|one| one.thread == wait.thread && one.runs.is_some());
+            let own = self.workers(process).map(|workers| workers.of_thread(wait.thread)).unwrap_or_default();
+            let worker = own.iter().find(|one| one.runs.is_some());
             let (Some(worker), false) = (worker, is_held) else { continue };
             let Some((frame, place)) = from_other_work(process, thread, *worker, lock, size) else { continue };
             // Of several that may have it none is the only one.
@@ -166,20 +174,41 @@ fn is_known_whole(thread: &ThreadView<'_>) -> bool {
     thread.image.state == TaskState::Zombie || matches!(end, Some(StackEnd::Bottom))
 }
 
+impl Workers {
+    /// What a thread, by its position, is to libraries.
+    fn of_thread(&self, thread: usize) -> &[Worker] {
+        let from = self.list.partition_point(|worker| worker.thread < thread);
+        let rest = self.list.get(from..).unwrap_or_default();
+        rest.get(..rest.partition_point(|worker| worker.thread == thread)).unwrap_or_default()
+    }
+}
+
 /// The threads of libraries.
-fn workers(process: &Process<'_>) -> Vec<Worker> {
-    let mut all = Vec::new();
-    for view in process.threads.iter().filter(|view| view.image.state != TaskState::Zombie) {
-        let frames = view.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
-        for (number, library) in LIBRARIES.iter().enumerate() {
+fn workers(process: &Process<'_>) -> Workers {
+    let mut all = Workers::default();
+    let alive = || process.threads.iter().filter(|view| view.image.state != TaskState::Zombie);
+    // Threads run mostly the same functions, and most programs none of these libraries: each function is compared with them once.
+    let distinct: HashSet<NativeName<'_>> = alive().flat_map(frames_of).filter_map(NativeName::of).collect();
+    let at_hand = LIBRARIES.iter().enumerate().filter(|(_, library)| {
+        distinct.iter().any(|code| library.can_run(*code)) || alive().any(|view| library.names(&view.image.name))
+    });
+    let at_hand: Vec<(usize, &Library)> = at_hand.collect();
+    for view in alive() {
+        let frames = frames_of(view);
+        for &(number, library) in &at_hand {
             let by_name = library.names(&view.image.name).then_some(frames.len());
             // Whoever runs a piece of work is one for that time, as who called a parallel region.
             let by_work = || Some(frames.iter().rposition(|frame| library.place(frame) == Place::Runs)? + 1);
             let Some(outermost) = library.worker(frames).or(by_name).or_else(by_work) else { continue };
-            all.push(Worker { thread: view.position, library: number, runs: runs(library, frames, outermost) });
+            all.list.push(Worker { thread: view.position, library: number, runs: runs(library, frames, outermost) });
+            all.libraries.insert(number);
         }
     }
     all
+}
+
+fn frames_of<'p>(view: &'p ThreadView<'_>) -> &'p [Frame] {
+    view.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default()
 }
 
 /// What a worker runs further in than the frame `outermost`, if it does: the first of the program's frames within the innermost
