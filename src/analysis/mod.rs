@@ -277,10 +277,10 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
             continue;
         }
-        let judged = judge(&image, &analysis, None);
+        let suspected = verdict::suspected(&judge_input(&image, &analysis));
         let clock = subject.is_live().then_some(at);
         let instant = OfOneInstant { whole: of_one_instant, is_late: &|pid, word| subject.is_late(pid, word) };
-        confirmation.look(judged.suspicions.clone(), &judge_input(&image, &analysis), &instant, clock);
+        confirmation.look(suspected.suspicions.clone(), &judge_input(&image, &analysis), &instant, clock);
         let mut helped = vec![false; image.processes.len()];
         spins.look(&analysis.observations, &analysis.threads);
         let calm = confirmation.is_empty() && !spins.are_open(looks);
@@ -290,7 +290,7 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
             && recording.is_none()
             && !spins.are_open(looks)
             && subject.has_more()
-            && let Some(members) = rest::members(&image, &analysis.observations, &judged)
+            && let Some(members) = rest::members(&image, &analysis.observations, &suspected)
         {
             std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
             if subject.has_rested(&members) {

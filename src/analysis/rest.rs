@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::image::{Addr, Image};
-use crate::verdict::Judgement;
+use crate::verdict::Suspected;
 use crate::waits::kinds::Topic;
 use crate::waits::{Certainty, Observations, Party, Scope};
 
@@ -21,10 +21,10 @@ pub(super) struct Members {
 }
 
 /// The members of all that is suspected; `None` where more than they must be asked.
-pub(super) fn members(image: &Image, observations: &Observations, judged: &Judgement) -> Option<Members> {
+pub(super) fn members(image: &Image, observations: &Observations, suspected: &Suspected) -> Option<Members> {
     let mut members = Members::default();
     let mut edges = BTreeSet::new();
-    for cycle in &judged.cycles {
+    for cycle in &suspected.cycles {
         if !cycle.proven || cycle.certainty != Certainty::Exact || cycle.crosses_processes() {
             return None;
         }
@@ -45,8 +45,8 @@ pub(super) fn members(image: &Image, observations: &Observations, judged: &Judge
         }
     }
     // A lost owner and a wait without end rest on what others can still do.
-    let shared: BTreeSet<_> = judged.suspicions.iter().map(|suspicion| &suspicion.shared).collect();
-    let links = judged.suspicions.iter().flat_map(|suspicion| &suspicion.links);
+    let shared: BTreeSet<_> = suspected.suspicions.iter().map(|suspicion| &suspicion.shared).collect();
+    let links = suspected.suspicions.iter().flat_map(|suspicion| &suspicion.links);
     let links = links.chain(shared.into_iter().flat_map(|shared| shared.links()));
     let mut known = links.map(|link| edges.contains(&(&link.waiter, &link.resource, link.holder.as_ref())));
     (!edges.is_empty() && known.all(|known| known)).then_some(members)

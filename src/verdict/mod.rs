@@ -84,9 +84,34 @@ pub(crate) struct Judgement {
     pub suspicions: Vec<Suspicion>,
 }
 
-/// Judge one look. `confirmed` is what the looks so far say of each suspicion (`None` without a second one: a core, or the first
-/// of two). What needs a second look and is not confirmed is dropped, and a gap says so; so is whatever a second look refutes.
-pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
+/// What one look suspects, before anything of it is confirmed or told.
+#[derive(Debug)]
+pub(crate) struct Suspected {
+    /// Cycles, in no order.
+    pub(crate) cycles: Vec<Cycle>,
+    /// Each thing that seems wrong.
+    pub(crate) suspicions: Vec<Suspicion>,
+}
+
+/// The same with what is judged by.
+struct Suspects<'s> {
+    graph: WaitGraph<'s>,
+    cycles: Vec<Cycle>,
+    orphans: Vec<Orphan>,
+    dead_ends: Vec<DeadEnd>,
+    /// Who is at a standstill that cycles and lost owners explain.
+    explained: BTreeSet<Party>,
+    suspicions: Vec<Suspicion>,
+    gaps: Vec<Gap>,
+}
+
+/// What seems wrong in a sample.
+pub(crate) fn suspected(input: &JudgeInput<'_>) -> Suspected {
+    let Suspects { cycles, suspicions, .. } = suspects(input);
+    Suspected { cycles, suspicions }
+}
+
+fn suspects<'s>(input: &JudgeInput<'s>) -> Suspects<'s> {
     let living = |process: &ProcessImage| {
         let threads = process.threads.iter().filter(|thread| thread.state != TaskState::Zombie);
         threads.map(|thread| thread.tid).collect()
@@ -106,10 +131,17 @@ pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Ju
     let mut cycles: Vec<Cycle> = once_for_all_ways(input, found.list).into_iter().map(begin_at_the_gil).collect();
     cycles.retain(|cycle| !is_wait_for_a_release(input, cycle));
     let waits_for = waits_by_resource(input);
-    let mut orphans = orphans(input, &graph, &waits_for);
+    let orphans = orphans(input, &graph, &waits_for);
     let is_explained = !cycles.is_empty() || !orphans.is_empty();
-    let (mut dead_ends, explained) = dead_ends(input, &graph, &waits_for, is_explained);
+    let (dead_ends, explained) = dead_ends(input, &graph, &waits_for, is_explained);
     let suspicions = suspicions(input, &cycles, &orphans, &dead_ends);
+    Suspects { graph, cycles, orphans, dead_ends, explained, suspicions, gaps }
+}
+
+/// Judge one look. `confirmed` is what the looks so far say of each suspicion (`None` without a second one: a core, or the first
+/// of two). What needs a second look and is not confirmed is dropped, and a gap says so; so is whatever a second look refutes.
+pub(crate) fn judge(input: &JudgeInput<'_>, confirmed: Option<&Confirmed>) -> Judgement {
+    let Suspects { graph, mut cycles, mut orphans, mut dead_ends, explained, suspicions, mut gaps } = suspects(input);
     let mut unsure: Option<String> = None;
     if let Some(confirmed) = confirmed {
         let names = Names::new(input);
