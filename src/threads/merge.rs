@@ -51,8 +51,9 @@ pub(crate) fn merge(
 }
 
 fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]) -> Vec<Frame> {
-    let mut merged = Vec::new();
-    let names: Vec<Option<Symbol>> = native.frames.iter().map(|frame| symbols.function(frame.lookup)).collect();
+    let of_python: usize = entries.iter().map(|entry| entry.frames.len()).sum();
+    let mut merged = Vec::with_capacity(native.frames.len() + of_python);
+    let mut names: Vec<Option<Symbol>> = native.frames.iter().map(|frame| symbols.function(frame.lookup)).collect();
     let (place_of, approximate) = places(native, &names, entries);
     if approximate {
         merged.push(mark("the places of the Python frames among the native ones are approximate"));
@@ -62,7 +63,7 @@ fn merge_one(symbols: &Symbols<'_>, native: &NativeStack, entries: &[&EvalEntry]
         if here().next().is_some() {
             here().for_each(|entry| merged.extend(python_frames(entry, Some(position))));
         } else {
-            merged.extend(native_frames(symbols, frame, names[position].clone(), position));
+            merged.extend(native_frames(symbols, frame, names[position].take(), position));
         }
     }
     let unplaced: Vec<_> =

@@ -76,3 +76,13 @@ pub(crate) struct Frame {
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }
+
+impl Frame {
+    /// Whether another frame runs the same function of the same file: whatever is said by their names alone is the same of both.
+    pub(crate) fn runs_the_same(&self, other: &Frame) -> bool {
+        (self.kind, self.mangling) == (other.kind, other.mangling)
+            && self.function == other.function
+            && self.module == other.module
+            && self.file == other.file
+    }
+}

@@ -139,7 +139,14 @@ impl NativeStack {
 /// The native stack of each thread, in the order of `image.threads`.
 pub(crate) fn stacks(image: &ProcessImage, modules: &Modules) -> Vec<NativeStack> {
     let mut cache = RowCache::default();
-    image.threads.iter().map(|thread| stack(image, modules, &mut cache, thread)).collect()
+    // Most threads are as deep as the one before.
+    let mut depth = 0;
+    let mut one = |thread: &ThreadImage| {
+        let stack = stack(image, modules, &mut cache, thread, depth);
+        depth = stack.frames.len();
+        stack
+    };
+    image.threads.iter().map(&mut one).collect()
 }
 
 /// The registers to start with: all of a stopped thread, or the two that the kernel tells of a sleeping one.
@@ -157,8 +164,15 @@ fn first_registers(architecture: Architecture, thread: &ThreadImage) -> Option<R
 /// Functions that call one another and have no stack of their own: libffi's call of a function, and what that calls.
 const EMPTY_IN_A_ROW: usize = 3;
 
-fn stack(image: &ProcessImage, modules: &Modules, cache: &mut RowCache, thread: &ThreadImage) -> NativeStack {
-    let mut frames: Vec<NativeFrame> = Vec::new();
+/// Unwind a thread, with room for so many frames at first.
+fn stack(
+    image: &ProcessImage,
+    modules: &Modules,
+    cache: &mut RowCache,
+    thread: &ThreadImage,
+    room: usize,
+) -> NativeStack {
+    let mut frames: Vec<NativeFrame> = Vec::with_capacity(room);
     let Some(mut registers) = first_registers(image.architecture, thread) else {
         return NativeStack { frames, end: StackEnd::NoRegisters };
     };

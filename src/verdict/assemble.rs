@@ -210,8 +210,17 @@ fn process(
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let mut clusters = input.observations.clusters.iter();
     let cluster = clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone());
+    // Most threads do what the one before does.
+    let mut before: Vec<(&Frame, Whose)> = Vec::new();
     let threads = image.threads.iter().map(|thread| {
         let merged = names.thread(position, thread.tid);
+        let frames = merged.map(|merged| merged.frames.as_slice()).unwrap_or_default();
+        let mut known = std::mem::take(&mut before).into_iter();
+        let mut whose = |frame: &Frame| {
+            let alike = known.next().filter(|(other, _)| frame.runs_the_same(other));
+            alike.map_or_else(|| Whose::of(frame), |(_, whose)| whose)
+        };
+        before = frames.iter().map(|frame| (frame, whose(frame))).collect();
         report::Thread {
             tid: thread.tid,
             ns_tid: thread.ns_tid,
@@ -220,7 +229,7 @@ fn process(
             role: roles.get(&thread.tid).map(|role| role.phrase.to_owned()),
             state: state(thread.state),
             at: merged.map(|merged| call_sites::anywhere(&merged.frames)).unwrap_or_default(),
-            frames: merged.map(|merged| merged.frames.iter().map(frame).collect()).unwrap_or_default(),
+            frames: before.iter().map(|(of, whose)| frame(of, whose)).collect(),
             working: None,
             cuda_error: cuda_error(input, position, thread.tid),
             cuda_call: cuda_call(input, position, thread.tid),
@@ -436,7 +445,19 @@ fn cuda(input: &JudgeInput<'_>, position: usize) -> Option<report::CudaInfo> {
     Some(report::CudaInfo { libcuda, libcudart, kernel_driver: input.image.kernel.gpu_driver.clone() })
 }
 
-fn frame(frame: &Frame) -> report::Frame {
+/// Whose code a frame runs.
+struct Whose {
+    library: Option<report::Library>,
+    belongs_to: Option<String>,
+}
+
+impl Whose {
+    fn of(frame: &Frame) -> Whose {
+        Whose { library: call_sites::library_of(frame), belongs_to: owners::owner(frame).map(Into::into) }
+    }
+}
+
+fn frame(frame: &Frame, whose: &Whose) -> report::Frame {
     report::Frame {
         kind: frame.kind,
         function: frame.function.clone(),
@@ -445,8 +466,8 @@ fn frame(frame: &Frame) -> report::Frame {
         line: frame.line,
         pc: frame.pc.map(|pc| pc.to_string()),
         trust: frame.trust.map(trust),
-        library: call_sites::library_of(frame),
-        belongs_to: owners::owner(frame).map(Into::into),
+        library: whose.library,
+        belongs_to: whose.belongs_to.clone(),
         module_offset: frame.module_offset.map(|offset| format!("{offset:#x}")),
         locals: frame.locals.clone(),
     }
