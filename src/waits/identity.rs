@@ -71,7 +71,8 @@ fn place(process: &Process<'_>, thread: &ThreadView<'_>, address: Addr) -> Optio
         return Some(Place::Stack);
     }
     // The heap says nothing of whose lock it is; the library that asks for it usually does.
-    match thread.first_library(process) {
+    // libffi makes a call that somebody asked for, as ctypes does for Python.
+    match thread.first_library(process).filter(|name| !name.starts_with("libffi")) {
         Some(name) => Some(Place::Library(name)),
         None => mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")).then_some(Place::Heap),
     }

@@ -75,4 +75,6 @@ fn the_demonstration_comes_out_as_announced() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("[lock-order-cycle]") && text.contains("transfer-a"), "{text}");
     assert!(text.contains("[gil-vs-native-lock]"), "the tests' Python has ctypes: {text}");
+    // It makes the call, and has no lock of its own.
+    assert!(!text.contains("inside libffi"), "{text}");
 }

@@ -108,7 +108,7 @@ fn without_ids(line: &str) -> String {
     text
 }
 
-/// `mutex 0x7f.. inside libffi.so.8.1.2` lies elsewhere the next time.
+/// `mutex 0x7f.. in the heap` lies elsewhere the next time.
 fn without_addresses(line: &str) -> String {
     let mut parts = line.split("0x");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -116,7 +116,7 @@ fn without_addresses(line: &str) -> String {
         let rest = part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
         let rest = match rest.strip_prefix(" inside ") {
             Some(place) => place.trim_start_matches(|letter: char| letter != ',' && letter != ' '),
-            None => rest,
+            None => rest.strip_prefix(" in the heap").unwrap_or(rest),
         };
         text += &format!("0x...{rest}");
     }

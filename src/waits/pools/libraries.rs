@@ -52,7 +52,7 @@ impl<'f> NativeName<'f> {
     /// None for a frame of Python.
     pub(super) fn of(frame: &'f Frame) -> Option<NativeName<'f>> {
         let is_native = frame.kind != FrameKind::Python;
-        is_native.then(|| NativeName { function: frame.function.as_deref(), module: frame.module.as_deref() })
+        is_native.then_some(NativeName { function: frame.function.as_deref(), module: frame.module.as_deref() })
     }
 }
 
