@@ -236,9 +236,11 @@ impl Watch {
         let sample = self.sampler.take(self.root, self.with_root);
         self.cost = cpu_time().saturating_sub(spent);
         self.judge.sampled(now, &sample);
-        let stands_for_long = self.limits.hang_after.is_some_and(|limit| self.judge.still_for(now) >= limit);
-        if !stands_for_long {
-            self.starved.forget();
+        let still_for = self.judge.still_for(now);
+        let stands_for_long = self.limits.hang_after.is_some_and(|limit| still_for >= limit);
+        match self.limits.hang_after {
+            Some(limit) if still_for >= limit / 2 => self.starved.stands_still(&sample.pids),
+            _ => self.starved.forget(),
         }
         let (pids, in_part) = (sample.pids, sample.in_part);
         let purpose = if self.is_out_of_time() {

@@ -1,43 +1,88 @@
 //! Threads that want a processor and get none: they stand still, but not by themselves.
 //!
-//! In: the processes of a tree, now and again. Out: whether one of their threads has wanted a processor all the time in between. On a
-//! busy machine such a thread may use as little time as one that hangs: what starts up there, takes locks by `sched_yield`, or runs
-//! with a low priority. Who is woken now and then, and sleeps again, wants none all the time, however long it waits for its turn.
+//! In: the processes of a tree, now and again. Out: whether one of their threads has wanted a processor all the time in between, or was
+//! mostly taken off one. On a busy machine such a thread may use as little time as one that hangs: what starts up there, takes locks by
+//! `sched_yield`, or runs with a low priority. Who is woken now and then, and sleeps again, wants none all the time, however long it
+//! waits for its turn.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use procfs::process::Process;
+use procfs::process::{Process, Task};
 
-/// Threads that could run, as they were last.
+/// What starts up sleeps now and then, for a file or a page of it, but is taken off a processor more often, and so often at least.
+const LEAST_TAKEN: u64 = 2;
+
+/// How often a thread came off a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turns {
+    /// To sleep.
+    slept: u64,
+    /// While it could have gone on.
+    taken: u64,
+}
+
+impl Turns {
+    fn of(task: &Task) -> Option<Turns> {
+        let status = task.status().ok()?;
+        Some(Turns { slept: status.voluntary_ctxt_switches?, taken: status.nonvoluntary_ctxt_switches? })
+    }
+}
+
+/// A process and a thread of it.
+type Thread = (i32, i32);
+
+/// Threads as they were before.
 #[derive(Debug, Default)]
 pub(super) struct Starved {
-    /// Process, thread, and how often that has gone to sleep.
-    before: Option<BTreeSet<(i32, i32, u64)>>,
+    /// All of them, when the tree had stood still for some time.
+    all: Option<BTreeMap<Thread, Turns>>,
+    /// Those that could run when that was asked last, and how often each had gone to sleep.
+    could_run: Option<BTreeSet<(Thread, u64)>>,
 }
 
 impl Starved {
-    /// Whether a thread of these wants to run, and has not slept since this was asked last; `None` if nobody has asked before.
-    pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
-        self.compare(pids.iter().flat_map(|&pid| runnable(pid)).collect())
+    /// The tree stands still: from the first of these calls on it is counted how often its threads come off a processor.
+    pub(super) fn stands_still(&mut self, pids: &[i32]) {
+        self.all.get_or_insert_with(|| turns(pids, |_| true).collect());
     }
 
-    fn compare(&mut self, now: BTreeSet<(i32, i32, u64)>) -> Option<bool> {
-        let is_one_of_before = self.before.as_ref().map(|before| !before.is_disjoint(&now));
-        self.before = Some(now);
+    /// Whether a thread of these works, little as it gets: it wants to run, and has not slept since this was asked last, or was mostly
+    /// taken off a processor since the tree stands still; `None` if nobody has asked before.
+    pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
+        if self.all.as_ref().is_some_and(|before| mostly_taken(before, turns(pids, |_| true))) {
+            return Some(true);
+        }
+        let can_run = |task: &Task| task.stat().is_ok_and(|stat| stat.state == 'R');
+        self.compare(turns(pids, can_run).map(|(thread, turns)| (thread, turns.slept)).collect())
+    }
+
+    fn compare(&mut self, now: BTreeSet<(Thread, u64)>) -> Option<bool> {
+        let is_one_of_before = self.could_run.as_ref().map(|before| !before.is_disjoint(&now));
+        self.could_run = Some(now);
         is_one_of_before
     }
 
     /// What comes now is asked anew.
     pub(super) fn forget(&mut self) {
-        self.before = None;
+        *self = Starved::default();
     }
 }
 
-/// The threads of a process that could run; none where it is gone.
-fn runnable(pid: i32) -> Vec<(i32, i32, u64)> {
-    let Ok(tasks) = Process::new(pid).and_then(|process| process.tasks()) else { return Vec::new() };
-    let could_run = tasks.flatten().filter(|task| task.stat().is_ok_and(|stat| stat.state == 'R'));
-    could_run.filter_map(|task| Some((pid, task.tid, task.status().ok()?.voluntary_ctxt_switches?))).collect()
+/// Whether one of these threads came off a processor more often because it was taken off than to sleep.
+fn mostly_taken(before: &BTreeMap<Thread, Turns>, mut now: impl Iterator<Item = (Thread, Turns)>) -> bool {
+    now.any(|(thread, now)| {
+        before.get(&thread).is_some_and(|before| {
+            let taken = now.taken.saturating_sub(before.taken);
+            taken >= LEAST_TAKEN && taken > now.slept.saturating_sub(before.slept)
+        })
+    })
+}
+
+/// Those of the threads of processes of which `which` is true; none of one that is gone.
+fn turns(pids: &[i32], which: impl Fn(&Task) -> bool) -> impl Iterator<Item = (Thread, Turns)> {
+    let tasks = pids.iter().filter_map(|&pid| Some((pid, Process::new(pid).and_then(|process| process.tasks()).ok()?)));
+    let tasks = tasks.flat_map(|(pid, tasks)| tasks.flatten().map(move |task| (pid, task)));
+    tasks.filter(move |(_, task)| which(task)).filter_map(|(pid, task)| Some(((pid, task.tid), Turns::of(&task)?)))
 }
 
 #[cfg(test)]
@@ -91,9 +136,23 @@ mod tests {
     #[test]
     fn who_is_woken_now_and_then_has_slept_in_between() {
         let mut starved = Starved::default();
-        assert_eq!(starved.compare([(1, 1, 7), (1, 2, 40)].into()), None);
-        assert_eq!(starved.compare([(1, 2, 41)].into()), Some(false));
-        assert_eq!(starved.compare([(1, 2, 42), (1, 3, 0)].into()), Some(false));
-        assert_eq!(starved.compare([(1, 3, 0)].into()), Some(true));
+        let list = |all: &[(i32, u64)]| all.iter().map(|(tid, slept)| ((1, *tid), *slept)).collect();
+        assert_eq!(starved.compare(list(&[(1, 7), (2, 40)])), None);
+        assert_eq!(starved.compare(list(&[(2, 41)])), Some(false));
+        assert_eq!(starved.compare(list(&[(2, 42), (3, 0)])), Some(false));
+        assert_eq!(starved.compare(list(&[(3, 0)])), Some(true));
+    }
+
+    #[test]
+    fn who_is_mostly_taken_off_a_processor_works() {
+        let turns = |slept: u64, taken: u64| ((1, 1), Turns { slept, taken });
+        let before = BTreeMap::from([turns(40, 10)]);
+        let works = |slept: u64, taken: u64| mostly_taken(&before, std::iter::once(turns(slept, taken)));
+        // It reads files, and is taken off in between.
+        assert!(works(43, 20) && works(40, 12));
+        // It sleeps, is woken now and then, or by a clock that ticks all the time, and seldom has to go before it sleeps again.
+        assert!(!works(40, 10) && !works(42, 10) && !works(140, 15) && !works(40, 11));
+        // Another one, which has come since.
+        assert!(!mostly_taken(&before, std::iter::once(((1, 2), Turns { slept: 0, taken: 9 }))));
     }
 }

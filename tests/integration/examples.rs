@@ -47,25 +47,37 @@ impl Machine {
 
     /// Save an example, start it, and give the codes of what lockscope finds.
     fn run(&self, finding: &Explanation) -> Vec<String> {
+        let is_told =
+            |codes: &[String]| codes.iter().any(|code| code == finding.code) || NOT_TOLD.contains(&finding.code);
+        // On a busy machine a program takes longer to come to its hang than is time for it on others.
+        for timeout in ["20s", "120s"] {
+            let (codes, errors) = self.run_for(finding, timeout);
+            if is_told(&codes) {
+                return codes;
+            }
+            println!("{} is found to be {codes:?} within {timeout}: {errors}", finding.code);
+        }
+        panic!("{} is not found", finding.code);
+    }
+
+    /// The same with this limit of time; and what lockscope wrote.
+    fn run_for(&self, finding: &Explanation, timeout: &str) -> (Vec<String>, String) {
         let folder = tempfile::tempdir().expect("a folder");
         save(finding, folder.path());
         let reports = folder.path().join("reports");
         let mut run = lockscope();
         // A wait that spins on the GPU is no standstill: the time limit is the look at it.
-        run.args(["run", "--hang-after", "4s", "--timeout", "20s", "--report-dir"]).arg(&reports);
+        run.args(["run", "--hang-after", "4s", "--timeout", timeout, "--report-dir"]).arg(&reports);
         run.args(["--", "sh", "-c", finding.example.command]).current_dir(folder.path());
         run.envs(self.environment.iter().cloned()).env_remove("LOCKSCOPE").stdin(std::process::Stdio::null());
         let output = run.output().expect("it runs");
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(124), "{} does not hang: {errors}", finding.code);
         let mut files = std::fs::read_dir(&reports).expect("reports").flatten().map(|entry| entry.path());
         let json = files.find(|path| path.extension().is_some_and(|ending| ending == "json")).expect("a report");
         let report: Value = serde_json::from_slice(&std::fs::read(json).expect("readable")).expect("JSON");
         let codes = report["findings"].as_array().expect("a list").iter().filter_map(|one| one["code"].as_str());
-        let codes: Vec<String> = codes.map(str::to_owned).collect();
-        let told = codes.iter().any(|code| code == finding.code);
-        assert!(told || NOT_TOLD.contains(&finding.code), "{} is found to be {codes:?}: {errors}", finding.code);
-        codes
+        (codes.map(str::to_owned).collect(), errors)
     }
 }
 
