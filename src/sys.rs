@@ -653,13 +653,16 @@ impl SharedArea {
             .then(|| unsafe { std::sync::atomic::AtomicU8::from_ptr(self.start.as_ptr().add(offset)) })
     }
 
-    /// Fill a buffer with what lies at `offset`; `None` if that is not all within the area.
-    pub(crate) fn copy_to(&self, offset: usize, buffer: &mut [u8]) -> Option<()> {
+    /// Fill a buffer with what lies at `offset`; false if that is not all within the area.
+    pub(crate) fn copy_to(&self, offset: usize, buffer: &mut [u8]) -> bool {
         let fits = offset.checked_add(buffer.len()).is_some_and(|end| end <= self.length);
-        // SAFETY: the source lies within the mapping, and the buffer is memory of its own; see the type for who writes when.
-        fits.then(|| unsafe {
-            std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len());
-        })
+        if fits {
+            // SAFETY: the source lies within the mapping, and the buffer is memory of its own; see the type for who writes when.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len());
+            }
+        }
+        fits
     }
 
     /// The addresses of a part, for the kernel to write to.

@@ -204,11 +204,7 @@ impl Board {
     /// So many bytes from the start of a page on; `None` if they are not all on the board.
     pub(super) fn bytes(&self, page: usize, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
-        self.fill(self.data_at(page), &mut bytes).then_some(bytes)
-    }
-
-    fn fill(&self, offset: usize, buffer: &mut [u8]) -> bool {
-        self.area.copy_to(offset, buffer).is_some()
+        self.area.copy_to(self.data_at(page), &mut bytes).then_some(bytes)
     }
 
     /// Say where a text is to begin.
@@ -238,11 +234,11 @@ impl Kept {
         self.length
     }
 
-    /// Copy what begins so many bytes behind their start, as far as `buffer` has room; how much that is.
-    pub(super) fn read(&self, from: usize, buffer: &mut [u8]) -> usize {
-        let count = self.length.saturating_sub(from).min(buffer.len());
-        let part = buffer.get_mut(..count).unwrap_or_default();
-        if self.board.fill(self.offset.saturating_add(from), part) { count } else { 0 }
+    /// Copy what begins so many bytes behind their start, as far as `buffer` has room; how much that is, and `None` behind their end.
+    pub(super) fn read(&self, from: usize, buffer: &mut [u8]) -> Option<usize> {
+        let left = self.length.checked_sub(from).filter(|left| *left > 0)?;
+        let part = buffer.get_mut(..left.min(buffer.len()))?;
+        self.board.area.copy_to(self.offset + from, part).then_some(part.len())
     }
 
     /// Pages with these bytes.

@@ -155,8 +155,9 @@ pub(super) struct ProcessFacts {
     pub(super) cut: Vec<&'static str>,
     /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
-    /// Its map, and the text of it.
+    /// Its map.
     pub(super) mappings: Vec<Mapping>,
+    /// The text of it.
     pub(super) map_text: Vec<u8>,
     /// How long the map took to read.
     pub(super) map_time: Duration,

@@ -81,8 +81,7 @@ impl Copied {
 
 /// Read what a range holds from `address` on; none if that is not of it.
 fn read_from((start, pages): &(u64, Kept), address: u64, buffer: &mut [u8]) -> Option<usize> {
-    let offset = usize::try_from(address.checked_sub(*start)?).ok()?;
-    (offset < pages.len()).then(|| pages.read(offset, buffer))
+    pages.read(usize::try_from(address.checked_sub(*start)?).ok()?, buffer)
 }
 
 /// Widen ranges `[start, end)` to pages, sort them, join those that touch.
@@ -201,7 +200,9 @@ impl LiveMemory {
         for part in pages.values() {
             let from = now.len();
             now.resize(from + part.len(), 0);
-            part.read(0, now.get_mut(from..).unwrap_or_default());
+            if part.read(0, now.get_mut(from..).unwrap_or_default()) != Some(part.len()) {
+                return false;
+            }
         }
         let first = (address.0 - start) as usize;
         now.get(first..first + known.len()) == Some(&known) && !known.is_empty()
@@ -225,11 +226,9 @@ impl LiveMemory {
         let LatePages { ranges, pages, .. } = &mut *late;
         // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
         let known = pages.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
-        let range = ranges.get(known.range).ok_or(Fault::Denied(Addr(address)))?;
-        let count = match range.read(known.offset + (address - page) as usize, buffer) {
-            0 if !buffer.is_empty() => return Err(Fault::Denied(Addr(address))),
-            count => count,
-        };
+        let offset = known.offset + (address - page) as usize;
+        let count = ranges.get(known.range).and_then(|range| range.read(offset, buffer));
+        let count = count.ok_or(Fault::Denied(Addr(address)))?;
         if known.changeable.is_none() {
             known.changeable = Some(is_changeable(self.mapping(address)?));
         }
@@ -324,7 +323,6 @@ impl Memory for LiveMemory {
                 None => self.read_any(at, part),
             };
             match result {
-                Ok(0) => break,
                 Ok(count) => done += count,
                 Err(fault) if done == 0 => return Err(fault),
                 Err(_) => break,

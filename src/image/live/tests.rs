@@ -386,10 +386,19 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
+const PAGE: usize = 4096;
+
+/// So many whole pages of this process, behind so many bytes.
+fn own_pages(count: usize) -> (Vec<u8>, usize) {
+    let bytes = vec![0; (count + 1) * PAGE];
+    let offset = bytes.as_ptr().align_offset(PAGE);
+    (bytes, offset)
+}
+
 fn bytes_of(ranges: &Ranges) -> BTreeMap<u64, Vec<u8>> {
     let bytes = |kept: &Kept| {
         let mut bytes = vec![0; kept.len()];
-        assert_eq!(kept.read(0, &mut bytes), bytes.len());
+        assert_eq!(kept.read(0, &mut bytes), Some(kept.len()));
         bytes
     };
     ranges.iter().map(|(start, kept)| (*start, bytes(kept))).collect()
@@ -397,10 +406,8 @@ fn bytes_of(ranges: &Ranges) -> BTreeMap<u64, Vec<u8>> {
 
 #[test]
 fn what_a_copier_copied_stays_as_long_as_it_is_kept() {
-    const PAGE: usize = 4096;
-    let mut bytes = vec![0u8; 3 * PAGE];
-    let first = (bytes.as_ptr() as usize).next_multiple_of(PAGE);
-    let offset = first - bytes.as_ptr() as usize;
+    let (mut bytes, offset) = own_pages(2);
+    let first = bytes.as_ptr() as usize + offset;
     let tid = std::process::id() as i32;
     let mut copier = Copier::spawn(&proc_fs(), 64, &[]).expect("a copier");
     let room = copier.room();
@@ -430,10 +437,8 @@ fn what_a_copier_copied_stays_as_long_as_it_is_kept() {
 
 #[test]
 fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
-    const PAGE: usize = 4096;
-    let mut bytes = vec![0u8; 6 * PAGE];
-    let first = (bytes.as_ptr() as usize).next_multiple_of(PAGE);
-    let offset = first - bytes.as_ptr() as usize;
+    let (mut bytes, offset) = own_pages(5);
+    let first = bytes.as_ptr() as usize + offset;
     for page in 0..4 {
         bytes[offset + page * PAGE] = page as u8 + 1;
     }
