@@ -19,23 +19,31 @@ struct Turns {
     slept: u64,
     /// While it could have gone on.
     taken: u64,
+    /// It could run now.
+    can_run: bool,
 }
 
 impl Turns {
     fn of(task: &Task) -> Option<Turns> {
         let status = task.status().ok()?;
-        Some(Turns { slept: status.voluntary_ctxt_switches?, taken: status.nonvoluntary_ctxt_switches? })
+        Some(Turns {
+            slept: status.voluntary_ctxt_switches?,
+            taken: status.nonvoluntary_ctxt_switches?,
+            can_run: status.state.starts_with('R'),
+        })
     }
 }
 
 /// A process and a thread of it.
 type Thread = (i32, i32);
+/// Of each thread.
+type AllTurns = BTreeMap<Thread, Turns>;
 
 /// Threads as they were before.
 #[derive(Debug, Default)]
 pub(super) struct Starved {
     /// All of them, when the tree had stood still for some time.
-    all: Option<BTreeMap<Thread, Turns>>,
+    all: Option<AllTurns>,
     /// Those that could run when that was asked last, and how often each had gone to sleep.
     could_run: Option<BTreeSet<(Thread, u64)>>,
 }
@@ -43,17 +51,18 @@ pub(super) struct Starved {
 impl Starved {
     /// The tree stands still: from the first of these calls on it is counted how often its threads come off a processor.
     pub(super) fn stands_still(&mut self, pids: &[i32]) {
-        self.all.get_or_insert_with(|| turns(pids, |_| true).collect());
+        self.all.get_or_insert_with(|| turns(pids));
     }
 
     /// Whether a thread of these works, little as it gets: it wants to run, and has not slept since this was asked last, or was mostly
     /// taken off a processor since the tree stands still; `None` if nobody has asked before.
     pub(super) fn ask(&mut self, pids: &[i32]) -> Option<bool> {
-        if self.all.as_ref().is_some_and(|before| mostly_taken(before, turns(pids, |_| true))) {
+        let now = turns(pids);
+        if self.all.as_ref().is_some_and(|before| mostly_taken(before, &now)) {
             return Some(true);
         }
-        let can_run = |task: &Task| task.stat().is_ok_and(|stat| stat.state == 'R');
-        self.compare(turns(pids, can_run).map(|(thread, turns)| (thread, turns.slept)).collect())
+        let can_run = now.into_iter().filter(|(_, turns)| turns.can_run);
+        self.compare(can_run.map(|(thread, turns)| (thread, turns.slept)).collect())
     }
 
     fn compare(&mut self, now: BTreeSet<(Thread, u64)>) -> Option<bool> {
@@ -69,20 +78,20 @@ impl Starved {
 }
 
 /// Whether one of these threads came off a processor more often because it was taken off than to sleep.
-fn mostly_taken(before: &BTreeMap<Thread, Turns>, mut now: impl Iterator<Item = (Thread, Turns)>) -> bool {
-    now.any(|(thread, now)| {
-        before.get(&thread).is_some_and(|before| {
+fn mostly_taken(before: &AllTurns, now: &AllTurns) -> bool {
+    now.iter().any(|(thread, now)| {
+        before.get(thread).is_some_and(|before| {
             let taken = now.taken.saturating_sub(before.taken);
             taken >= LEAST_TAKEN && taken > now.slept.saturating_sub(before.slept)
         })
     })
 }
 
-/// Those of the threads of processes of which `which` is true; none of one that is gone.
-fn turns(pids: &[i32], which: impl Fn(&Task) -> bool) -> impl Iterator<Item = (Thread, Turns)> {
+/// Those of the threads of processes; none of one that is gone.
+fn turns(pids: &[i32]) -> AllTurns {
     let tasks = pids.iter().filter_map(|&pid| Some((pid, Process::new(pid).and_then(|process| process.tasks()).ok()?)));
     let tasks = tasks.flat_map(|(pid, tasks)| tasks.flatten().map(move |task| (pid, task)));
-    tasks.filter(move |(_, task)| which(task)).filter_map(|(pid, task)| Some(((pid, task.tid), Turns::of(&task)?)))
+    tasks.filter_map(|(pid, task)| Some(((pid, task.tid), Turns::of(&task)?))).collect()
 }
 
 #[cfg(test)]
@@ -145,14 +154,15 @@ mod tests {
 
     #[test]
     fn who_is_mostly_taken_off_a_processor_works() {
-        let turns = |slept: u64, taken: u64| ((1, 1), Turns { slept, taken });
-        let before = BTreeMap::from([turns(40, 10)]);
-        let works = |slept: u64, taken: u64| mostly_taken(&before, std::iter::once(turns(slept, taken)));
+        let of =
+            |tid: i32, slept: u64, taken: u64| AllTurns::from([((1, tid), Turns { slept, taken, can_run: false })]);
+        let before = of(1, 40, 10);
+        let works = |slept: u64, taken: u64| mostly_taken(&before, &of(1, slept, taken));
         // It reads files, and is taken off in between.
         assert!(works(43, 20) && works(40, 12));
         // It sleeps, is woken now and then, or by a clock that ticks all the time, and seldom has to go before it sleeps again.
         assert!(!works(40, 10) && !works(42, 10) && !works(140, 15) && !works(40, 11));
         // Another one, which has come since.
-        assert!(!mostly_taken(&before, std::iter::once(((1, 2), Turns { slept: 0, taken: 9 }))));
+        assert!(!mostly_taken(&before, &of(2, 0, 9)));
     }
 }
