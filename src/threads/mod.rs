@@ -3,11 +3,13 @@
 //! In: native stacks, names, the Python walk. Out: [`Thread`]s. The merging rule (by address, see
 //! [`merge()`]) puts each eval loop's Python frames where its C frame stands.
 
+mod alike;
 mod merge;
 mod names;
 mod roles;
 
 use crate::unwind::{NativeStack, StackEnd};
+pub(crate) use alike::Alike;
 pub(crate) use merge::merge;
 pub(crate) use names::missing as missing_names;
 pub(crate) use roles::{RUST_TESTS, Role, RoleFinder};
@@ -75,14 +77,4 @@ pub(crate) struct Frame {
     pub python: Option<crate::image::Addr>,
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
-}
-
-impl Frame {
-    /// Whether another frame runs the same function of the same file: whatever is said by their names alone is the same of both.
-    pub(crate) fn runs_the_same(&self, other: &Frame) -> bool {
-        (self.kind, self.mangling) == (other.kind, other.mangling)
-            && self.function == other.function
-            && self.module == other.module
-            && self.file == other.file
-    }
 }

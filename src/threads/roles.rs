@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{Frame, FrameKind, Thread};
+use super::{Alike, FrameKind, Thread};
 
 /// What a thread is there for, or in what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,44 +96,40 @@ const ROLES: &[(Where, &str, Role)] = &[
 // A row is a bit of a set.
 const _: () = assert!(ROLES.len() <= 64);
 
-/// Finds roles. Threads run mostly the same functions: each text is compared with the rows once, and most threads do what the one
-/// before does.
+/// Finds roles. Threads run mostly the same functions: each text is compared with the rows once.
 #[derive(Debug, Default)]
 pub(crate) struct RoleFinder<'t> {
-    /// Which rows a text fits in its place.
-    rows: HashMap<(Where, &'t str), u64>,
-    /// The rows that each frame of the thread before fits.
-    before: Vec<(&'t Frame, u64)>,
+    rows: Rows<'t>,
+    /// The rows that each frame fits.
+    frames: Alike<'t, u64>,
 }
 
 impl<'t> RoleFinder<'t> {
     /// The role of a thread. `name` is the kernel's.
     pub(crate) fn of(&mut self, thread: &'t Thread, name: &'t str) -> Option<&'static Role> {
-        let mut rows = self.rows(Where::Name, Some(name));
-        let mut before = std::mem::take(&mut self.before).into_iter();
-        for frame in &thread.frames {
-            let known = before.next().filter(|(other, _)| frame.runs_the_same(other)).map(|(_, rows)| rows);
-            let of_frame = known.unwrap_or_else(|| match frame.kind {
-                FrameKind::Python => self.rows(Where::File, frame.file.as_deref()),
-                _ => {
-                    self.rows(Where::Function, frame.function.as_deref())
-                        | self.rows(Where::Module, frame.module.as_deref())
-                }
-            });
-            self.before.push((frame, of_frame));
-            rows |= of_frame;
-        }
-        ROLES.get(rows.trailing_zeros() as usize).map(|(_, _, role)| role)
+        let RoleFinder { rows, frames } = self;
+        let by_name = rows.of(Where::Name, Some(name));
+        let frames = frames.of(&thread.frames, |frame| match frame.kind {
+            FrameKind::Python => rows.of(Where::File, frame.file.as_deref()),
+            _ => rows.of(Where::Function, frame.function.as_deref()) | rows.of(Where::Module, frame.module.as_deref()),
+        });
+        let all = frames.iter().fold(by_name, |all, (_, rows)| all | rows);
+        ROLES.get(all.trailing_zeros() as usize).map(|(_, _, role)| role)
     }
+}
 
-    /// The rows that a text fits.
-    fn rows(&mut self, place: Where, found: Option<&'t str>) -> u64 {
+/// Which rows a text fits in its place.
+#[derive(Debug, Default)]
+struct Rows<'t>(HashMap<(Where, &'t str), u64>);
+
+impl<'t> Rows<'t> {
+    fn of(&mut self, place: Where, found: Option<&'t str>) -> u64 {
         let Some(found) = found else { return 0 };
         let fits = |text: &str| match place {
             Where::Name | Where::Module => found.starts_with(text),
             Where::Function | Where::File => found.contains(text),
         };
         let of_place = || ROLES.iter().zip(0u32..).filter(|((of, text, _), _)| *of == place && fits(text));
-        *self.rows.entry((place, found)).or_insert_with(|| of_place().map(|(_, row)| 1 << row).sum())
+        *self.0.entry((place, found)).or_insert_with(|| of_place().map(|(_, row)| 1 << row).sum())
     }
 }

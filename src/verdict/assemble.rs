@@ -13,7 +13,7 @@ use crate::image::{Addr, ProcessImage, TaskState};
 use crate::launcher;
 use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
-use crate::threads::{Frame, FrameKind, Role};
+use crate::threads::{Alike, Frame, FrameKind, Role};
 use crate::unwind::Trust;
 use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Scope, Wait};
@@ -210,17 +210,10 @@ fn process(
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let mut clusters = input.observations.clusters.iter();
     let cluster = clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone());
-    // Most threads do what the one before does.
-    let mut before: Vec<(&Frame, Whose)> = Vec::new();
+    let mut whose = Alike::default();
     let threads = image.threads.iter().map(|thread| {
         let merged = names.thread(position, thread.tid);
         let frames = merged.map(|merged| merged.frames.as_slice()).unwrap_or_default();
-        let mut known = std::mem::take(&mut before).into_iter();
-        let mut whose = |frame: &Frame| {
-            let alike = known.next().filter(|(other, _)| frame.runs_the_same(other));
-            alike.map_or_else(|| Whose::of(frame), |(_, whose)| whose)
-        };
-        before = frames.iter().map(|frame| (frame, whose(frame))).collect();
         report::Thread {
             tid: thread.tid,
             ns_tid: thread.ns_tid,
@@ -228,8 +221,8 @@ fn process(
             os_name: thread.name.clone(),
             role: roles.get(&thread.tid).map(|role| role.phrase.to_owned()),
             state: state(thread.state),
-            at: merged.map(|merged| call_sites::anywhere(&merged.frames)).unwrap_or_default(),
-            frames: before.iter().map(|(of, whose)| frame(of, whose)).collect(),
+            at: call_sites::anywhere(frames),
+            frames: whose.of(frames, Whose::of).iter().map(|(of, whose)| frame(of, whose)).collect(),
             working: None,
             cuda_error: cuda_error(input, position, thread.tid),
             cuda_call: cuda_call(input, position, thread.tid),
