@@ -77,9 +77,6 @@ pub(crate) struct Function {
     pub(crate) brings: Vec<Addr>,
 }
 
-/// The class of what holds a variable of a closure.
-pub(super) const CELL: &str = "cell";
-
 /// Questions to one process's objects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Objects<'a> {
@@ -361,10 +358,17 @@ impl<'a> Objects<'a> {
 
     /// What a cell of a closure holds; another object is itself.
     pub(crate) fn out_of_cell(&self, object: Addr) -> Addr {
-        match self.class_name(object).as_deref() {
-            Some(CELL) => self.field(object, 0).filter(|inner| !inner.is_null()).unwrap_or(object),
-            _ => object,
-        }
+        if self.class(object).is_some_and(|class| self.is_cells(class)) { self.in_cell(object) } else { object }
+    }
+
+    /// Whether a class is that of a closure's cells.
+    pub(super) fn is_cells(&self, class: Addr) -> bool {
+        self.name_of_class(class).as_deref() == Some("cell")
+    }
+
+    /// What a cell holds; itself where it is empty.
+    pub(super) fn in_cell(&self, cell: Addr) -> Addr {
+        self.field(cell, 0).filter(|inner| !inner.is_null()).unwrap_or(cell)
     }
 
     /// The items of a tuple, list, set or deque, at most so many.

@@ -13,7 +13,7 @@ use super::PythonFrame;
 use super::layout::{GeneratorFrame, Layout, LineTable, Liveness, LocalNames, StackTop};
 use super::lines;
 use super::names::{bytes, text};
-use super::objects::{CELL, Objects};
+use super::objects::Objects;
 use super::walk::{instruction_offset, suspended_frame};
 use crate::image::{Addr, AddrMap, Memory, MemoryExt, saturated};
 use crate::limits::python::{MOST_BLOCKS, MOST_SLOTS};
@@ -241,16 +241,16 @@ impl<'a> Frames<'a> {
         None
     }
 
-    /// [`Objects::out_of_cell`], of which the classes' names are read once.
+    /// [`Objects::out_of_cell`], which reads the name of each class once.
     fn out_of_cell(&self, object: Addr) -> Addr {
         let Some(class) = self.objects.class(object) else { return object };
         let known = self.cells.borrow().get(&class).copied();
         let is_cell = known.unwrap_or_else(|| {
-            let is_cell = self.objects.name_of_class(class).as_deref() == Some(CELL);
+            let is_cell = self.objects.is_cells(class);
             self.cells.borrow_mut().insert(class, is_cell);
             is_cell
         });
-        if is_cell { self.objects.out_of_cell(object) } else { object }
+        if is_cell { self.objects.in_cell(object) } else { object }
     }
 
     fn shape(&self, code: Addr) -> Option<Rc<Shape>> {
