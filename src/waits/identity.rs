@@ -71,8 +71,7 @@ fn place(process: &Process<'_>, thread: &ThreadView<'_>, address: Addr) -> Optio
         return Some(Place::Stack);
     }
     // The heap says nothing of whose lock it is; the library that asks for it usually does.
-    // libffi makes a call that somebody asked for, as ctypes does for Python.
-    match thread.first_library(process).filter(|name| !name.starts_with("libffi")) {
+    match thread.first_library(process) {
         Some(name) => Some(Place::Library(name)),
         None => mapping.is_some_and(|m| m.path.as_deref() == Some("[heap]")).then_some(Place::Heap),
     }

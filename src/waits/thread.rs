@@ -188,7 +188,12 @@ impl<'a> Process<'a> {
     }
 }
 
-impl ThreadView<'_> {
+impl<'a> ThreadView<'a> {
+    /// Its merged frames, innermost first; none where nothing could be unwound.
+    pub(crate) fn frames(&self) -> &'a [Frame] {
+        self.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default()
+    }
+
     /// "533 'MainThread'".
     pub(crate) fn describe(&self) -> String {
         let name = self.thread.map_or(self.image.name.as_str(), |t| t.name.as_str());
@@ -286,7 +291,7 @@ impl ThreadView<'_> {
 
     /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
     pub(crate) fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
-        let frames = self.thread.map(|t| t.frames.as_slice()).unwrap_or_default();
+        let frames = self.frames();
         let names = self.names.get_or_init(|| {
             let name = |(merged, frame): (usize, &Frame)| {
                 let part = base_range(frame.function.as_deref()?);
@@ -317,7 +322,8 @@ impl ThreadView<'_> {
                         && !of_language.iter().any(|prefix| module.name.starts_with(prefix))
                 },
             )?;
-        first.name.contains(".so").then(|| first.name.clone())
+        // libffi makes a call that somebody asked for, as ctypes does for Python, and has no lock of its own.
+        (first.name.contains(".so") && !first.name.starts_with("libffi")).then(|| first.name.clone())
     }
 
     /// Calls into another library whose function has no name on the stack, since it ended by a jump into an inner one:

@@ -172,7 +172,7 @@ fn code_of(facts: &Facts<'_>, process: &Process<'_>, thread: usize) -> Option<Re
 
 /// Whether a thread runs nothing but lockscope's own code: that of its plugin for pytest.
 fn is_own(thread: &ThreadView<'_>) -> bool {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     let mut python = frames.iter().filter(|frame| frame.kind == FrameKind::Python).peekable();
     let is_own = |file: &str| file.ends_with(OWN_THREAD);
     python.peek().is_some() && python.all(|frame| frame.file.as_deref().is_some_and(is_own))
@@ -180,7 +180,7 @@ fn is_own(thread: &ThreadView<'_>) -> bool {
 
 /// A library on the stack of a thread that is neither the interpreter's nor known to call nobody back.
 fn foreign(thread: &ThreadView<'_>) -> Option<String> {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     let native = frames.iter().filter(|frame| frame.kind == FrameKind::Native);
     let modules = native.map(|frame| frame.module.as_deref().unwrap_or("code of no file"));
     let is_plain = |module: &str| {

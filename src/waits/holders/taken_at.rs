@@ -45,7 +45,7 @@ pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
 
 /// Where it was taken, and the frame of that function, which may be inlined into the native one.
 fn took(hold: &mut Hold, thread: &ThreadView<'_>, native: usize, taken: TakenAt) {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     let is_it = |frame: &Frame| frame.native == Some(native) && frame.function.as_ref() == Some(&taken.function);
     hold.frame = frames.iter().position(is_it).or_else(|| thread.merged(native)).or(hold.frame);
     hold.taken = Some(taken);
@@ -84,7 +84,7 @@ fn points_to(process: &Process<'_>, frame: &NativeFrame, guard: &Variable, lock:
 
 /// The merged frames of a native one: what the compiler inlined there, innermost first.
 fn merged<'t>(thread: &'t ThreadView<'_>, native: usize) -> impl Iterator<Item = &'t Frame> {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     frames.iter().filter(move |frame| frame.native == Some(native))
 }
 

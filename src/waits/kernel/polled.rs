@@ -80,7 +80,7 @@ pub(super) fn decode(process: &Process<'_>, thread: &ThreadView<'_>, below: &Blo
 
 /// The library on the innermost end of a stack that asks again and again.
 fn library(thread: &ThreadView<'_>) -> Option<&'static Library> {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     frames.iter().take(INNERMOST).find_map(|frame| {
         let places = [frame.module.as_deref(), frame.file.as_deref()];
         let is_of = |library: &&Library| {

@@ -51,7 +51,7 @@ pub(super) fn holders(blocked: &Blocked<'_>, wait: &ThreadWait, word: Addr, out:
 
 /// The function of the program that makes a thread sleep.
 fn own_function(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<Addr> {
-    let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = thread.frames();
     let is_own = |module: Option<&str>| module.is_some_and(|module| !is_c_library(module));
     let native = frames.iter().find(|frame| is_own(frame.module.as_deref()))?.native?;
     let frame = thread.thread?.native.frames.get(native)?;

@@ -188,13 +188,13 @@ fn workers(process: &Process<'_>) -> Workers {
     let mut all = Workers::default();
     let alive = || process.threads.iter().filter(|view| view.image.state != TaskState::Zombie);
     // Threads run mostly the same functions, and most programs none of these libraries: each function is compared with them once.
-    let distinct: HashSet<NativeName<'_>> = alive().flat_map(frames_of).filter_map(NativeName::of).collect();
+    let distinct: HashSet<NativeName<'_>> = alive().flat_map(ThreadView::frames).filter_map(NativeName::of).collect();
     let at_hand = LIBRARIES.iter().enumerate().filter(|(_, library)| {
         distinct.iter().any(|code| library.can_run(*code)) || alive().any(|view| library.names(&view.image.name))
     });
     let at_hand: Vec<(usize, &Library)> = at_hand.collect();
     for view in alive() {
-        let frames = frames_of(view);
+        let frames = view.frames();
         for &(number, library) in &at_hand {
             let by_name = library.names(&view.image.name).then_some(frames.len());
             // Whoever runs a piece of work is one for that time, as who called a parallel region.
@@ -205,10 +205,6 @@ fn workers(process: &Process<'_>) -> Workers {
         }
     }
     all
-}
-
-fn frames_of<'p>(view: &'p ThreadView<'_>) -> &'p [Frame] {
-    view.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default()
 }
 
 /// What a worker runs further in than the frame `outermost`, if it does: the first of the program's frames within the innermost

@@ -220,7 +220,7 @@ fn runs_program(process: &Process<'_>, wait: &ThreadWait) -> bool {
 }
 
 fn runs_program_at(process: &Process<'_>, thread: usize) -> bool {
-    let frames = process.threads[thread].thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+    let frames = process.threads[thread].frames();
     let python = frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     python.into_iter().any(|frame| frame.file.as_deref().is_some_and(|file| !is_library(file)))
 }

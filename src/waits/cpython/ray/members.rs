@@ -103,7 +103,7 @@ fn task(inspector: &Inspector<'_>, stack: &[&PythonFrame]) -> Option<String> {
 /// How many tasks it runs at a time, where its stacks say so.
 fn threads(process: &Process<'_>, member: &ClusterMember, is_actor: bool) -> Option<u32> {
     let inside = |thread: &ThreadView<'_>, name: &str| {
-        let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+        let frames = thread.frames();
         frames.iter().filter_map(|frame| frame.function.as_deref()).any(|function| function.contains(name))
     };
     let main = process.threads.iter().find(|thread| inside(thread, MAIN))?;

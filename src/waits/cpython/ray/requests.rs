@@ -72,7 +72,7 @@ pub(super) fn find(process: &Process<'_>, facts: &Facts<'_>, thread: &ThreadView
     let own = stack.iter().take_while(|frame| is_own(inspector, frame)).count();
     let program = stack.get(own);
     let waits_for_word = || {
-        let frames = thread.thread.map(|thread| thread.frames.as_slice()).unwrap_or_default();
+        let frames = thread.frames();
         frames.iter().filter_map(|frame| frame.function.as_deref()).any(|function| function.starts_with(STORE))
     };
     Some(Request {
