@@ -56,7 +56,8 @@
 //! arch                 -> memory limits
 //! launcher             -> limits
 //! nccl_ras             ->
-//! image                -> sys memory arch limits launcher nccl_ras
+//! in_parts             ->
+//! image                -> sys memory arch limits launcher nccl_ras in_parts
 //! recorder             -> limits image
 //! modules              -> memory arch limits image
 //! unwind               -> arch limits image modules
@@ -95,7 +96,7 @@
 //! waits::observe       -> limits symbols waits::kinds waits::model waits::observations waits::thread waits::blocked_on waits::holders waits::family waits::kernel waits::libc waits::absl waits::pools waits::mpi waits::c10d waits::cuda waits::cpython waits::recorded waits::ways_out
 //! graph                -> limits waits
 //! report               -> launcher nccl_ras image threads waits
-//! verdict              -> launcher limits nccl_ras image unwind symbols gpu python threads graph waits report
+//! verdict              -> launcher limits nccl_ras in_parts image unwind symbols gpu python threads graph waits report
 //! job                  -> launcher limits nccl_ras report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
@@ -204,6 +205,7 @@ mod forecast;
 mod gpu;
 mod graph;
 mod image;
+mod in_parts;
 #[doc(hidden)]
 pub mod internals;
 mod job;

@@ -347,8 +347,8 @@ pub(crate) fn bpf_set(entries: u32) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// Put a number into a table of [`bpf_set`].
-pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32) -> Result<(), Errno> {
+/// Put a number into a table of [`bpf_set`], with what the program is told of it.
+pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32, value: u8) -> Result<(), Errno> {
     /// For BPF_MAP_UPDATE_ELEM.
     #[repr(C)]
     struct Update {
@@ -357,8 +357,7 @@ pub(crate) fn bpf_insert(set: BorrowedFd<'_>, key: i32) -> Result<(), Errno> {
         value: *const u8,
         flags: u64,
     }
-    let update = Update { set: set.as_raw_fd() as u64, key: &raw const key, value: &raw const NOTHING, flags: 0 };
-    static NOTHING: u8 = 0;
+    let update = Update { set: set.as_raw_fd() as u64, key: &raw const key, value: &raw const value, flags: 0 };
     // SAFETY: both pointers lead to as many bytes as the table was made for, which outlive the call.
     unsafe { bpf(2, &update) }.map(drop)
 }
@@ -663,6 +662,13 @@ impl SharedArea {
             }
         }
         fits
+    }
+
+    /// Take memory for a part, which begins on a page; whether that could be done. What somebody has written there stays.
+    pub(crate) fn take(&self, offset: usize, length: usize) -> bool {
+        let Some(part) = self.part(offset, length) else { return false };
+        // SAFETY: within the mapping, as `part` has checked; it changes nothing that is read there.
+        unsafe { libc::madvise(part.iov_base, part.iov_len, libc::MADV_POPULATE_WRITE) == 0 }
     }
 
     /// The addresses of a part, for the kernel to write to.

@@ -9,7 +9,8 @@ use super::{JudgeInput, Judgement, call_sites, owners};
 use crate::gpu::{GpuCore, Kernel, SourceLine};
 use crate::image::gpu::Heard;
 use crate::image::launch::Connection;
-use crate::image::{Addr, ProcessImage, TaskState};
+use crate::image::{Addr, ProcessImage, TaskState, ThreadImage};
+use crate::in_parts::make_each;
 use crate::launcher;
 use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
@@ -210,23 +211,8 @@ fn process(
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let mut clusters = input.observations.clusters.iter();
     let cluster = clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone());
-    let mut whose = Alike::default();
-    let threads = image.threads.iter().map(|thread| {
-        let merged = names.thread(position, thread.tid);
-        let frames = merged.map(|merged| merged.frames.as_slice()).unwrap_or_default();
-        report::Thread {
-            tid: thread.tid,
-            ns_tid: thread.ns_tid,
-            name: merged.map_or(&thread.name, |merged| &merged.name).clone(),
-            os_name: thread.name.clone(),
-            role: roles.get(&thread.tid).map(|role| role.phrase.to_owned()),
-            state: state(thread.state),
-            at: call_sites::anywhere(frames),
-            frames: whose.of(frames, Whose::of).iter().map(|(of, whose)| frame(of, whose)).collect(),
-            working: None,
-            cuda_error: cuda_error(input, position, thread.tid),
-            cuda_call: cuda_call(input, position, thread.tid),
-        }
+    let threads = make_each(&image.threads, Alike::default, |whose, one| {
+        thread(input, names, position, one, roles.get(&one.tid).copied(), whose)
     });
     report::Process {
         id: names.process_id(position),
@@ -246,7 +232,32 @@ fn process(
         sockets: image.launch.connections.iter().map(connection).collect(),
         enqueued: input.observations.enqueued.iter().filter(|(of, _)| *of == position).map(enqueued).collect(),
         gpus: input.gpu_cores.of(position).iter().flat_map(gpus).collect(),
-        threads: threads.collect(),
+        threads,
+    }
+}
+
+fn thread<'a>(
+    input: &JudgeInput<'_>,
+    names: &Names<'a>,
+    process: usize,
+    thread: &ThreadImage,
+    role: Option<&Role>,
+    whose: &mut Alike<'a, Whose>,
+) -> report::Thread {
+    let merged = names.thread(process, thread.tid);
+    let frames = merged.map(|merged| merged.frames.as_slice()).unwrap_or_default();
+    report::Thread {
+        tid: thread.tid,
+        ns_tid: thread.ns_tid,
+        name: merged.map_or(&thread.name, |merged| &merged.name).clone(),
+        os_name: thread.name.clone(),
+        role: role.map(|role| role.phrase.to_owned()),
+        state: state(thread.state),
+        at: call_sites::anywhere(frames),
+        frames: whose.of(frames, Whose::of).iter().map(|(of, whose)| frame(of, whose)).collect(),
+        working: None,
+        cuda_error: cuda_error(input, process, thread.tid),
+        cuda_call: cuda_call(input, process, thread.tid),
     }
 }
 

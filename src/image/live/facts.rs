@@ -3,14 +3,18 @@
 //! In: a process id. Out: [`ProcessFacts`]. Nothing is stopped and no memory is read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::in_parts::ask_each;
-use super::proc_fs::{self, ProcFs, Stat, Status};
+use super::asleep::SleepReader;
+use super::at_once::{self, Standing, Told};
+use super::proc_fs::{self, ProcFs};
 use super::sleeps::Clocks;
 use super::spared::{self, Early};
+use super::wait_channels::WaitChannels;
 use crate::image::{Mapping, Syscall, environment};
+use crate::in_parts::ask_each;
 use crate::limits::image::LARGEST_ENVIRONMENT;
 use crate::limits::live::MOST_SCHED_FILES;
 
@@ -29,28 +33,33 @@ pub(super) struct CpuSample {
 }
 
 impl CpuSample {
-    fn begin() -> CpuSample {
+    /// Of no thread yet.
+    pub(super) fn begin() -> CpuSample {
         CpuSample { at: Instant::now(), used: BTreeMap::new(), processors: BTreeSet::new(), all_sleep: true }
     }
 
-    /// Take one.
-    pub(super) fn take(proc_fs: &ProcFs, pid: i32) -> Self {
+    /// Take one; `told` of all threads, where the iterator tells of them.
+    pub(super) fn take(proc_fs: &ProcFs, pid: i32, told: Option<&BTreeMap<i32, Told>>) -> Self {
         let mut sample = CpuSample::begin();
+        if let Some(told) = told {
+            told.iter().for_each(|(tid, told)| sample.add(*tid, &told.standing(), told.task.used));
+            return sample;
+        }
         let tids = proc_fs.threads(pid).unwrap_or_default();
-        let told = ask_each(&tids, |&tid| {
+        let answers = ask_each(&tids, |&tid| {
             let directory = proc_fs.task(pid, tid);
             Some((proc_fs::stat(&directory)?, proc_fs::cpu_time(&directory)?))
         });
-        for (tid, (stat, used)) in tids.into_iter().zip(told).filter_map(|(tid, told)| Some((tid, told?))) {
-            sample.add(tid, &stat, used);
+        for (tid, (stat, used)) in tids.into_iter().zip(answers).filter_map(|(tid, told)| Some((tid, told?))) {
+            sample.add(tid, &Standing::of(&stat), used);
         }
         sample
     }
 
-    fn add(&mut self, tid: i32, stat: &Stat, used: (u64, u64)) {
-        self.used.insert((tid, stat.start_ticks), used);
-        self.processors.extend(sleeps_on(stat));
-        self.all_sleep &= sleeps_on(stat).is_some() || stat.is_dead();
+    fn add(&mut self, tid: i32, standing: &Standing, used: (u64, u64)) {
+        self.used.insert((tid, standing.start_ticks), used);
+        self.processors.extend(standing.sleeps_on());
+        self.all_sleep &= standing.sleeps_on().is_some() || standing.is_dead();
     }
 
     /// What is missing to the shortest interval.
@@ -78,21 +87,19 @@ impl CpuSample {
     }
 }
 
-/// The processor that a thread last ran on which sleeps.
-fn sleeps_on(stat: &Stat) -> Option<usize> {
-    let sleeps = matches!(stat.state, 'S' | 'D');
-    stat.processor.filter(|_| sleeps).and_then(|processor| usize::try_from(processor).ok())
-}
-
 /// What the kernel says of one thread before the stop.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadFacts {
     /// Its name.
     pub(super) name: String,
-    /// Its stat.
-    pub(super) stat: Option<Stat>,
-    /// Its status.
-    pub(super) status: Status,
+    /// What it does; `None` if it is gone.
+    pub(super) standing: Option<Standing>,
+    /// Its id in its innermost PID namespace.
+    pub(super) innermost_id: Option<i32>,
+    /// Somebody traces it.
+    pub(super) has_tracer: bool,
+    /// Voluntary and involuntary context switches.
+    pub(super) switches: Option<(u64, u64)>,
     /// The kernel function that it sleeps in.
     pub(super) wait_channel: Option<String>,
     /// The system call that it sleeps in, where that may be one that a stop would cut short.
@@ -101,6 +108,8 @@ pub(super) struct ThreadFacts {
     pub(super) cpu_used: Option<(u64, u64)>,
     /// How often it got a processor in that interval.
     pub(super) turns: Option<u64>,
+    /// When it last ran, in milliseconds of its processor's clock, where the iterator has told that.
+    ran: Option<f64>,
     /// How long it has slept.
     pub(super) asleep_ms: Option<u64>,
     /// It has used nothing for [`SAMPLE_INTERVAL`], since it has slept for so long.
@@ -112,25 +121,48 @@ impl ThreadFacts {
     pub(super) fn read(proc_fs: &ProcFs, pid: i32, tid: i32) -> Self {
         let directory = proc_fs.task(pid, tid);
         let (stat, name) = proc_fs::stat_and_name(&directory).unzip();
-        let wait_channel = proc_fs::wait_channel(&directory);
-        let sleeps = stat.is_some_and(|stat| stat.state == 'S');
-        let call = Some(&directory).filter(|_| sleeps && spared::is_possible(wait_channel.as_deref()));
-        ThreadFacts {
+        let standing = stat.as_ref().map(Standing::of);
+        let channel = proc_fs::wait_channel(&directory);
+        let status = proc_fs::status(&directory).unwrap_or_default();
+        let facts = ThreadFacts {
             name: name.unwrap_or_default(),
-            stat,
-            status: proc_fs::status(&directory).unwrap_or_default(),
-            wait_channel,
-            call: call.and_then(|directory| proc_fs::system_call(directory)),
-            cpu_used: None,
-            turns: None,
-            asleep_ms: None,
-            has_rested: false,
-        }
+            standing,
+            innermost_id: status.innermost_id,
+            has_tracer: status.tracer != 0,
+            switches: status.switches,
+            ..ThreadFacts::default()
+        };
+        facts.in_call(&directory, channel)
+    }
+
+    /// The same of one that sleeps, of which `told` says most.
+    fn of_sleeper(proc_fs: &ProcFs, (pid, tid): (i32, i32), told: &Told, channels: &WaitChannels) -> Self {
+        let directory = proc_fs.task(pid, tid);
+        let channel = channels.of(told).or_else(|| proc_fs::wait_channel(&directory));
+        let facts = ThreadFacts {
+            name: told.task.name(),
+            standing: Some(told.standing()),
+            innermost_id: Some(told.task.innermost_id),
+            has_tracer: told.task.has_tracer,
+            switches: Some(told.switches()),
+            ran: told.ran(),
+            ..ThreadFacts::default()
+        };
+        facts.in_call(&directory, channel)
+    }
+
+    /// With the kernel function that it sleeps in, and its call, where a stop might cut that short.
+    fn in_call(mut self, directory: &Path, wait_channel: Option<String>) -> Self {
+        let sleeps = self.standing.is_some_and(|standing| standing.state == 'S');
+        let may_be_cut = sleeps && spared::is_possible(wait_channel.as_deref());
+        self.call = may_be_cut.then(|| proc_fs::system_call(directory)).flatten();
+        self.wait_channel = wait_channel;
+        self
     }
 
     /// Whether it has exited.
     pub(super) fn is_dead(&self) -> bool {
-        self.stat.is_none_or(|stat| stat.is_dead())
+        self.standing.is_none_or(|standing| standing.is_dead())
     }
 }
 
@@ -180,7 +212,7 @@ impl ProcessFacts {
     /// Ask for all of them; `None` if the process is gone. `earlier` is the first sample of CPU time, and the second is given back;
     /// `released` says when lockscope last woke all its threads. Which threads have rested is told where that is `wanted`.
     pub(super) fn read(
-        proc_fs: &ProcFs,
+        (proc_fs, sleepers): (&ProcFs, Option<&Arc<Mutex<SleepReader>>>),
         pid: i32,
         earlier: &CpuSample,
         (clocks, wanted): (&mut Clocks, bool),
@@ -192,15 +224,24 @@ impl ProcessFacts {
         let map_text = proc_fs::map_text(&directory).ok()?;
         let mappings = proc_fs::parse_maps(&map_text);
         let map_time = begin.elapsed();
-        let tids = proc_fs.threads(pid).ok()?;
         let mut now = CpuSample::begin();
-        let used = ask_each(&tids, |&tid| proc_fs::cpu_time(&proc_fs.task(pid, tid)));
-        let all_facts = ask_each(&tids, |&tid| ThreadFacts::read(proc_fs, pid, tid));
+        let told = at_once::told(proc_fs, sleepers, pid, true);
+        let listed = || proc_fs.threads(pid).ok();
+        let tids = told.as_ref().map_or_else(listed, |told| Some(told.keys().copied().collect()))?;
+        let of = |tid: &i32| told.as_ref().and_then(|told| told.get(tid));
+        let cpu_time = |tid: &i32| proc_fs::cpu_time(&proc_fs.task(pid, *tid));
+        let used = ask_each(&tids, |tid| of(tid).map_or_else(|| cpu_time(tid), |told| Some(told.task.used)));
+        let sleepers = told.iter().flatten().map(|(&tid, told)| (tid, told));
+        let channels = WaitChannels::ask(proc_fs, pid, sleepers);
+        let all_facts = ask_each(&tids, |tid| match of(tid).filter(|told| told.is_asleep()) {
+            Some(told) => ThreadFacts::of_sleeper(proc_fs, (pid, *tid), told, &channels),
+            None => ThreadFacts::read(proc_fs, pid, *tid),
+        });
         let mut threads = BTreeMap::new();
         for ((tid, used), mut facts) in tids.into_iter().zip(used).zip(all_facts) {
-            if let (Some(stat), Some(used)) = (facts.stat, used) {
-                now.add(tid, &stat, used);
-                let since = now.since(earlier, tid, stat.start_ticks);
+            if let (Some(standing), Some(used)) = (facts.standing, used) {
+                now.add(tid, &standing, used);
+                let since = now.since(earlier, tid, standing.start_ticks);
                 (facts.cpu_used, facts.turns) = since.unzip();
             }
             threads.insert(tid, facts);
@@ -216,8 +257,8 @@ impl ProcessFacts {
         let facts = ProcessFacts {
             pid,
             living_thread,
-            parent: main.and_then(|main| main.stat).map(|stat| stat.parent).filter(|&parent| parent > 0),
-            namespace_pid: main.and_then(|main| main.status.innermost_id).unwrap_or(pid),
+            parent: proc_fs::stat(&proc_fs.task(pid, pid)).map(|stat| stat.parent).filter(|&parent| parent > 0),
+            namespace_pid: main.and_then(|main| main.innermost_id).unwrap_or(pid),
             program: proc_fs::program(&directory),
             command_line,
             environment: environment::relevant(&strings),
@@ -233,7 +274,7 @@ impl ProcessFacts {
 
     /// Whether a thread of it has a tracer.
     pub(super) fn has_tracer(&self) -> bool {
-        self.threads.values().any(|facts| facts.status.tracer != 0)
+        self.threads.values().any(|facts| facts.has_tracer)
     }
 
     /// Whether no thread of it used anything for [`SAMPLE_INTERVAL`], because all slept.
@@ -247,16 +288,16 @@ impl ProcessFacts {
 
 /// Say of each sleeping thread how long it has slept, and whether that is long enough.
 fn tell_sleeps(clocks: &Clocks, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
-    let is_told = threads.len() <= MOST_SCHED_FILES;
-    let sleepers = threads.iter().filter_map(|(&tid, facts)| Some((tid, facts.stat.as_ref().and_then(sleeps_on)?)));
-    let sleepers: Vec<(i32, usize)> = sleepers.collect();
-    let told = ask_each(&sleepers, |&(tid, processor)| clocks.asleep(pid, tid, processor));
-    for ((tid, _), asleep) in sleepers.into_iter().zip(told) {
+    let is_few = threads.len() <= MOST_SCHED_FILES;
+    let sleepers = threads.iter().filter_map(|(&tid, facts)| Some((tid, facts.standing?.sleeps_on()?, facts.ran)));
+    let sleepers: Vec<(i32, usize, Option<f64>)> = sleepers.collect();
+    let told = ask_each(&sleepers, |&(tid, processor, ran)| clocks.asleep((pid, tid), processor, ran));
+    for ((tid, _, ran), asleep) in sleepers.into_iter().zip(told) {
         let (Some(facts), Some(asleep)) = (threads.get_mut(&tid), asleep) else { continue };
         facts.has_rested = asleep >= SAMPLE_INTERVAL.as_secs_f64() * 1e3;
         let asleep = asleep as u64;
         // If its last run was for an earlier look of ours, its sleep began before that: unknown.
         let ours = released.is_some_and(|instant| asleep + 10 >= instant.elapsed().as_millis() as u64);
-        facts.asleep_ms = Some(asleep).filter(|_| is_told && !ours);
+        facts.asleep_ms = Some(asleep).filter(|_| (is_few || ran.is_some()) && !ours);
     }
 }

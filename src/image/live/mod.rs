@@ -5,7 +5,7 @@
 //! before this returns; nothing here unwinds or decodes.
 //!
 //! Order of a look: what a stop would change is read first (`facts`, `sleeps`, by several threads of lockscope's where there is much of it,
-//! `in_parts`; `locked_files` beside them), then threads that sleep
+//! `at_once`, `wait_channels`; `locked_files` beside them), then threads that sleep
 //! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
 //! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
 //! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
@@ -14,6 +14,7 @@
 
 mod answering;
 mod asleep;
+mod at_once;
 mod awaited;
 mod clusters;
 mod copier;
@@ -27,7 +28,6 @@ mod frozen;
 pub(crate) mod gpu;
 pub(crate) mod host;
 mod in_flight;
-mod in_parts;
 mod interrupted;
 mod kernel_log;
 pub(crate) mod lasting;
@@ -57,6 +57,7 @@ mod tcp_bytes;
 mod tests;
 mod thread_images;
 mod unstopped;
+mod wait_channels;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -214,6 +215,7 @@ impl LiveTarget {
         let may_stop = options.stopping != Stopping::Never;
         let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
         let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
+        targets.iter_mut().for_each(|target| target.take_sample(&proc_fs, sleepers.as_ref()));
         Ok(LiveTarget {
             resumer,
             copier,
@@ -259,6 +261,8 @@ impl LiveTarget {
         if let Some(sleepers) = self.sleepers.as_ref().filter(|_| !followed.is_empty()) {
             locked(sleepers).add(&followed);
         }
+        let new = self.targets.iter_mut().skip(before);
+        new.for_each(|target| target.take_sample(&self.proc_fs, self.sleepers.as_ref()));
         !followed.is_empty()
     }
 
@@ -427,7 +431,8 @@ impl LiveTarget {
     fn facts_of(&self, target: &Target, (clocks, rested): (&mut Clocks, bool)) -> Option<(ProcessFacts, CpuSample)> {
         // An exec ends the thread whose files were being read.
         (0..EXEC_ATTEMPTS).take_while(|_| self.has_its_id(target)).find_map(|_| {
-            ProcessFacts::read(&self.proc_fs, target.pid, &target.sample, (&mut *clocks, rested), self.released)
+            let ask = (&self.proc_fs, self.sleepers.as_ref());
+            ProcessFacts::read(ask, target.pid, &target.sample, (&mut *clocks, rested), self.released)
         })
     }
 

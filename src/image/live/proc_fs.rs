@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
 
-use crate::image::{Addr, Descriptor, Mapping, Syscall, TaskState};
+use crate::image::{Addr, Descriptor, Mapping, Syscall};
 use crate::limits::Bounded;
 use crate::limits::live::{LONGEST_COMMAND_LINE, MOST_ARGUMENTS, MOST_DESCRIPTORS};
 
@@ -74,18 +74,18 @@ pub(super) struct Stat {
 impl Stat {
     /// Whether it has exited.
     pub(super) fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        has_exited(self.state)
     }
 
     /// Whether it is a thread of the kernel (PF_KTHREAD).
     pub(super) fn is_kernel_thread(&self) -> bool {
         self.flags & 0x0020_0000 != 0
     }
+}
 
-    /// The state as the image has it.
-    pub(super) fn task_state(&self) -> TaskState {
-        TaskState::from_letter(self.state)
-    }
+/// Whether a state letter is that of a task that has exited.
+pub(super) fn has_exited(state: char) -> bool {
+    matches!(state, 'Z' | 'X' | 'x')
 }
 
 impl ProcFs {

@@ -68,9 +68,10 @@ impl Clocks {
         self.settle();
     }
 
-    /// For how many milliseconds a thread has slept that last ran on this processor; `None` where that is not told.
-    pub(super) fn asleep(&self, pid: i32, tid: i32, processor: usize) -> Option<f64> {
-        let last = proc_fs::last_ran(&self.proc_fs.task(pid, tid))?;
+    /// For how many milliseconds a thread has slept that last ran on this processor, then by its clock where that is known already;
+    /// `None` where it is not told.
+    pub(super) fn asleep(&self, (pid, tid): (i32, i32), processor: usize, ran: Option<f64>) -> Option<f64> {
+        let last = ran.or_else(|| proc_fs::last_ran(&self.proc_fs.task(pid, tid)))?;
         let (then, at) = self.known.get(&processor)?;
         Some((then + at.elapsed().as_secs_f64() * 1e3 - last).max(0.0))
     }

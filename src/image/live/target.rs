@@ -3,8 +3,10 @@
 //! In: an id. Out: a [`Target`], or why it cannot be looked at. Nothing is stopped.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use super::asleep::SleepReader;
+use super::at_once;
 use super::error::AttachError;
 use super::facts::CpuSample;
 use super::memory::LiveMemory;
@@ -34,11 +36,17 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Check that a process can be looked at, and take the first sample of its CPU time.
+    /// Check that a process can be looked at. The first sample of its CPU time is taken thereafter.
     pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_found: bool) -> Result<Target, AttachError> {
         let start_ticks = open::check(proc_fs, pid)?;
-        let (sample, wanted) = (CpuSample::take(proc_fs, pid), BTreeSet::new());
+        let (sample, wanted) = (CpuSample::begin(), BTreeSet::new());
         let is_asked_for_tracer = false;
         Ok(Target { pid, start_ticks, is_found, sample, is_asked_for_tracer, wanted, memory: None, launch: None })
+    }
+
+    /// Take the first sample of its CPU time.
+    pub(super) fn take_sample(&mut self, proc_fs: &ProcFs, sleepers: Option<&Arc<Mutex<SleepReader>>>) {
+        let told = at_once::told(proc_fs, sleepers, self.pid, false);
+        self.sample = CpuSample::take(proc_fs, self.pid, told.as_ref());
     }
 }

@@ -106,7 +106,9 @@ pub(super) fn thread_image(
         _ => None,
     };
     let state = asleep.map(|sleeper| TaskState::from_letter(sleeper.mark.state));
-    let state = state.or_else(|| facts.stat.map(|stat| stat.task_state())).unwrap_or(TaskState::Other);
+    let state = state
+        .or_else(|| facts.standing.map(|standing| TaskState::from_letter(standing.state)))
+        .unwrap_or(TaskState::Other);
     let (registers, missing) = match outcome {
         Outcome::Stopped(registers) => match parsed(registers) {
             Some(registers) => (Some(registers), None),
@@ -152,7 +154,7 @@ pub(super) fn thread_image(
     };
     Some(ThreadImage {
         tid,
-        ns_tid: facts.status.innermost_id.unwrap_or(tid),
+        ns_tid: facts.innermost_id.unwrap_or(tid),
         name: facts.name,
         state,
         registers,
@@ -165,9 +167,12 @@ pub(super) fn thread_image(
         cpu_used: facts.cpu_used,
         turns: facts.turns,
         asleep_ms: facts.asleep_ms,
-        start_ticks: facts.stat.map(|stat| stat.start_ticks),
-        age_ms: facts.stat.zip(taken.uptime_ms).map(|(stat, now)| now.saturating_sub(ticks_to_ms(stat.start_ticks))),
-        switches: asleep.map_or(facts.status.switches, |sleeper| Some(sleeper.mark.switches)),
+        start_ticks: facts.standing.map(|standing| standing.start_ticks),
+        age_ms: facts
+            .standing
+            .zip(taken.uptime_ms)
+            .map(|(standing, now)| now.saturating_sub(ticks_to_ms(standing.start_ticks))),
+        switches: asleep.map_or(facts.switches, |sleeper| Some(sleeper.mark.switches)),
         last_ran: asleep.and_then(|sleeper| sleeper.mark.ran),
         stops: if asleep.is_some() { 0 } else { taken.rounds },
         moved: matches!(outcome, Outcome::Awake { .. } | Outcome::Woke | Outcome::NotReached)
@@ -200,7 +205,7 @@ pub(super) fn parent_threads(proc_fs: &ProcFs, parent: i32, own: &[Mapping]) -> 
         .bounded(PARENT_THREADS, || format!("threads of process {parent}"), "threads of a parent that is not captured")
         .map(|tid| {
             let facts = ThreadFacts::read(proc_fs, parent, tid);
-            (facts.status.innermost_id.unwrap_or(tid), facts.name)
+            (facts.innermost_id.unwrap_or(tid), facts.name)
         })
         .collect()
 }

@@ -18,7 +18,7 @@ use aya_obj::btf::Btf;
 use aya_obj::generated::bpf_insn;
 use object::{Object as _, ObjectSection};
 
-use super::{Mark, kernel_types};
+use super::{CALLS, Mark, Task, kernel_types};
 use crate::arch::{Architecture, Registers};
 use crate::image::FileBytes;
 use crate::image::live::proc_fs::{self, ProcFs};
@@ -68,6 +68,8 @@ pub(super) struct Record {
     pub(super) thread: i32,
     /// To tell whether it has run since.
     pub(super) mark: Mark,
+    /// What /proc says of it, too.
+    pub(super) task: Task,
     /// What it will go on with in user space; `None` where the kernel has none, as for its own workers.
     pub(super) registers: Option<Registers>,
 }
@@ -133,7 +135,7 @@ impl TaskIterator {
 
     /// Tell of the threads of these too.
     pub(super) fn add(&mut self, pids: &[i32]) -> Result<(), Unavailable> {
-        pids.iter().try_for_each(|pid| sys::bpf_insert(self.processes.as_fd(), *pid)).map_err(refused)?;
+        pids.iter().try_for_each(|pid| self.ask_for(*pid, false)).map_err(refused)?;
         if let Some(mut over_each) = self.over_each.take() {
             let link = |&pid: &i32| Some((pid, sys::bpf_link(self.program.as_fd(), Some(pid)).ok()?));
             over_each.extend(pids.iter().take(FEW_PROCESSES + 1).map_while(link));
@@ -141,6 +143,19 @@ impl TaskIterator {
             self.over_each = Some(over_each).filter(|_| has_all);
         }
         Ok(())
+    }
+
+    /// Tell of the threads of this one, maybe also in which functions of the kernel they are.
+    fn ask_for(&self, pid: i32, with_calls: bool) -> Result<(), nix::errno::Errno> {
+        sys::bpf_insert(self.processes.as_fd(), pid, with_calls.into())
+    }
+
+    /// All threads of one of the processes, and in which functions of the kernel they are.
+    pub(super) fn read_with_calls(&mut self, pid: i32) -> io::Result<Vec<Record>> {
+        self.ask_for(pid, true)?;
+        let told = self.read(&[pid]);
+        self.ask_for(pid, false)?;
+        told
     }
 
     /// All threads of these of the processes, now.
@@ -248,17 +263,26 @@ fn refused(error: impl std::error::Error) -> Unavailable {
 
 /// Bytes of registers in a record.
 const REGISTERS: usize = Architecture::NATIVE.asleep_registers_size();
-/// Bytes of `struct record` in `task_registers.bpf.c`: four words of 4 bytes, three of 8, the registers.
-const RECORD: usize = 4 * 4 + 3 * 8 + REGISTERS;
+/// Bytes of a name with the 0 byte at its end.
+const NAME: usize = 16;
+/// Bytes of `struct record` in `task_registers.bpf.c`: eight words of 4 bytes, the name, six words of 8, the registers, the calls.
+const RECORD: usize = 8 * 4 + NAME + 6 * 8 + REGISTERS + CALLS * 8;
 
 /// Parse one `struct record`.
 fn parse(bytes: &[u8]) -> Option<Record> {
     let mut rest = bytes;
     let mut half = || Some(u32::from_le_bytes(*take(&mut rest)?));
     let (process, thread, state, on_cpu) = (half()? as i32, half()? as i32, half()?, half()?);
+    let (innermost, traced, processor, _unused) = (half()? as i32, half()?, half()? as i32, half()?);
+    let name = *take::<NAME>(&mut rest)?;
     let mut word = || Some(u64::from_le_bytes(*take(&mut rest)?));
     let (voluntary, involuntary, exec_start) = (word()?, word()?, word()?);
+    let (started, used, turns) = (word()?, word()?, word()?);
     let registers = take::<REGISTERS>(&mut rest)?;
+    let mut calls = [0; CALLS];
+    for call in &mut calls {
+        *call = u64::from_le_bytes(*take(&mut rest)?);
+    }
     Some(Record {
         process,
         thread,
@@ -268,6 +292,15 @@ fn parse(bytes: &[u8]) -> Option<Record> {
             switches: (voluntary, involuntary),
             // 0 was seen of a thread that slept (Linux 6.18), as after a move to another processor: it tells no time.
             ran: Some(exec_start).filter(|ran| *ran != 0),
+        },
+        task: Task {
+            name,
+            innermost_id: innermost,
+            has_tracer: traced != 0,
+            processor: (processor >= 0).then_some(processor),
+            started,
+            used: (used, turns),
+            calls,
         },
         registers: Architecture::NATIVE.asleep_registers(registers),
     })
@@ -387,17 +420,22 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn a_record_and_damaged_ones() {
         let mut bytes = Vec::new();
-        for half in [7u32, 8, 1, 0] {
+        for half in [7u32, 8, 1, 0, 9, 0, 11, 0] {
             bytes.extend(half.to_le_bytes());
         }
+        bytes.extend(b"worker 1\0\0\0\0\0\0\0\0");
         // The number of the call is the 16th register, its result the 11th, the code segment the 18th.
-        let mut words: Vec<u64> = [3, 4, 5].into_iter().chain(101..=123).collect();
-        (words[3 + 15], words[3 + 10], words[3 + 17]) = (202, -38i64 as u64, 0x33);
+        let mut words: Vec<u64> = [3, 4, 5, 12, 13, 14].into_iter().chain(101..=123).chain(21..=28).collect();
+        (words[6 + 15], words[6 + 10], words[6 + 17]) = (202, -38i64 as u64, 0x33);
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         assert_eq!(bytes.len(), RECORD);
         let record = parse(&bytes).expect("a record");
         assert_eq!((record.process, record.thread), (7, 8));
         assert_eq!(record.mark, Mark { state: 'S', on_cpu: false, switches: (3, 4), ran: Some(5) });
+        assert_eq!((record.task.name(), record.task.innermost_id), ("worker 1".to_owned(), 9));
+        assert_eq!((record.task.processor, record.task.has_tracer), (Some(11), false));
+        assert_eq!((record.task.started, record.task.used), (12, (13, 14)));
+        assert_eq!(record.task.calls, [21, 22, 23, 24, 25, 26, 27, 28]);
         let registers = record.registers.expect("of user space");
         assert_eq!((registers.thread_pointer, registers.system_call), (Addr(122), 202));
         assert_eq!(registers.general.get(Architecture::NATIVE.result()), None);
@@ -407,7 +445,7 @@ mod tests {
             assert_eq!(parse(&bytes[..length]), None);
         }
         // The kernel's own code segment.
-        bytes[40 + 17 * 8] = 0x10;
+        bytes[96 + 17 * 8] = 0x10;
         assert_eq!(parse(&bytes).expect("a record").registers, None);
     }
 

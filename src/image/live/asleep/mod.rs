@@ -47,6 +47,36 @@ impl Mark {
     }
 }
 
+/// What the iterator tells of a thread that stands in four files of /proc, too: so that of thousands they need not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Task {
+    /// Its name, with 0 bytes behind it.
+    name: [u8; 16],
+    /// Its id in its innermost PID namespace.
+    pub(super) innermost_id: i32,
+    /// Somebody traces it.
+    pub(super) has_tracer: bool,
+    /// What it last ran on, where that is told.
+    pub(super) processor: Option<i32>,
+    /// When it started, in nanoseconds since boot; that of the whole machine, not of a time namespace.
+    pub(super) started: u64,
+    /// CPU time used, in nanoseconds, and how often it got a processor.
+    pub(super) used: (u64, u64),
+    /// Return addresses in the kernel, innermost first; 0 behind the last, all of them where they were not asked for or are not told.
+    pub(super) calls: [u64; CALLS],
+}
+
+/// So many return addresses tell apart in which functions threads sleep: up to six are the scheduler's and a lock's.
+const CALLS: usize = 8;
+
+impl Task {
+    /// Its name (comm).
+    pub(super) fn name(&self) -> String {
+        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(self.name.get(..end).unwrap_or_default()).into_owned()
+    }
+}
+
 /// What is known of a thread that was not stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sleeper {
@@ -147,6 +177,15 @@ impl SleepReader {
             }
         }
         kernel_files::read(&self.proc_fs, pids)
+    }
+
+    /// What it tells of the threads of a process beside their registers, by thread id, maybe also in which functions of the kernel they
+    /// are; `None` where /proc is to be asked.
+    pub(super) fn tasks(&mut self, pid: i32, with_calls: bool) -> Option<BTreeMap<i32, (Mark, Task)>> {
+        self.settle();
+        let Way::Iterator(iterator) = &mut self.way else { return None };
+        let records = if with_calls { iterator.read_with_calls(pid) } else { iterator.read(&[pid]) }.ok()?;
+        Some(records.into_iter().map(|record| (record.thread, (record.mark, record.task))).collect())
     }
 
     /// Wait for the loading to be over.

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only
  *
- * Registers of sleeping threads, read without waking them: a BPF task iterator (Linux 5.15 and later).
+ * Registers of sleeping threads, read without waking them, and what /proc says of each in four files: a BPF task iterator (Linux 5.15
+ * and later).
  *
- * In: the map `wanted` with the process ids to tell of, as the reader's own PID namespace has them. Out: for each of
+ * In: the map `wanted` with the process ids to tell of, as the reader's own PID namespace has them, each with 1 where it is to be told
+ * which functions of the kernel its threads are in. Out: for each of
  * their threads one `struct record`, written to the iterator's file; `iterator.rs` reads it. It changes nothing.
  *
  * Built by scripts/check/bpf-object into an object for each machine (with ON_AARCH64 for that one), which are checked in: no
@@ -27,6 +29,7 @@ static void *(*const map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const seq_write)(struct seq_file *file, const void *data, u32 length) = (void *)127;
 static struct task_struct *(*const get_current_task_btf)(void) = (void *)158;
+static long (*const get_task_stack)(struct task_struct *task, void *to, u32 size, u64 flags) = (void *)141;
 static long (*const task_pt_regs)(struct task_struct *task) = (void *)175;
 
 struct upid {
@@ -40,6 +43,15 @@ struct pid {
 
 struct sched_entity {
 	u64 exec_start;
+	u64 sum_exec_runtime;
+} FROM_KERNEL;
+
+struct sched_info {
+	unsigned long pcount;
+} FROM_KERNEL;
+
+struct thread_info {
+	u32 cpu;
 } FROM_KERNEL;
 
 #ifdef ON_AARCH64
@@ -78,10 +90,19 @@ struct pt_regs {
 #define REGISTERS 23
 #endif
 
+#define NAME 16
+
 struct task_struct {
+	struct thread_info thread_info;
 	u32 __state;
+	u32 ptrace;
 	s32 on_cpu;
+	/* Before Linux 5.16; then it is in `thread_info`. */
+	u32 cpu;
 	struct sched_entity se;
+	struct sched_info sched_info;
+	u64 start_boottime;
+	char comm[NAME];
 	struct pid *thread_pid;
 	struct task_struct *group_leader;
 	u64 nvcsw;
@@ -98,16 +119,38 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } FROM_KERNEL;
 
-/* As `iterator.rs` reads it: 4 words of 4 bytes, then 8 bytes each. */
+/* Enough to tell apart where threads sleep: up to six are the scheduler's and a lock's. */
+#define CALLS 8
+
+/* As `iterator.rs` reads it: 8 words of 4 bytes, the name, then 8 bytes each. */
 struct record {
 	s32 process;
 	s32 thread;
 	u32 state;
 	u32 on_cpu;
+	/* Its id in its innermost PID namespace. */
+	s32 innermost;
+	/* Flags; 0 for no tracer. */
+	u32 traced;
+	/* What it last ran on; -1 where the kernel does not tell. */
+	s32 processor;
+	u32 unused;
+	char name[NAME];
 	u64 voluntary;
 	u64 involuntary;
 	u64 exec_start;
+	/* Nanoseconds after boot. */
+	u64 started;
+	/* Nanoseconds of a processor that it has used, and how often it got one. */
+	u64 used;
+	u64 turns;
+};
+
+/* What follows it, first the one, then the other: a program has 512 bytes for its variables. */
+union part {
 	u64 registers[REGISTERS];
+	/* Where the task is in the kernel, innermost first; 0 behind the last, or where that is not told. */
+	u64 calls[CALLS];
 };
 
 struct {
@@ -140,6 +183,25 @@ static __attribute__((always_inline)) s32 id_at(struct task_struct *task, u32 le
 	return id;
 }
 
+/* The same in the task's innermost namespace. */
+static __attribute__((always_inline)) s32 innermost_id(struct task_struct *task)
+{
+	struct pid *pid = 0;
+	u32 deepest = 0;
+
+	if (READ(pid, task->thread_pid) || !pid || READ(deepest, pid->level))
+		return 0;
+	return id_at(task, deepest);
+}
+
+/* The processor that a task last ran on. */
+static __attribute__((always_inline)) s32 processor_of(struct task_struct *task)
+{
+	if (__builtin_preserve_field_info(task->cpu, 2))
+		return task->cpu;
+	return __builtin_preserve_field_info(task->thread_info.cpu, 2) ? (s32)task->thread_info.cpu : -1;
+}
+
 SECTION("iter/task")
 int task_registers(struct bpf_iter__task *context)
 {
@@ -155,39 +217,77 @@ int task_registers(struct bpf_iter__task *context)
 	if (READ(own, reader->thread_pid) || !own || READ(level, own->level))
 		return 0;
 	s32 process = id_at(leader, level);
-	if (!process || !map_lookup_elem(&wanted, &process))
+	if (!process)
 		return 0;
+	const u8 *asked = map_lookup_elem(&wanted, &process);
+	if (!asked)
+		return 0;
+	const u8 with_calls = *asked;
 	struct pt_regs *registers = (struct pt_regs *)task_pt_regs(task);
 	if (!registers)
 		return 0;
 
-	struct record record = {
-		.process = process,
-		.thread = id_at(task, level),
-		.state = task->__state,
-		/* A kernel for one processor has no such field, and no other thread than the reader's runs there. */
-		.on_cpu = __builtin_preserve_field_info(task->on_cpu, 2) ? task->on_cpu : 0,
-		.voluntary = task->nvcsw,
-		.involuntary = task->nivcsw,
-		.exec_start = task->se.exec_start,
-#ifndef ON_AARCH64
-		.registers = {
-			registers->r15, registers->r14, registers->r13, registers->r12, registers->bp, registers->bx,
-			registers->r11, registers->r10, registers->r9, registers->r8, registers->ax, registers->cx,
-			registers->dx, registers->si, registers->di, registers->orig_ax, registers->ip, registers->cs,
-			registers->flags, registers->sp, registers->ss, task->thread.fsbase, task->thread.gsbase,
-		},
-#endif
-	};
+	struct record record = {0};
+	record.process = process;
+	record.thread = id_at(task, level);
+	if (!record.thread)
+		return 0;
+	record.state = task->__state;
+	/* A kernel for one processor has no such field, and no other thread than the reader's runs there. */
+	record.on_cpu = __builtin_preserve_field_info(task->on_cpu, 2) ? task->on_cpu : 0;
+	record.innermost = innermost_id(task);
+	record.traced = task->ptrace;
+	record.processor = processor_of(task);
+	READ(record.name, task->comm);
+	record.voluntary = task->nvcsw;
+	record.involuntary = task->nivcsw;
+	record.exec_start = task->se.exec_start;
+	record.started = task->start_boottime;
+	record.used = task->se.sum_exec_runtime;
+	/* A kernel without CONFIG_SCHED_INFO has none; its /proc has no `schedstat` either. */
+	record.turns = __builtin_preserve_field_info(task->sched_info.pcount, 2) ? task->sched_info.pcount : 0;
+
+	union part part = {0};
 #ifdef ON_AARCH64
 	s32 call = -1;
-	if (probe_read_kernel(record.registers, 34 * sizeof(u64), __builtin_preserve_access_index(&registers->user_regs)) ||
-	    READ(record.registers[34], registers->orig_x0) || READ(call, registers->syscallno) ||
-	    READ(record.registers[36], task->thread.uw.tp_value))
+	if (probe_read_kernel(part.registers, 34 * sizeof(u64), __builtin_preserve_access_index(&registers->user_regs)) ||
+	    READ(part.registers[34], registers->orig_x0) || READ(call, registers->syscallno) ||
+	    READ(part.registers[36], task->thread.uw.tp_value))
 		return 0;
-	record.registers[35] = (u64)(long long)call;
+	part.registers[35] = (u64)(long long)call;
+#else
+	u64 *to = part.registers;
+	*to++ = registers->r15;
+	*to++ = registers->r14;
+	*to++ = registers->r13;
+	*to++ = registers->r12;
+	*to++ = registers->bp;
+	*to++ = registers->bx;
+	*to++ = registers->r11;
+	*to++ = registers->r10;
+	*to++ = registers->r9;
+	*to++ = registers->r8;
+	*to++ = registers->ax;
+	*to++ = registers->cx;
+	*to++ = registers->dx;
+	*to++ = registers->si;
+	*to++ = registers->di;
+	*to++ = registers->orig_ax;
+	*to++ = registers->ip;
+	*to++ = registers->cs;
+	*to++ = registers->flags;
+	*to++ = registers->sp;
+	*to++ = registers->ss;
+	*to++ = task->thread.fsbase;
+	*to++ = task->thread.gsbase;
 #endif
-	if (record.thread)
-		seq_write(context->meta->seq, &record, sizeof(record));
+	seq_write(context->meta->seq, &record, sizeof(record));
+	seq_write(context->meta->seq, part.registers, sizeof(part.registers));
+
+	/* It takes as long as all else. Of one that runs it is of no moment. */
+	__builtin_memset(part.calls, 0, sizeof(part.calls));
+	if (with_calls && record.state)
+		get_task_stack(task, part.calls, sizeof(part.calls), 0);
+	seq_write(context->meta->seq, part.calls, sizeof(part.calls));
 	return 0;
 }

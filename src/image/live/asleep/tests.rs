@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::super::proc_fs::ProcFs;
+use super::super::at_once::{self, Standing};
+use super::super::facts::{CpuSample, ProcessFacts, ThreadFacts};
+use super::super::memory::locked;
+use super::super::proc_fs::{self, ProcFs};
+use super::super::sleeps::Clocks;
+use super::super::wait_channels::WaitChannels;
 use super::*;
 use crate::arch::{Architecture, Register};
 use crate::memory::Addr;
@@ -138,6 +144,68 @@ fn proc_tells_the_same_call_and_place() {
         assert_eq!((told.number, told.arguments, told.sp, told.pc), (call.number, call.arguments, call.sp, call.pc));
         assert_eq!(by_iterator[tid].mark, sleeper.mark, "the same counters and start of sleep by both ways");
     }
+}
+
+/// What the iterator tells of many threads beside their registers is what /proc tells, and so is where they sleep.
+#[test]
+fn proc_tells_the_same_of_each_thread() {
+    let sleepers = Sleepers::start();
+    let (proc_fs, pid) = (ProcFs::new("/proc"), sleepers.pid());
+    let reader = Arc::new(Mutex::new(SleepReader::new(&proc_fs, &[pid])));
+    let Some(told) = at_once::told(&proc_fs, Some(&reader), pid, true) else {
+        let why = locked(&reader).unavailable().cloned();
+        return println!("skip: {}", why.expect("a reason"));
+    };
+    assert_eq!(told.keys().copied().collect::<Vec<_>>(), proc_fs.threads(pid).expect("its threads"));
+    let channels = WaitChannels::ask(&proc_fs, pid, told.iter().map(|(&tid, told)| (tid, told)));
+    let mut at_one_place = 0;
+    for (&tid, told) in &told {
+        let directory = proc_fs.task(pid, tid);
+        let (stat, name) = proc_fs::stat_and_name(&directory).expect("its stat");
+        let status = proc_fs::status(&directory).expect("its status");
+        assert!(told.is_asleep());
+        assert_eq!(told.standing(), Standing::of(&stat), "thread {tid}");
+        assert_eq!((told.task.name(), Some(told.task.innermost_id)), (name, status.innermost_id));
+        assert_eq!((told.task.has_tracer, Some(told.switches())), (status.tracer != 0, status.switches));
+        assert_eq!(told.ran(), proc_fs::last_ran(&directory));
+        if let Some(used) = proc_fs::cpu_time(&directory) {
+            assert_eq!(told.task.used, used, "thread {tid}");
+        }
+        if let Some(channel) = channels.of(told) {
+            at_one_place += 1;
+            assert_eq!(Some(channel), proc_fs::wait_channel(&directory));
+        }
+    }
+    assert!(at_one_place == 0 || at_one_place >= 200, "{at_one_place}");
+    println!("{at_one_place} threads sleep at one place of the kernel");
+    assert!(at_once::told(&proc_fs, None, pid, true).is_none());
+}
+
+#[test]
+fn the_facts_of_many_threads_are_those_of_proc() {
+    let sleepers = Sleepers::start();
+    let (proc_fs, pid) = (ProcFs::new("/proc"), sleepers.pid());
+    let reader = Arc::new(Mutex::new(SleepReader::new(&proc_fs, &[pid])));
+    if let Some(why) = locked(&reader).unavailable() {
+        return println!("skip: {why}");
+    }
+    let facts = |reader: Option<&Arc<Mutex<SleepReader>>>| {
+        let told = at_once::told(&proc_fs, reader, pid, false);
+        let sample = CpuSample::take(&proc_fs, pid, told.as_ref());
+        assert!(sample.all_sleep());
+        std::thread::sleep(sample.time_to_wait());
+        let mut clocks = Clocks::start(&proc_fs, sample.processors().clone());
+        let (facts, _) =
+            ProcessFacts::read((&proc_fs, reader), pid, &sample, (&mut clocks, true), None).expect("its facts");
+        assert!(facts.have_all_rested());
+        let thread = |(tid, facts): (i32, ThreadFacts)| {
+            let used = facts.cpu_used.expect("what it used").0;
+            let known = (facts.name, facts.standing, facts.innermost_id, facts.has_tracer, facts.switches);
+            (tid, known, facts.wait_channel, facts.call, used, facts.turns)
+        };
+        (facts.parent, facts.namespace_pid, facts.threads.into_iter().map(thread).collect::<Vec<_>>())
+    };
+    assert_eq!(facts(Some(&reader)), facts(None));
 }
 
 #[test]
