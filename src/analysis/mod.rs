@@ -156,6 +156,7 @@ pub enum Error {
 }
 
 /// One look, analysed.
+#[derive(Debug)]
 struct Analysis {
     threads: Vec<Vec<Thread>>,
     python: Vec<Option<Python>>,
@@ -164,12 +165,27 @@ struct Analysis {
     gpu_cores: GpuCores,
 }
 
+/// What a report was made of: memory, and the processes that copied it. Of ten thousand threads it takes a tenth of a second to give
+/// back, so that who shows the report does that first.
+#[derive(Debug)]
+pub(crate) struct MadeOf {
+    _subject: Live,
+    _last_look: Option<(Image, Analysis)>,
+}
+
 /// Attach to live processes, look as often as needed, report.
 pub(crate) fn attach(options: &AttachOptions, keep: Keep) -> Result<Outcome, Error> {
+    Ok(attach_and_hold(options, keep)?.0)
+}
+
+/// The same with what the report was made of.
+pub(crate) fn attach_and_hold(options: &AttachOptions, keep: Keep) -> Result<(Outcome, MadeOf), Error> {
     budget::begin();
     limits::begin();
     let gpus = options.gpu_cores.iter().map(|path| gpu_core(path)).collect::<Result<Vec<_>, _>>()?;
-    examine(&mut Live::open(options)?, &gpus, keep, options.working)
+    let mut subject = Live::open(options)?;
+    let (outcome, last_look) = examine(&mut subject, &gpus, keep, options.working)?;
+    Ok((outcome, MadeOf { _subject: subject, _last_look: last_look }))
 }
 
 /// Read a core of GPUs.
@@ -197,7 +213,7 @@ pub(crate) fn post_mortem(options: &CoreOptions, keep: Keep) -> Result<Outcome, 
         }
     }
     if cores.is_empty() && !gpus.is_empty() {
-        return examine(&mut Cores::of_gpus(&options.files, &gpus), &gpus, keep, options.working);
+        return Ok(examine(&mut Cores::of_gpus(&options.files, &gpus), &gpus, keep, options.working)?.0);
     }
     opened(&paths, cores, &gpus, &options.places, keep, options.working)
 }
@@ -213,7 +229,7 @@ pub(crate) fn opened(
 ) -> Result<Outcome, Error> {
     let snapshot = cores.iter().position(snapshot::is_snapshot);
     let Some(position) = snapshot else {
-        return examine(&mut Cores::open(paths, cores, places)?, gpus, keep, working);
+        return Ok(examine(&mut Cores::open(paths, cores, places)?, gpus, keep, working)?.0);
     };
     let path = &paths[position];
     let name = path.display().to_string();
@@ -223,10 +239,16 @@ pub(crate) fn opened(
     if keep != Keep::Nothing {
         return Err(Error::SnapshotAlready { path: name });
     }
-    examine(&mut Recorded::open(path, &cores[position], places)?, gpus, keep, working)
+    Ok(examine(&mut Recorded::open(path, &cores[position], places)?, gpus, keep, working)?.0)
 }
 
-fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: bool) -> Result<Outcome, Error> {
+/// Look and report; also what the last look saw.
+fn examine(
+    subject: &mut dyn Subject,
+    gpus: &[GpuCore],
+    keep: Keep,
+    working: bool,
+) -> Result<(Outcome, Option<(Image, Analysis)>), Error> {
     let started = Instant::now();
     let mut recording = recording_of(keep);
     let mut modules: Vec<(Modules, Tables)> = Vec::new();
@@ -239,6 +261,7 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
     let mut asked_again = 0;
     let mut began = None;
     let mut looks = 0;
+    let mut last_look = None;
     let (mut followed, mut retaken) = (0, 0);
     loop {
         let at = Instant::now();
@@ -373,13 +396,15 @@ fn examine(subject: &mut dyn Subject, gpus: &[GpuCore], keep: Keep, working: boo
         // A snapshot keeps two looks also where one was enough: a newer lockscope may see more in it.
         let wants_another = recording.is_some() && looks < 2 && subject.has_more();
         if report.is_some() && !wants_another {
+            drop(symbols);
+            last_look = Some((image, analysis));
             break;
         }
         std::thread::sleep(confirmation.pause().saturating_sub(at.elapsed()));
     }
     let written = recording.and_then(Recording::write);
     let (snapshot, remains) = written.map_or((None, None), |Written { bytes, remains }| (Some(bytes), remains));
-    Ok(Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains })
+    Ok((Outcome { report: report.ok_or(Error::NoMoreLooks)?, snapshot, remains }, last_look))
 }
 
 fn recording_of(keep: Keep) -> Option<Recording> {

@@ -91,6 +91,7 @@ pub(super) trait Subject {
 }
 
 /// Running processes.
+#[derive(Debug)]
 pub(super) struct Live {
     target: LiveTarget,
     looks: u32,
@@ -312,7 +313,7 @@ mod tests {
         for look in &mut recorded.looks {
             look.image.kernel.gpu.get_or_insert_default().errors = errors.to_vec();
         }
-        super::super::examine(&mut recorded, &[], super::super::Keep::Nothing, false).expect("a report")
+        super::super::examine(&mut recorded, &[], super::super::Keep::Nothing, false).expect("a report").0
     }
 
     #[test]

@@ -25,12 +25,15 @@ pub(super) fn run(arguments: &AttachArguments, color: Color) -> Result<ExitCode,
         Keep::Nothing if arguments.trigger_gpu_core => Keep::Snapshot { redact: false },
         keep => keep,
     };
-    let outcome = progress::unless(arguments.output.quiet, || {
-        let mut outcome = analysis::attach(&options, keep)?;
+    let (outcome, made_of) = progress::unless(arguments.output.quiet, || {
+        let (mut outcome, made_of) = analysis::attach_and_hold(&options, keep)?;
         if arguments.trigger_gpu_core {
             gpu_attached::add(&mut outcome);
         }
-        Ok::<_, CliError>(outcome)
+        Ok::<_, CliError>((outcome, made_of))
     })?;
-    output::write(&outcome, &destinations, &arguments.output, color)
+    let written = output::write(&outcome, &destinations, &arguments.output, color);
+    // The end of this process gives all of it back at one go, and ends those that copied: each of them is killed when it ends.
+    std::mem::forget((outcome, made_of));
+    written
 }

@@ -3,9 +3,10 @@
 //! In: a [`View`], the parties and who waits because of them. Out: [`Group`]s, victims first, then the largest. Lays nothing out.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use super::view::{self, Key, View};
-use crate::report::Thread;
+use crate::report::{Frame, Thread};
 
 /// Threads that do the same in the same functions of the program.
 pub(super) struct Group<'a> {
@@ -38,19 +39,29 @@ impl Group<'_> {
     }
 }
 
+/// Whether two frames have the same name, seen without making it.
+fn are_called_alike(one: &Frame, other: &Frame) -> bool {
+    one.function.is_some() && one.function == other.function
+}
+
 /// Threads that are not listed individually.
 pub(super) fn groups<'a>(view: &View<'a>, told: &HashSet<Key>, victims: &HashSet<Key>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known = HashMap::new();
+    let mut before: (Vec<&Frame>, Rc<[String]>) = (Vec::new(), Rc::new([]));
     for (process, thread) in view.each_thread().filter(|(process, thread)| !told.contains(&(*process, thread.tid))) {
         let call = view.call_of(process, thread);
         let because = victims.contains(&(process, thread.tid));
         // Without the address: a pool's 64 condition variables are one group.
         let alike = view.doing_in_general(process, thread);
         // In a library the same call is made on many ways.
-        let own = thread.frames.iter().filter(|frame| frame.belongs_to.is_none());
-        let frames: Vec<String> = own.map(view::function_name).collect();
-        let key = (because, thread.role.as_deref(), alike.clone(), call.clone(), frames);
+        let own: Vec<&Frame> = thread.frames.iter().filter(|frame| frame.belongs_to.is_none()).collect();
+        // Mostly they are those of the thread before.
+        if own.len() != before.0.len() || !own.iter().zip(&before.0).all(|(one, other)| are_called_alike(one, other)) {
+            before.1 = own.iter().map(|frame| view::function_name(frame)).collect();
+        }
+        before.0 = own;
+        let key = (because, thread.role.as_deref(), alike.clone(), call.clone(), Rc::clone(&before.1));
         match known.get(&key) {
             Some(&at) => {
                 let group: &mut Group = &mut groups[at];

@@ -16,7 +16,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 
 use crate::image::{Addr, Gap, MemoryExt, TaskState};
-use crate::threads::Frame;
+use crate::threads::{Alike, Frame};
 use crate::unwind::StackEnd;
 use crate::waits::blocked_on::{BlockedOn, Ownership, ThreadWait};
 use crate::waits::family::{Family, Registered};
@@ -188,7 +188,10 @@ fn workers(process: &Process<'_>) -> Workers {
     let mut all = Workers::default();
     let alive = || process.threads.iter().filter(|view| view.image.state != TaskState::Zombie);
     // Threads run mostly the same functions, and most programs none of these libraries: each function is compared with them once.
-    let distinct: HashSet<NativeName<'_>> = alive().flat_map(ThreadView::frames).filter_map(NativeName::of).collect();
+    let (mut distinct, mut alike) = (HashSet::new(), Alike::default());
+    for view in alive() {
+        alike.of(view.frames(), |frame| distinct.extend(NativeName::of(frame)));
+    }
     let at_hand = LIBRARIES.iter().enumerate().filter(|(_, library)| {
         distinct.iter().any(|code| library.can_run(*code)) || alive().any(|view| library.names(&view.image.name))
     });
