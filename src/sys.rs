@@ -664,13 +664,6 @@ impl SharedArea {
         fits
     }
 
-    /// Take memory for a part, which begins on a page; whether that could be done. What somebody has written there stays.
-    pub(crate) fn take(&self, offset: usize, length: usize) -> bool {
-        let Some(part) = self.part(offset, length) else { return false };
-        // SAFETY: within the mapping, as `part` has checked; it changes nothing that is read there.
-        unsafe { libc::madvise(part.iov_base, part.iov_len, libc::MADV_POPULATE_WRITE) == 0 }
-    }
-
     /// The addresses of a part, for the kernel to write to.
     fn part(&self, offset: usize, length: usize) -> Option<libc::iovec> {
         (offset.checked_add(length)? <= self.length)

@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -188,8 +187,7 @@ impl Copier {
             page += piece.pages();
         }
         self.used = page;
-        let pages = copies.first..page;
-        copies.is_complete = self.order(copying::COPY, copies.pieces.len() as u64, pages, deadline).is_some();
+        copies.is_complete = self.order(copying::COPY, copies.pieces.len() as u64, deadline).is_some();
         // Whatever it copies from now on is not of the same instant.
         self.board.cancel(true);
         copies.fared = (copies.first..page).map(|page| self.board.fared(page)).collect();
@@ -234,38 +232,19 @@ impl Copier {
     fn text(&mut self, kind: u8, tid: i32, deadline: Instant) -> Option<Vec<u8>> {
         let first = self.free();
         self.board.text_from(first);
-        let length = self.order(kind, u64::try_from(tid).ok()?, first..first, deadline)?;
+        let length = self.order(kind, u64::try_from(tid).ok()?, deadline)?;
         self.board.bytes(first, usize::try_from(length).ok().filter(|&length| length > 0)?)
     }
 
-    /// Give an order that takes these pages, and wait for its answer.
-    fn order(&mut self, kind: u8, number: u64, pages: Range<usize>, deadline: Instant) -> Option<u64> {
+    /// Give an order and wait for its answer.
+    fn order(&mut self, kind: u8, number: u64, deadline: Instant) -> Option<u64> {
         if self.is_busy {
             return None;
         }
         self.board.cancel(false);
         self.is_busy = true;
         self.is_dead |= write(&self.socket, &copying::message(kind, number)).is_err();
-        if self.is_dead {
-            return None;
-        }
-        self.take_memory(pages, deadline);
-        self.answer(deadline)
-    }
-
-    /// Take the memory of these pages, from the last one on, while the copier fills the first: of a copy this is the longer half, and
-    /// there are two processors to do it.
-    fn take_memory(&self, pages: Range<usize>, deadline: Instant) {
-        const AT_ONCE: usize = 64;
-        let mut end = pages.end;
-        while end >= pages.start + AT_ONCE && Instant::now() < deadline {
-            let mut files = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            let goes_on = ppoll(&mut files, Some(TimeSpec::from_duration(Duration::ZERO)), None) == Ok(0);
-            end -= AT_ONCE;
-            if !goes_on || !self.board.take(end, AT_ONCE) {
-                return;
-            }
-        }
+        if self.is_dead { None } else { self.answer(deadline) }
     }
 
     fn answer(&mut self, deadline: Instant) -> Option<u64> {

@@ -201,11 +201,6 @@ impl Board {
         (HEAD + self.pages * (WORDS * 8 + 1)).next_multiple_of(PAGE).saturating_add(page.saturating_mul(PAGE))
     }
 
-    /// Take memory for so many pages from this one on; whether that could be done.
-    pub(super) fn take(&self, page: usize, count: usize) -> bool {
-        self.area.take(self.data_at(page), count * PAGE)
-    }
-
     /// So many bytes from the start of a page on; `None` if they are not all on the board.
     pub(super) fn bytes(&self, page: usize, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
