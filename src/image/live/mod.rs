@@ -94,6 +94,7 @@ use super::{Addr, Gap, Image, Launch, ProcessImage, RegisterSource, Syscall, Tas
 use crate::arch::Architecture;
 use crate::limits;
 use crate::limits::image::MOST_FOLLOWED;
+use crate::sys;
 
 /// What to look at, and how.
 #[derive(Debug, Clone)]
@@ -131,8 +132,10 @@ const EXEC_ATTEMPTS: u32 = 10;
 const REFUSALS: u32 = 5;
 /// How often the end of another look at the same process is waited for.
 const OTHER_LOOKS: u32 = 5;
-/// Pages that the copier of the first look has room for: those of a thousand threads and what is read of them later. Memory is taken
-/// only for what is copied.
+/// What an analysis takes at least for each thread that it looks at.
+const HEAP_OF_A_THREAD: usize = 16 << 10;
+/// Pages that the copier of the first look has room for beside those of the threads: for what is read later. Memory is taken only for what
+/// is copied.
 const USUAL_PAGES: usize = 64 << 10;
 /// For asking late threads again, of all looks together.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -211,9 +214,11 @@ impl LiveTarget {
         }
         // Copies of this process are made while it is small and has one thread: each page that both have is copied when it is
         // written next, and all processors that run a thread of it are interrupted for that.
-        let copier = Copier::spawn(&proc_fs, USUAL_PAGES, &[]).ok();
+        let threads = targets.iter().map(|target| target.threads).sum();
+        let copier = Copier::spawn(&proc_fs, USUAL_PAGES + plan::most_pages(threads), &[]).ok();
         let may_stop = options.stopping != Stopping::Never;
         let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
+        sys::touch_heap(threads.saturating_mul(HEAP_OF_A_THREAD));
         let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
         targets.iter_mut().for_each(|target| target.take_sample(&proc_fs, sleepers.as_ref()));
         Ok(LiveTarget {

@@ -12,13 +12,13 @@ use nix::errno::Errno;
 use super::EXEC_ATTEMPTS;
 use super::denial::{DenialFacts, explain_denied};
 use super::error::AttachError;
-use super::proc_fs::{self, ProcFs};
+use super::proc_fs::{self, ProcFs, Stat};
 use crate::arch::Architecture;
 use crate::sys::{Span, read_spans};
 
 /// Refuse what cannot be looked at; the start time of what can. Whether it has a tracer is not asked here: that takes a file of each
 /// thread, which is read with the other facts.
-pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
+pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<Stat, AttachError> {
     if u32::try_from(pid) == Ok(std::process::id()) {
         return Err(AttachError::OwnProcess { pid });
     }
@@ -47,7 +47,7 @@ pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<u64, AttachError> {
         }
     }
     check_program(proc_fs, pid, living)?;
-    Ok(stat.start_ticks)
+    Ok(stat)
 }
 
 /// Whether the memory of a thread's process may be read, which takes the permission of ptrace and has no effect. Opening the

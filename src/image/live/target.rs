@@ -11,7 +11,7 @@ use super::error::AttachError;
 use super::facts::CpuSample;
 use super::memory::LiveMemory;
 use super::open;
-use super::proc_fs::ProcFs;
+use super::proc_fs::{ProcFs, Stat};
 use crate::image::Launch;
 
 /// One process, from look to look.
@@ -21,6 +21,8 @@ pub(super) struct Target {
     pub(super) pid: i32,
     /// To tell it from another process that got its id later.
     pub(super) start_ticks: u64,
+    /// How many threads it had when it was opened.
+    pub(super) threads: usize,
     /// Found, as a descendant is, and not named by somebody: what fails for it is a gap.
     pub(super) is_found: bool,
     /// Of its last CPU times.
@@ -38,10 +40,20 @@ pub(super) struct Target {
 impl Target {
     /// Check that a process can be looked at. The first sample of its CPU time is taken thereafter.
     pub(super) fn open(proc_fs: &ProcFs, pid: i32, is_found: bool) -> Result<Target, AttachError> {
-        let start_ticks = open::check(proc_fs, pid)?;
+        let Stat { start_ticks, threads, .. } = open::check(proc_fs, pid)?;
         let (sample, wanted) = (CpuSample::begin(), BTreeSet::new());
         let is_asked_for_tracer = false;
-        Ok(Target { pid, start_ticks, is_found, sample, is_asked_for_tracer, wanted, memory: None, launch: None })
+        Ok(Target {
+            pid,
+            start_ticks,
+            threads,
+            is_found,
+            sample,
+            is_asked_for_tracer,
+            wanted,
+            memory: None,
+            launch: None,
+        })
     }
 
     /// Take the first sample of its CPU time.
