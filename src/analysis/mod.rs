@@ -23,6 +23,7 @@ mod working;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::thread::{Builder, available_parallelism, scope};
 use std::time::{Duration, Instant};
 
 use crate::gpu::{GpuCore, GpuCores};
@@ -40,6 +41,7 @@ use crate::snapshot::{self, KeptLook, Recording, Written};
 use crate::symbols::{Symbols, Tables};
 use crate::threads::{self, Thread};
 use crate::unwind;
+use crate::verdict::frames::{self, ThreadFrames};
 use crate::verdict::suspicion::Confirmed;
 use crate::verdict::{self, JudgeInput, Judgement};
 use crate::waits::{self, Observations};
@@ -123,6 +125,9 @@ pub(crate) enum Keep {
     },
 }
 
+/// Of more threads the report's frames are written while it is found out who waits: that is a tenth of a look at thousands.
+const WRITTEN_BESIDE: usize = 512;
+
 /// What a look came to.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -163,6 +168,8 @@ struct Analysis {
     observations: Observations,
     gpu: Option<GpuUse>,
     gpu_cores: GpuCores,
+    /// What the report says of the threads' frames, where that was written meanwhile.
+    written: Option<Vec<Vec<ThreadFrames>>>,
 }
 
 /// What a report was made of: memory, and the processes that copied it. Of ten thousand threads it takes a tenth of a second to give
@@ -357,8 +364,8 @@ fn examine(
                 began: began.clone(),
                 ended: image.taken.as_ref().map(|taken| taken.ended.clone()),
             };
-            let assembled =
-                verdict::assemble::report(&judge_input(&image, &analysis), judgement, subject.source(), capture);
+            let (written, input) = (analysis.written.take(), judge_input(&image, &analysis));
+            let assembled = verdict::assemble::report(&input, judgement, written, subject.source(), capture);
             let made = report.insert(assembled);
             if matches!(made.verdict, Verdict::Blocked | Verdict::Running) {
                 let incomplete = incomplete::sentence(&image, &analysis.observations);
@@ -483,8 +490,16 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject, gpu_co
         all_python.push(python);
     }
     log::info!("finding out who waits for what");
-    let observations = observe(image, symbols, &all_threads, &all_python, None, &gpu_cores);
-    Analysis { threads: all_threads, python: all_python, observations, gpu: None, gpu_cores }
+    let observe = || observe(image, symbols, &all_threads, &all_python, None, &gpu_cores);
+    let is_worth = all_threads.iter().map(Vec::len).sum::<usize>() > WRITTEN_BESIDE
+        && available_parallelism().is_ok_and(|processors| processors.get() > 1);
+    let (observations, written) = scope(|scope| {
+        let write = || frames::beside_others(&all_threads);
+        let writer =
+            is_worth.then(|| Builder::new().name("writer".to_owned()).spawn_scoped(scope, write).ok()).flatten();
+        (observe(), writer.and_then(|writer| writer.join().ok()))
+    });
+    Analysis { threads: all_threads, python: all_python, observations, gpu: None, gpu_cores, written }
 }
 
 fn observe(
@@ -523,6 +538,7 @@ fn complete(image: &Image, symbols: &[Symbols<'_>], analysis: &mut Analysis, sub
             let own = analysis.threads[position].iter().find(|merged| merged.tid == thread.tid);
             own.map_or_else(unwind::NativeStack::unknown, |merged| merged.native.clone())
         });
+        analysis.written = None;
         analysis.threads[position] = threads::merge(process, &symbols[position], stacks.collect(), Some(python));
     }
     if analysis.observations.waits.iter().any(|wait| wait.resource.kind.is_gpu()) {

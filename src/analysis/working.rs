@@ -85,7 +85,7 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
         pc: frame.pc.to_string(),
         sp: frame.sp.to_string(),
         cfa: frame.cfa.map(|cfa| cfa.to_string()),
-        trust: crate::verdict::assemble::trust(frame.trust),
+        trust: crate::verdict::frames::trust(frame.trust),
         registers: saved.filter_map(|one| Some(named(architecture, *one, frame.registers.get(*one)?))).collect(),
     }
 }

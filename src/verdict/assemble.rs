@@ -4,25 +4,25 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::frames::{self, ThreadFrames};
 use super::names::Names;
-use super::{JudgeInput, Judgement, call_sites, owners};
+use super::{JudgeInput, Judgement, call_sites};
 use crate::gpu::{GpuCore, Kernel, SourceLine};
 use crate::image::gpu::Heard;
 use crate::image::launch::Connection;
 use crate::image::{Addr, ProcessImage, TaskState, ThreadImage};
-use crate::in_parts::make_each;
 use crate::launcher;
 use crate::limits::live::MOST_ANCESTORS;
 use crate::report::{self, Report};
-use crate::threads::{Alike, Frame, FrameKind, Role};
-use crate::unwind::Trust;
+use crate::threads::{FrameKind, Role};
 use crate::waits::kinds::Topic;
 use crate::waits::{Party, ResourceKey, Scope, Wait};
 
-/// Make the report.
+/// Make the report; `written` is what it says of frames, where that is known already.
 pub(crate) fn report(
     input: &JudgeInput<'_>,
     judgement: Judgement,
+    written: Option<Vec<Vec<ThreadFrames>>>,
     source: report::Source,
     capture: report::Capture,
 ) -> Report {
@@ -34,6 +34,9 @@ pub(crate) fn report(
     gaps.extend(judgement.gaps);
     let callbacks = Callbacks::of(input, &names);
     let roles = &judgement.roles;
+    let mut written =
+        written.unwrap_or_else(|| input.threads.iter().map(|threads| frames::all(threads)).collect()).into_iter();
+    let process = |position| process(input, &names, roles, position, written.next().unwrap_or_default());
     Report {
         schema: "lockscope.report".into(),
         version: report::VERSION.into(),
@@ -44,7 +47,7 @@ pub(crate) fn report(
         summary: judgement.summary,
         sentence: judgement.sentence,
         scenes: Vec::new(),
-        processes: (0..input.image.processes.len()).map(|position| process(input, &names, roles, position)).collect(),
+        processes: (0..input.image.processes.len()).map(process).collect(),
         resources: names.keys().iter().map(|key| resource(input, &names, key)).collect(),
         waits: seen
             .waits
@@ -203,6 +206,7 @@ fn process(
     names: &Names<'_>,
     roles: &[Vec<Option<&'static Role>>],
     position: usize,
+    written: Vec<ThreadFrames>,
 ) -> report::Process {
     let image = &input.image.processes[position];
     let merged = input.threads.get(position).map(Vec::as_slice).unwrap_or_default();
@@ -211,9 +215,12 @@ fn process(
         merged.iter().zip(roles).filter_map(|(thread, role)| Some((thread.tid, (*role)?))).collect();
     let mut clusters = input.observations.clusters.iter();
     let cluster = clusters.find(|(of, _)| *of == position).map(|(_, member)| member.clone());
-    let threads = make_each(&image.threads, Alike::default, |whose, one| {
-        thread(input, names, position, one, roles.get(&one.tid).copied(), whose)
-    });
+    let mut written: HashMap<i32, ThreadFrames> = merged.iter().map(|thread| thread.tid).zip(written).collect();
+    let thread = |one: &ThreadImage| {
+        let role = roles.get(&one.tid).copied();
+        thread(input, names, position, one, role, written.remove(&one.tid).unwrap_or_default())
+    };
+    let threads = image.threads.iter().map(thread).collect();
     report::Process {
         id: names.process_id(position),
         pid: image.pid,
@@ -236,16 +243,15 @@ fn process(
     }
 }
 
-fn thread<'a>(
+fn thread(
     input: &JudgeInput<'_>,
-    names: &Names<'a>,
+    names: &Names<'_>,
     process: usize,
     thread: &ThreadImage,
     role: Option<&Role>,
-    whose: &mut Alike<'a, Whose>,
+    written: ThreadFrames,
 ) -> report::Thread {
     let merged = names.thread(process, thread.tid);
-    let frames = merged.map(|merged| merged.frames.as_slice()).unwrap_or_default();
     report::Thread {
         tid: thread.tid,
         ns_tid: thread.ns_tid,
@@ -253,8 +259,8 @@ fn thread<'a>(
         os_name: thread.name.clone(),
         role: role.map(|role| role.phrase.to_owned()),
         state: state(thread.state),
-        at: call_sites::anywhere(frames),
-        frames: whose.of(frames, Whose::of).iter().map(|(of, whose)| frame(of, whose)).collect(),
+        at: written.at,
+        frames: written.frames,
         working: None,
         cuda_error: cuda_error(input, process, thread.tid),
         cuda_call: cuda_call(input, process, thread.tid),
@@ -447,43 +453,6 @@ fn cuda(input: &JudgeInput<'_>, position: usize) -> Option<report::CudaInfo> {
         *if library.is_driver() { &mut libcuda } else { &mut libcudart } = library.version.clone();
     }
     Some(report::CudaInfo { libcuda, libcudart, kernel_driver: input.image.kernel.gpu_driver.clone() })
-}
-
-/// Whose code a frame runs.
-struct Whose {
-    library: Option<report::Library>,
-    belongs_to: Option<String>,
-}
-
-impl Whose {
-    fn of(frame: &Frame) -> Whose {
-        Whose { library: call_sites::library_of(frame), belongs_to: owners::owner(frame).map(Into::into) }
-    }
-}
-
-fn frame(frame: &Frame, whose: &Whose) -> report::Frame {
-    report::Frame {
-        kind: frame.kind,
-        function: frame.function.clone(),
-        module: frame.module.clone(),
-        file: frame.file.clone(),
-        line: frame.line,
-        pc: frame.pc.map(|pc| pc.to_string()),
-        trust: frame.trust.map(trust),
-        library: whose.library,
-        belongs_to: whose.belongs_to.clone(),
-        module_offset: frame.module_offset.map(|offset| format!("{offset:#x}")),
-        locals: frame.locals.clone(),
-    }
-}
-
-/// How a native frame was found, in the words of the report.
-pub(crate) fn trust(trust: Trust) -> report::Trust {
-    match trust {
-        Trust::Context | Trust::Cfi => report::Trust::Cfi,
-        Trust::FramePointer => report::Trust::FramePointer,
-        Trust::Leaf | Trust::Scan => report::Trust::Scan,
-    }
 }
 
 fn state(state: TaskState) -> report::ThreadState {

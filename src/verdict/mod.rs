@@ -8,6 +8,7 @@ pub(crate) mod assemble;
 mod call_sites;
 mod context;
 pub(crate) mod findings;
+pub(crate) mod frames;
 pub(crate) mod names;
 mod owners;
 pub(crate) mod scenes;

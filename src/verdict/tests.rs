@@ -227,7 +227,8 @@ fn gil_against_driver_callback() {
     assert_eq!(judgement.findings.len(), 1, "a cycle is explained once");
 
     let capture = Capture { threads: 2, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
-    let report = assemble::report(&scene.input(), judgement, Source { kind: SourceKind::Core, path: None }, capture);
+    let report =
+        assemble::report(&scene.input(), judgement, None, Source { kind: SourceKind::Core, path: None }, capture);
     assert_eq!(report.cycles[0].edges[0].resource, "r1");
     assert_eq!(report.cycles[0].edges[1].holder, Some(533));
     assert_eq!(report.resources[1].kind, "gil");
@@ -543,7 +544,7 @@ fn the_report_names_the_victims_and_the_call_to_read() {
     assert!(judgement.summary.contains("1 more thread waits because of this"), "{}", judgement.summary);
     let capture = Capture { threads: 3, pause_us: 0, total_us: 0, looks: 1, ..Capture::default() };
     let source = Source { kind: SourceKind::Core, path: None };
-    let report = assemble::report(&scene.input(), judgement, source, capture);
+    let report = assemble::report(&scene.input(), judgement, None, source, capture);
     assert_eq!(report.victims, [crate::report::ThreadReference { process: "p0".into(), tid: 3 }]);
     assert_eq!(
         (report.findings[0].code.as_str(), report.findings[0].certainty),
