@@ -246,9 +246,11 @@ impl ProcessFacts {
             }
             threads.insert(tid, facts);
         }
-        if wanted || threads.len() <= MOST_SCHED_FILES {
+        // Of which the iterator has told when it ran, no file is read.
+        let with_files = wanted || threads.len() <= MOST_SCHED_FILES;
+        if with_files || told.is_some() {
             clocks.add(now.processors.clone());
-            tell_sleeps(clocks, pid, &mut threads, released);
+            tell_sleeps(clocks, pid, &mut threads, (released, with_files));
         }
         let main = threads.get(&pid);
         let (command_line, whole_arguments) = proc_fs::command_line(&directory);
@@ -286,11 +288,16 @@ impl ProcessFacts {
     }
 }
 
-/// Say of each sleeping thread how long it has slept, and whether that is long enough.
-fn tell_sleeps(clocks: &Clocks, pid: i32, threads: &mut BTreeMap<i32, ThreadFacts>, released: Option<Instant>) {
+/// Say of each sleeping thread how long it has slept, and whether that is long enough: of all of them where files may be read for it.
+fn tell_sleeps(
+    clocks: &Clocks,
+    pid: i32,
+    threads: &mut BTreeMap<i32, ThreadFacts>,
+    (released, with_files): (Option<Instant>, bool),
+) {
     let is_few = threads.len() <= MOST_SCHED_FILES;
     let sleepers = threads.iter().filter_map(|(&tid, facts)| Some((tid, facts.standing?.sleeps_on()?, facts.ran)));
-    let sleepers: Vec<(i32, usize, Option<f64>)> = sleepers.collect();
+    let sleepers: Vec<(i32, usize, Option<f64>)> = sleepers.filter(|(_, _, ran)| with_files || ran.is_some()).collect();
     let told = ask_each(&sleepers, |&(tid, processor, ran)| clocks.asleep((pid, tid), processor, ran));
     for ((tid, _, ran), asleep) in sleepers.into_iter().zip(told) {
         let (Some(facts), Some(asleep)) = (threads.get_mut(&tid), asleep) else { continue };

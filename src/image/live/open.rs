@@ -16,7 +16,7 @@ use super::proc_fs::{self, ProcFs, Stat};
 use crate::arch::Architecture;
 use crate::sys::{Span, read_spans};
 
-/// Refuse what cannot be looked at; the start time of what can. Whether it has a tracer is not asked here: that takes a file of each
+/// Refuse what cannot be looked at; the stat of what can. Whether it has a tracer is not asked here: that takes a file of each
 /// thread, which is read with the other facts.
 pub(super) fn check(proc_fs: &ProcFs, pid: i32) -> Result<Stat, AttachError> {
     if u32::try_from(pid) == Ok(std::process::id()) {

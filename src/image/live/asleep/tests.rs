@@ -1,6 +1,6 @@
 //! Threads that sleep are read as a debugger reads them, and none of them notices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -206,6 +206,11 @@ fn the_facts_of_many_threads_are_those_of_proc() {
         (facts.parent, facts.namespace_pid, facts.threads.into_iter().map(thread).collect::<Vec<_>>())
     };
     assert_eq!(facts(Some(&reader)), facts(None));
+    // Also where no thread need have rested, as beside one that runs, it is told how long they sleep: no file is read for that.
+    let mut clocks = Clocks::start(&proc_fs, BTreeSet::new());
+    let ask = (&proc_fs, Some(&reader));
+    let (facts, _) = ProcessFacts::read(ask, pid, &CpuSample::begin(), (&mut clocks, false), None).expect("its facts");
+    assert!(facts.threads.values().all(|facts| facts.asleep_ms.is_some()));
 }
 
 #[test]
