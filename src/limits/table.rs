@@ -374,6 +374,8 @@ limits! {
         MOST_PLACES: usize = 8, Told "the places that did not answer are gaps; pages of others are not waited for, and what needs them becomes a gap";
         /// Small mappings of one size that are read together.
         MOST_ALIKE: usize = 1024, Told "further ones are read when they are asked for";
+        /// The same, of those that are read ahead.
+        MOST_EXPECTED: usize = 1 << 14, Told "further ones are read when they are asked for";
         /// Most pages that may fault in one order, so that a strange map cannot make it endless.
         MOST_FAULTS: u32 = 4096, Told "what was not copied is read later or is a gap";
         /// Most bytes of each stack, with few threads and with many.

@@ -22,6 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Pid, read, write};
 
+use super::ahead::Ahead;
 use super::copying::{self, Board, Kept, Page, Piece};
 use super::memory::Ranges;
 use super::proc_fs::{self, ProcFs};
@@ -57,11 +58,22 @@ pub(super) struct Copies {
     pub(super) refusal: Option<Errno>,
     /// Whether it was all done.
     pub(super) is_complete: bool,
+    /// The copier took the order.
+    is_begun: bool,
+    /// Pieces of which it was told what came of them.
+    told: usize,
+    /// What the second copier was given of it.
+    by_second: Option<Box<Copies>>,
 }
 
 impl Copies {
     /// Bytes of a process whose turn did not come.
     pub(super) fn not_reached(&self, process: usize) -> u64 {
+        let by_second = self.by_second.as_ref().map_or(0, |copies| copies.not_reached(process));
+        self.own_not_reached(process) + by_second
+    }
+
+    fn own_not_reached(&self, process: usize) -> u64 {
         let pages = self.pieces.iter().filter(|(of, _)| *of == process);
         let waiting = pages
             .flat_map(|(_, piece)| piece.page..piece.page + piece.pages())
@@ -89,6 +101,10 @@ pub(super) struct Copier {
     is_busy: bool,
     /// Somebody ended it.
     is_dead: bool,
+    /// Another one, for half of what many threads take and for what is read ahead.
+    second: Option<Box<Copier>>,
+    /// What the second one reads ahead.
+    pub(super) ahead: Option<Ahead>,
 }
 
 impl Copier {
@@ -98,6 +114,7 @@ impl Copier {
         locked_left(|left| left.retain(|&child| !sys::collect(child)));
         let does = |spare: &Copier| spare.serves() && !spare.has_files && spare.room() >= pages;
         let asked = |mut copier: Copier| {
+            copier.stop_ahead();
             let refusals = copier.refusals(tasks);
             (copier, refusals)
         };
@@ -161,11 +178,54 @@ impl Copier {
         })?;
         let has_files = !files.is_empty();
         let (socket, proc_fs) = (socket.into(), proc_fs.clone());
-        Ok(Copier { proc_fs, board, used: 0, socket, child, has_files, is_busy: false, is_dead: false })
+        let (is_busy, is_dead, second, ahead) = (false, false, None, None);
+        Ok(Copier { proc_fs, board, used: 0, socket, child, has_files, is_busy, is_dead, second, ahead })
+    }
+
+    /// The same with a second one as large.
+    pub(super) fn with_second(mut self) -> Copier {
+        self.second = Copier::spawn(&self.proc_fs, self.board.pages(), &[]).ok().map(Box::new);
+        self
+    }
+
+    /// The second one, if it takes orders.
+    pub(super) fn free_second(&mut self) -> Option<&mut Copier> {
+        let second = self.second.as_deref_mut()?;
+        // What it was given may have got done after the time for it.
+        (self.ahead.is_some() || second.wait(Instant::now())).then_some(second).filter(|second| second.serves())
+    }
+
+    /// The second one with what it reads ahead.
+    pub(super) fn second_and_ahead(&mut self) -> Option<(&mut Copier, &mut Ahead)> {
+        Some((self.second.as_deref_mut()?, self.ahead.as_mut()?))
+    }
+
+    /// Do without a second one.
+    pub(super) fn leave_second(&mut self) {
+        (self.second, self.ahead) = (None, None);
     }
 
     /// Copy what is wanted, in that order, until `deadline`. Nothing of what is copied later counts.
     pub(super) fn copy(&mut self, wanted: &[Wanted], deadline: Instant) -> Copies {
+        /// To have two wake up for less takes longer.
+        const WORTH_TWO: usize = 1024;
+        let is_worth = wanted.len() >= WORTH_TWO && self.free_second().is_some();
+        let (own, others) = wanted.split_at(if is_worth { wanted.len() / 2 } else { wanted.len() });
+        let by_second = self.free_second().filter(|_| is_worth).map(|second| second.begin(others));
+        let mut copies = self.begin(own);
+        self.finish(&mut copies, deadline);
+        if let (Some(mut by_second), Some(second)) = (by_second, &mut self.second) {
+            second.finish(&mut by_second, deadline);
+            copies.unfit += by_second.unfit;
+            copies.refusal = copies.refusal.or(by_second.refusal);
+            copies.is_complete &= by_second.is_complete;
+            copies.by_second = Some(Box::new(by_second));
+        }
+        copies
+    }
+
+    /// Begin to copy what is wanted. No other order is taken until it is finished.
+    pub(super) fn begin(&mut self, wanted: &[Wanted]) -> Copies {
         let mut copies = Copies::default();
         if self.is_busy {
             copies.unfit = wanted.iter().map(|one| one.span.length as u64).sum();
@@ -186,13 +246,45 @@ impl Copier {
             copies.pieces.push((one.process, piece));
             page += piece.pages();
         }
-        self.used = page;
-        copies.is_complete = self.order(copying::COPY, copies.pieces.len() as u64, deadline).is_some();
+        (self.used, copies.is_begun) = (page, true);
+        self.give(copying::COPY, copies.pieces.len() as u64);
+        copies
+    }
+
+    /// Wait until what was begun is copied, or for `deadline`. Nothing of what is copied later counts.
+    fn finish(&mut self, copies: &mut Copies, deadline: Instant) {
+        if !copies.is_begun {
+            return;
+        }
+        copies.is_complete = !self.is_dead && self.answer(deadline).is_some();
         // Whatever it copies from now on is not of the same instant.
         self.board.cancel(true);
-        copies.fared = (copies.first..page).map(|page| self.board.fared(page)).collect();
+        copies.fared = (copies.first..self.used).map(|page| self.board.fared(page)).collect();
         copies.refusal = (0..copies.pieces.len()).find_map(|index| self.board.refusal(index));
-        copies
+    }
+
+    /// The pages of what was begun of which it is known by now how they fared, and that was not told before.
+    pub(super) fn so_far(&self, copies: &mut Copies) -> Ranges {
+        let mut ranges = Ranges::new();
+        let waits = |page: usize| matches!(self.board.fared(page), Page::Waiting | Page::Swapped);
+        while let Some((_, piece)) = copies.pieces.get(copies.told) {
+            if !copies.is_complete && (piece.page..piece.page + piece.pages()).any(waits) {
+                break;
+            }
+            self.add_copied(piece, |page| self.board.fared(page), &mut ranges);
+            copies.told += 1;
+        }
+        ranges
+    }
+
+    /// Wait for the end of what was begun.
+    pub(super) fn wait_for(&mut self, copies: &mut Copies, deadline: Instant) {
+        copies.is_complete = !self.is_dead && self.answer(deadline).is_some();
+    }
+
+    /// Say that what was begun is not wanted any more.
+    pub(super) fn cancel(&self) {
+        self.board.cancel(true);
     }
 
     /// Wait longer for an order that was not done in time: whether it is done now.
@@ -204,19 +296,26 @@ impl Copier {
     pub(super) fn ranges(&self, copies: &Copies, process: usize) -> Ranges {
         let mut ranges = Ranges::new();
         for (_, piece) in copies.pieces.iter().filter(|(of, _)| *of == process) {
-            let is_copied = |number: usize| copies.fared(piece.page + number) == Some(Page::Copied);
-            let mut first = 0;
-            while first < piece.pages() {
-                let count = (first..piece.pages()).take_while(|&number| is_copied(number)).count();
-                if count > 0
-                    && let Some(pages) = Kept::new(&self.board, piece.page + first, count)
-                {
-                    ranges.insert(piece.span.start + (first * copying::PAGE) as u64, pages);
-                }
-                first += count + 1;
-            }
+            self.add_copied(piece, |page| copies.fared(page).unwrap_or(Page::Waiting), &mut ranges);
+        }
+        if let (Some(second), Some(by_second)) = (&self.second, &copies.by_second) {
+            ranges.extend(second.ranges(by_second, process));
         }
         ranges
+    }
+
+    /// Add the runs of pages of a piece that were copied.
+    fn add_copied(&self, piece: &Piece, fared: impl Fn(usize) -> Page, ranges: &mut Ranges) {
+        let mut first = 0;
+        while first < piece.pages() {
+            let count = (first..piece.pages()).take_while(|&number| fared(piece.page + number) == Page::Copied).count();
+            if count > 0
+                && let Some(pages) = Kept::new(&self.board, piece.page + first, count)
+            {
+                ranges.insert(piece.span.start + (first * copying::PAGE) as u64, pages);
+            }
+            first += count + 1;
+        }
     }
 
     /// The map of a process, by a task of it that lives; `None` if it did not come in time.
@@ -241,10 +340,14 @@ impl Copier {
         if self.is_busy {
             return None;
         }
+        self.give(kind, number);
+        if self.is_dead { None } else { self.answer(deadline) }
+    }
+
+    fn give(&mut self, kind: u8, number: u64) {
         self.board.cancel(false);
         self.is_busy = true;
         self.is_dead |= write(&self.socket, &copying::message(kind, number)).is_err();
-        if self.is_dead { None } else { self.answer(deadline) }
     }
 
     fn answer(&mut self, deadline: Instant) -> Option<u64> {

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 
 use super::copier::{Copier, Wanted};
 use super::copying;
-use super::memory::{Ranges, Source, SourceError, locked};
+use super::memory::{Begun, Ranges, Source, SourceError, locked};
 use super::proc_fs::ProcFs;
 use crate::image::{Gap, Mapping};
 use crate::limits::live::MOST_PLACES;
@@ -129,6 +129,16 @@ impl Late {
         Ok(read)
     }
 
+    /// Have memory of the process at a position read that is likely to be wanted; whether somebody does.
+    fn begin(&self, position: usize, wanted: &[Wanted]) -> bool {
+        locked(&self.copier).as_mut().is_some_and(|copier| copier.begin_ahead(position, wanted))
+    }
+
+    /// What came of that.
+    fn begun(&self, position: usize) -> Begun {
+        locked(&self.copier).as_mut().map_or(Begun::Left, |copier| copier.read_ahead(position))
+    }
+
     /// Take note of a place that did not answer.
     fn fell_silent(&self, place: Place, pid: i32, task: i32, mapping: &Mapping) {
         let reason = match place {
@@ -233,6 +243,16 @@ impl Source for LateProcess {
             self.late.fell_silent(place, self.pid, task, mapping);
         }
         Ok(answer.ranges)
+    }
+
+    fn begin(&self, spans: &[Span]) -> bool {
+        let tid = *locked(&self.task);
+        let wanted = spans.iter().map(|&span| Wanted { tid, process: self.position, span, touch: false });
+        self.late.begin(self.position, &wanted.collect::<Vec<_>>())
+    }
+
+    fn begun(&self) -> Begun {
+        self.late.begun(self.position)
     }
 }
 

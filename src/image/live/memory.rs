@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::copying::Kept;
 use crate::image::{Addr, Fault, Mapping, Memory, Scatter};
-use crate::limits::live::MOST_ALIKE;
+use crate::limits::live::{MOST_ALIKE, MOST_EXPECTED};
 use crate::sys::Span;
 
 /// What memory is kept by: a part of a page where the kernel has larger ones.
@@ -38,6 +38,27 @@ pub(super) enum SourceError {
 pub(super) trait Source: Send + Sync + std::fmt::Debug {
     /// The pages of a span of a mapping that can be read, and with them what is in memory of further spans.
     fn read(&self, mapping: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError>;
+
+    /// Have somebody read what is in memory of spans that are likely to be wanted; whether somebody does.
+    fn begin(&self, _spans: &[Span]) -> bool {
+        false
+    }
+
+    /// What has come of that since it was last asked for.
+    fn begun(&self) -> Begun {
+        Begun::Left
+    }
+}
+
+/// What comes of memory that somebody reads ahead.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// Some pages, and there will be more.
+    Some(Ranges),
+    /// The last ones.
+    All(Ranges),
+    /// Nobody reads it any more.
+    Left,
 }
 
 /// Ranges of memory copied at one time, page-aligned and apart from each other.
@@ -140,6 +161,10 @@ struct LatePages {
     neighbours: HashMap<u64, u64>,
     /// The first mapping that was not looked at yet of those that are read together, by their size.
     alike: HashMap<u64, usize>,
+    /// The size of those that are read ahead.
+    begun: Option<u64>,
+    /// The page of the last answer: what is read next mostly lies there, too.
+    last: Option<(u64, LatePage)>,
 }
 
 impl LatePages {
@@ -155,6 +180,11 @@ impl LatePages {
             }
             self.ranges.push(kept);
         }
+    }
+
+    /// Read what a page holds from a byte of it on.
+    fn read(&self, page: LatePage, from: u64, buffer: &mut [u8]) -> Option<usize> {
+        self.ranges.get(page.range)?.read(page.offset + from as usize, buffer)
     }
 }
 
@@ -217,22 +247,27 @@ impl LiveMemory {
     fn read_any(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let page = address & !(PAGE - 1);
         let mut late = locked(&self.late);
+        if let Some((_, known)) = late.last.filter(|(last, _)| *last == page) {
+            let count = late.read(known, address - page, buffer);
+            return count.ok_or(Fault::Denied(Addr(address)));
+        }
         if !late.pages.contains_key(&page) {
             if let Some(count) = self.copied.read(address, buffer) {
                 return Ok(count);
             }
-            self.read_block(address, &mut late)?;
+            self.take_begun(address, &mut late);
+            if !late.pages.contains_key(&page) {
+                self.read_block(address, &mut late)?;
+            }
         }
-        let LatePages { ranges, pages, .. } = &mut *late;
         // Guard pages inside a mapping (MADV_GUARD_INSTALL, glibc 2.42 and later): no look can copy them.
-        let known = pages.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
-        let offset = known.offset + (address - page) as usize;
-        let count = ranges.get(known.range).and_then(|range| range.read(offset, buffer));
-        let count = count.ok_or(Fault::Denied(Addr(address)))?;
+        let known = late.pages.get_mut(&page).and_then(Option::as_mut).ok_or(Fault::Denied(Addr(address)))?;
         if known.changeable.is_none() {
             known.changeable = Some(is_changeable(self.mapping(address)?));
         }
-        Ok(count)
+        let known = *known;
+        late.last = Some((page, known));
+        late.read(known, address - page, buffer).ok_or(Fault::Denied(Addr(address)))
     }
 
     /// Read the block with `address` from the running process, and what is likely to be asked for next.
@@ -245,7 +280,7 @@ impl LiveMemory {
         let mut further = Vec::new();
         self.add_unknown(around, block, late, &mut further);
         if is_small(mapping) {
-            self.add_alike(mapping, block, late, &mut further);
+            self.add_alike(length(mapping), MOST_ALIKE, block, late, &mut further);
         }
         let ranges = self.source.read(mapping, block, &further).map_err(|error| match error {
             SourceError::Gone => Fault::Gone(Addr(address)),
@@ -260,11 +295,49 @@ impl LiveMemory {
         Ok(())
     }
 
-    /// Add what is not known of small mappings of this one's size: of the next so many, where there are thousands.
-    fn add_alike(&self, mapping: &Mapping, block: Span, late: &mut LatePages, runs: &mut Vec<Span>) {
-        let size = length(mapping);
+    /// Have those mappings read that are likely to be asked for: small ones of one size of which each of so many threads has one.
+    pub(super) fn expect(&self, threads: usize) {
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        for mapping in self.mappings.iter().filter(|mapping| is_small(mapping)) {
+            *counts.entry(length(mapping)).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|&(size, count)| (count, size));
+        let Some((size, _)) = most.filter(|(_, count)| *count >= threads) else { return };
+        let (mut late, mut spans) = (locked(&self.late), Vec::new());
+        self.add_alike(size, MOST_EXPECTED, Span { start: 0, length: 0 }, &mut late, &mut spans);
+        late.begun = (!spans.is_empty() && self.source.begin(&spans)).then_some(size);
+        if late.begun.is_none() {
+            late.alike.remove(&size);
+        }
+    }
+
+    /// Take what has come of what is read ahead, until the page of an address is among it.
+    fn take_begun(&self, address: u64, late: &mut LatePages) {
+        let Some(size) = late.begun else { return };
+        let page = address & !(PAGE - 1);
+        // For other memory nobody waits.
+        if !self.mapping(address).is_ok_and(|mapping| length(mapping) == size && is_small(mapping)) {
+            return;
+        }
+        while late.begun.is_some() && !late.pages.contains_key(&page) {
+            match self.source.begun() {
+                Begun::Some(ranges) => late.add(ranges, &self.copied),
+                Begun::All(ranges) => {
+                    late.add(ranges, &self.copied);
+                    late.begun = None;
+                }
+                Begun::Left => {
+                    late.begun = None;
+                    late.alike.remove(&size);
+                }
+            }
+        }
+    }
+
+    /// Add what is not known of small mappings of a size: of the next so many, where there are thousands.
+    fn add_alike(&self, size: u64, most: usize, block: Span, late: &mut LatePages, runs: &mut Vec<Span>) {
         let mut next = late.alike.get(&size).copied().unwrap_or(0);
-        for _ in 0..MOST_ALIKE {
+        for _ in 0..most {
             let rest = self.mappings.get(next..).unwrap_or_default();
             let Some(found) = rest.iter().position(|one| length(one) == size && is_small(one)) else {
                 next = self.mappings.len();
@@ -425,6 +498,57 @@ mod tests {
         assert_eq!(*locked(&source.calls), 1);
         assert_eq!((memory.u8(Addr(0x11000)), *locked(&source.calls)), (Ok(0x11), 2), "a file's is none of them");
         assert_eq!(memory.late_pages().into_iter().collect::<Vec<_>>(), [0x10000, 0x11000, 0x13000]);
+    }
+
+    /// Reads ahead, a span at a time, if it may.
+    #[derive(Debug, Default)]
+    struct ReadsAhead {
+        asked_for: Mutex<Vec<u64>>,
+        begun: Mutex<Vec<Span>>,
+        is_left: bool,
+    }
+
+    impl Source for ReadsAhead {
+        fn read(&self, _: &Mapping, span: Span, further: &[Span]) -> Result<Ranges, SourceError> {
+            let spans: Vec<Span> = std::iter::once(span).chain(further.iter().copied()).collect();
+            locked(&self.asked_for).extend(spans.iter().map(|span| span.start));
+            Ok(spans.into_iter().map(|span| (span.start, Kept::of(&[1; PAGE as usize]))).collect())
+        }
+
+        fn begin(&self, spans: &[Span]) -> bool {
+            locked(&self.begun).extend(spans.iter().rev());
+            true
+        }
+
+        fn begun(&self) -> Begun {
+            match locked(&self.begun).pop() {
+                _ if self.is_left => Begun::Left,
+                Some(span) => Begun::Some(Ranges::from([(span.start, Kept::of(&[2; PAGE as usize]))])),
+                None => Begun::All(Ranges::new()),
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_of_many_threads_has_is_read_ahead() {
+        let small = |start: u64| mapping(start, start + PAGE, true, None);
+        let maps = vec![mapping(0x10000, 0x12000, true, None), small(0x20000), small(0x22000), small(0x24000)];
+        let look = |threads: usize, source: ReadsAhead| {
+            let source = Arc::new(source);
+            let memory = LiveMemory::new(source.clone(), maps.clone(), Copied::default());
+            memory.expect(threads);
+            let begun = locked(&source.begun).len();
+            let bytes = [0x22000, 0x20000, 0x10000, 0x24000].map(|address| memory.u8(Addr(address)));
+            let asked_for = locked(&source.asked_for).clone();
+            (begun, bytes, asked_for, memory.late_pages().len())
+        };
+        let (begun, bytes, asked_for, late) = look(3, ReadsAhead::default());
+        assert_eq!((begun, bytes), (3, [Ok(2), Ok(2), Ok(1), Ok(2)]));
+        assert_eq!((asked_for, late), (vec![0x10000], 4), "other memory is not waited for");
+        let (begun, bytes, asked_for, _) = look(3, ReadsAhead { is_left: true, ..ReadsAhead::default() });
+        assert_eq!((begun, bytes), (3, [Ok(1); 4]));
+        assert_eq!(asked_for, [0x22000, 0x20000, 0x24000, 0x10000], "asked for together");
+        assert_eq!(look(4, ReadsAhead::default()).0, 0, "fewer than threads");
     }
 
     #[test]

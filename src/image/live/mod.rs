@@ -12,6 +12,7 @@
 //! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
 //! its own lets it go on (`resumer`).
 
+mod ahead;
 mod answering;
 mod asleep;
 mod at_once;
@@ -63,6 +64,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -134,6 +136,8 @@ const REFUSALS: u32 = 5;
 const OTHER_LOOKS: u32 = 5;
 /// What an analysis takes at least for each thread that it looks at.
 const HEAP_OF_A_THREAD: usize = 16 << 10;
+/// For more threads two copiers take turns on two processors.
+const OF_ONE_COPIER: usize = 1000;
 /// Pages that the copier of the first look has room for beside those of the threads: for what is read later. Memory is taken only for what
 /// is copied.
 const USUAL_PAGES: usize = 64 << 10;
@@ -216,11 +220,17 @@ impl LiveTarget {
         // written next, and all processors that run a thread of it are interrupted for that.
         let threads = targets.iter().map(|target| target.threads).sum();
         let copier = Copier::spawn(&proc_fs, USUAL_PAGES + plan::most_pages(threads), &[]).ok();
+        let has_processors = || available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        let copier = copier.map(|copier| match threads > OF_ONE_COPIER && has_processors() {
+            true => copier.with_second(),
+            false => copier,
+        });
         let may_stop = options.stopping != Stopping::Never;
         let resumer = may_stop.then(|| Resumer::start(&proc_fs).ok()).flatten();
-        sys::touch_heap(threads.saturating_mul(HEAP_OF_A_THREAD));
         let sleepers = sleep_reader(&proc_fs, options.stopping, &targets);
         targets.iter_mut().for_each(|target| target.take_sample(&proc_fs, sleepers.as_ref()));
+        // Meanwhile no thread can be started and nothing be mapped, as the iterator is: that is done by now.
+        sys::touch_heap(threads.saturating_mul(HEAP_OF_A_THREAD));
         Ok(LiveTarget {
             resumer,
             copier,
@@ -574,6 +584,9 @@ impl LiveTarget {
             let source = Arc::new(LateProcess::new(Arc::clone(&late), pid, position));
             let copied = copied.get_mut(position).map(std::mem::take).unwrap_or_default();
             let memory = Arc::new(LiveMemory::new(source, mappings.clone(), copied));
+            if threads.len() > OF_ONE_COPIER {
+                memory.expect(threads.len());
+            }
             if let Some(target) = self.targets.iter_mut().find(|target| target.pid == pid) {
                 target.memory = Some(Arc::clone(&memory));
             }

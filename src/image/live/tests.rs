@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::copier::Wanted;
 use super::copying::Kept;
-use super::memory::Ranges;
+use super::memory::{Begun, Ranges};
 use super::proc_fs::{ProcFs, parse_maps, stat, status, system_call};
 use super::*;
 use crate::arch::system_calls as calls;
@@ -470,6 +470,57 @@ fn a_copier_copies_what_is_in_memory_and_goes_on_behind_what_faults() {
     assert!(parse_maps(&maps).iter().any(|mapping| mapping.start.0 <= first as u64 && first as u64 <= mapping.end.0));
     let none = copier.copy(&[wanted(first as u64, 1, false)], Instant::now());
     assert!(none.is_complete || none.not_reached(0) <= 4096, "no time at all");
+}
+
+#[test]
+fn a_second_copier_takes_half_of_much_and_reads_ahead() {
+    const PAGES: usize = 1500;
+    let (mut bytes, offset) = own_pages(PAGES);
+    let first = bytes.as_ptr() as usize + offset;
+    for page in 0..PAGES {
+        bytes[offset + page * PAGE] = page as u8;
+    }
+    let tid = std::process::id() as i32;
+    let wanted = |page: usize| Wanted {
+        tid,
+        process: 0,
+        span: Span { start: (first + page * PAGE) as u64, length: PAGE },
+        touch: false,
+    };
+    let order: Vec<Wanted> = (0..PAGES).map(wanted).collect();
+    let expected: Vec<u8> = (0..PAGES).map(|page| page as u8).collect();
+    let firsts = |ranges: &Ranges| bytes_of(ranges).values().map(|page| page[0]).collect::<Vec<u8>>();
+    let mut copier = Copier::spawn(&proc_fs(), PAGES, &[]).expect("a copier").with_second();
+    let room = copier.room();
+    let copies = copier.copy(&order, soon());
+    assert!(copies.is_complete && (copies.unfit, copies.not_reached(0)) == (0, 0));
+    let ranges = copier.ranges(&copies, 0);
+    assert_eq!((firsts(&ranges) == expected, room - copier.room()), (true, PAGES / 2), "half each");
+    drop(ranges);
+    // What is not in memory is left out, and what came is told once.
+    let mut ahead: Vec<Wanted> = order[..100].to_vec();
+    ahead.push(Wanted { span: Span { start: 0, length: PAGE }, ..wanted(0) });
+    assert!(copier.begin_ahead(0, &ahead) && !copier.begin_ahead(1, &ahead), "one after the other");
+    let small = copier.copy(&order[..2], soon());
+    assert!(small.is_complete && firsts(&copier.ranges(&small, 0)) == expected[..2], "the first one serves");
+    assert!(matches!(copier.read_ahead(1), Begun::Left), "it is of another process");
+    let mut came = Ranges::new();
+    loop {
+        match copier.read_ahead(0) {
+            Begun::Some(ranges) => came.extend(ranges),
+            Begun::All(ranges) => {
+                came.extend(ranges);
+                break;
+            }
+            Begun::Left => panic!("it was left"),
+        }
+    }
+    assert!(firsts(&came) == expected[..100]);
+    drop(came);
+    // Another look does not wait for it.
+    assert!(copier.begin_ahead(0, &order));
+    copier.stop_ahead();
+    assert!(copier.copy(&order, soon()).is_complete);
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! Memory that is likely to be wanted soon, read by the second copier while lockscope does other work.
+//!
+//! In: pieces of memory. Out: their pages as they come. Only what is in memory is read, so that nothing is waited for but the
+//! copier's turn on a busy machine, and all of it is left where that takes too long: what is wanted is then asked for.
+
+use std::time::{Duration, Instant};
+
+use super::copier::{Copier, Copies, Wanted};
+use super::memory::Begun;
+
+/// Who waits for a page looks so often whether it came.
+const TURN: Duration = Duration::from_millis(1);
+/// For all of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is read ahead.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// The number of the process.
+    process: usize,
+    copies: Copies,
+    began: Instant,
+}
+
+impl Copier {
+    /// Have the second copier read memory of one process, if there is one and it has nothing else to do; whether it does.
+    pub(super) fn begin_ahead(&mut self, process: usize, wanted: &[Wanted]) -> bool {
+        let needed = wanted.iter().map(|one| one.span.length / super::copying::PAGE).sum();
+        let Some(second) = self.free_second().filter(|second| second.room() >= needed) else { return false };
+        let (copies, began) = (second.begin(wanted), Instant::now());
+        self.ahead = Some(Ahead { process, copies, began });
+        true
+    }
+
+    /// What came since the last time of what is read ahead of a process, for which it waits for a moment.
+    pub(super) fn read_ahead(&mut self, process: usize) -> Begun {
+        let Some((second, ahead)) = self.second_and_ahead().filter(|(_, ahead)| ahead.process == process) else {
+            return Begun::Left;
+        };
+        let mut ranges = second.so_far(&mut ahead.copies);
+        if ranges.is_empty() {
+            second.wait_for(&mut ahead.copies, Instant::now() + TURN);
+            ranges = second.so_far(&mut ahead.copies);
+        }
+        if ahead.copies.is_complete {
+            self.ahead = None;
+            return Begun::All(ranges);
+        }
+        if second.is_dead() || ahead.began.elapsed() > PATIENCE {
+            self.leave_second();
+            return Begun::Left;
+        }
+        Begun::Some(ranges)
+    }
+
+    /// Read nothing more ahead: another look begins.
+    pub(super) fn stop_ahead(&mut self) {
+        let Some((second, ahead)) = self.second_and_ahead() else { return };
+        second.cancel();
+        second.wait_for(&mut ahead.copies, Instant::now() + PATIENCE);
+        match ahead.copies.is_complete {
+            true => self.ahead = None,
+            false => self.leave_second(),
+        }
+    }
+}
