@@ -7,6 +7,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::at_hand::AtHand;
 use super::objects::Objects;
 use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
@@ -76,7 +77,7 @@ pub(crate) struct Inspector<'a> {
     frames: Frames<'a>,
     entered: OnceCell<Vec<Entered>>,
     joinable: OnceCell<AddrMap<Addr>>,
-    referrers: OnceCell<AddrMap<Vec<Referrer>>>,
+    at_hand: OnceCell<AtHand>,
     globals: RefCell<AddrMap<Globals>>,
     /// What code names of the globals in a dictionary: many threads run the same.
     named: RefCell<HashMap<(Addr, Addr), Globals>>,
@@ -102,7 +103,7 @@ impl<'a> Inspector<'a> {
             frames: Frames::new(memory, layout),
             entered: OnceCell::new(),
             joinable: OnceCell::new(),
-            referrers: OnceCell::new(),
+            at_hand: OnceCell::new(),
             globals: RefCell::default(),
             named: RefCell::default(),
             plain: RefCell::default(),
@@ -212,32 +213,48 @@ impl<'a> Inspector<'a> {
 
     /// The frames that refer to an object, those of one thread together, its innermost first: in a variable, in an
     /// attribute of one, in a global that the code names, or in an attribute of that.
-    pub(crate) fn referrers(&self, object: Addr) -> &[Referrer] {
-        let index = self.referrers.get_or_init(|| {
-            let mut index: AddrMap<Vec<Referrer>> = AddrMap::default();
-            let mut left = MOST_REFERRED;
-            // Many threads have the same at hand.
-            let mut attributes = AddrMap::default();
-            for (state, thread) in self.living() {
-                for (depth, frame) in frames_of(thread).enumerate().take(REFERRING_FRAMES) {
-                    let Some(open) = self.frame(frame) else { continue };
-                    let objects = self.all_referred(&open, &mut attributes);
-                    left = left.saturating_sub(objects.len());
-                    if left == 0 {
-                        limits::met(MOST_REFERRED, "objects that frames of Python have at hand", "objects");
-                        return index;
-                    }
-                    for object in objects {
-                        let places = index.entry(object).or_default();
-                        if places.last() != Some(&Referrer { state, depth }) {
-                            places.push(Referrer { state, depth });
-                        }
+    pub(crate) fn referrers(&self, object: Addr) -> Vec<Referrer> {
+        self.at_hand.get_or_init(|| self.all_at_hand()).frames(object)
+    }
+
+    fn all_at_hand(&self) -> AtHand {
+        let mut all = AtHand::default();
+        let mut left = MOST_REFERRED;
+        for (state, thread) in self.living() {
+            for (depth, frame) in frames_of(thread).enumerate().take(REFERRING_FRAMES) {
+                let Some(open) = self.frame(frame) else { continue };
+                let place = Referrer { state, depth };
+                let mut count = 1;
+                for (_, value) in open.variables() {
+                    all.variable(place, value);
+                    count += 1 + self.add_attributes(value, &mut all);
+                }
+                if let Some(dict) = open.globals()
+                    && all.code(place, (dict, open.code()))
+                {
+                    for (_, value) in self.named_globals(&open).iter() {
+                        all.global((dict, open.code()), *value);
+                        count += 1 + self.add_attributes(*value, &mut all);
                     }
                 }
+                left = left.saturating_sub(count);
+                if left == 0 {
+                    limits::met(MOST_REFERRED, "objects that frames of Python have at hand", "objects");
+                    return all;
+                }
             }
-            index
-        });
-        index.get(&object).map_or(&[], Vec::as_slice)
+        }
+        all
+    }
+
+    /// Add the attributes of an object, if they are not known; how many these are.
+    fn add_attributes(&self, object: Addr, all: &mut AtHand) -> usize {
+        if !all.is_new(object) || self.is_plain(object) {
+            return 0;
+        }
+        let attributes = self.objects().attributes(object).unwrap_or_default();
+        attributes.iter().for_each(|(_, value)| all.attribute(object, *value));
+        attributes.len()
     }
 
     /// Tell of threads too deep to be searched whole for `with` blocks, or for objects at hand.
@@ -254,24 +271,6 @@ impl<'a> Inspector<'a> {
                 "frames of one thread",
             );
         }
-    }
-
-    /// What a frame has at hand. `known` are the attributes of objects that others had.
-    fn all_referred(&self, frame: &Frame<'_, '_>, known: &mut AddrMap<Vec<Addr>>) -> Vec<Addr> {
-        let named = self.named_globals(frame);
-        let variables = frame.variables().into_iter().map(|(_, value)| value);
-        let mut all: Vec<Addr> = variables.chain(named.iter().map(|(_, value)| *value)).collect();
-        let mut attributes = Vec::new();
-        for object in &all {
-            attributes.extend_from_slice(known.entry(*object).or_insert_with(|| self.attributes_of_interest(*object)));
-        }
-        all.append(&mut attributes);
-        all
-    }
-
-    fn attributes_of_interest(&self, object: Addr) -> Vec<Addr> {
-        let attributes = if self.is_plain(object) { None } else { self.objects().attributes(object) };
-        attributes.unwrap_or_default().into_iter().map(|(_, value)| value).collect()
     }
 
     /// The globals of the module whose dictionary this is.

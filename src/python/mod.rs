@@ -15,6 +15,7 @@
     )
 )]
 
+mod at_hand;
 pub(crate) mod finalisers;
 pub(crate) mod inspect;
 mod kernel_threads;

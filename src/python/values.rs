@@ -408,12 +408,17 @@ impl<'a> Frame<'_, 'a> {
     }
 
     fn slots(&self, first: Addr, count: u64) -> Vec<Addr> {
-        let memory = self.frames.memory;
-        let whole = memory.bytes(first, saturated(count.saturating_mul(8))).ok();
-        let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).map_or(Addr(0), |word| Addr(word & !TAG));
-        match whole {
-            Some(bytes) => bytes.chunks_exact(8).map(word).collect(),
-            None => Vec::new(),
+        /// Most have no more.
+        const FEW: usize = 32;
+        let length = saturated(count.saturating_mul(8));
+        let (mut few, mut many) = ([0; FEW * 8], Vec::new());
+        let buffer = few.get_mut(..length).unwrap_or_else(|| {
+            many.resize(length, 0);
+            &mut many
+        });
+        match self.frames.memory.read_exact(first, buffer) {
+            Ok(()) => buffer.as_chunks().0.iter().map(|word| Addr(u64::from_le_bytes(*word) & !TAG)).collect(),
+            Err(_) => Vec::new(),
         }
     }
 }

@@ -309,7 +309,7 @@ fn by_bare_acquire(blocked: &Blocked<'_>, facts: &Facts<'_>, wait: &ThreadWait, 
     let mut holds = Vec::new();
     let mut guarded = Vec::new();
     let mut known = None;
-    for Referrer { state, depth } in inspector.referrers(lock).iter().copied() {
+    for Referrer { state, depth } in inspector.referrers(lock) {
         let thread = &inspector.python.threads[state];
         let Some(position) = thread.tid.and_then(|tid| process.position(tid)).filter(|_| known != Some(state)) else {
             continue;

@@ -42,7 +42,7 @@ pub(super) fn find(
     let inspector = &facts.inspector;
     let key = &wait.blocked_on.resource.key;
     let objects = object.into_iter().chain([key.address]);
-    let places: BTreeSet<Referrer> = objects.flat_map(|object| inspector.referrers(object)).copied().collect();
+    let places: BTreeSet<Referrer> = objects.flat_map(|object| inspector.referrers(object)).collect();
     let mut known = None;
     for Referrer { state, depth } in places {
         let thread = &inspector.python.threads[state];
