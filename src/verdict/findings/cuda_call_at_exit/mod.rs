@@ -5,7 +5,7 @@
 use super::{Context, Draft, Example, Requirement, Rule, is_libc};
 use crate::report::Severity;
 use crate::symbols::base_symbol;
-use crate::threads::{Frame, FrameKind};
+use crate::threads::{Alike, Frame, FrameKind};
 use crate::waits::model::Role;
 use crate::waits::{Party, Wait};
 
@@ -29,8 +29,9 @@ const ENDS: [&str; 6] = ["exit", "run_exit_handlers", "cxa_finalize", "dl_fini",
 fn rule(context: &Context<'_>) -> Vec<Draft> {
     let mut drafts = Vec::new();
     for (process, threads) in context.input.threads.iter().enumerate() {
+        let mut ends = Alike::default();
         for thread in threads {
-            let Some(end) = thread.frames.iter().position(is_end) else { continue };
+            let Some(end) = ends.of(&thread.frames, is_end).iter().position(|(_, is_end)| *is_end) else { continue };
             let party = Party::Thread(process, thread.tid);
             let inner = &thread.frames[..end];
             let who = context.names.party_in_full(&party);
