@@ -79,8 +79,8 @@ fn native_frame(frame: &crate::unwind::NativeFrame, symbols: &Symbols<'_>, with_
     let architecture = frame.registers.architecture();
     let saved = architecture.callee_saved().iter().filter(|_| with_registers);
     NativeFrame {
-        function: symbols.function(frame.lookup).map(|symbol| symbol.name),
-        module: module.map(|module| module.name.clone()),
+        function: symbols.function(frame.lookup).map(|symbol| symbol.name.to_string()),
+        module: module.map(|module| module.name.to_string()),
         module_offset: module.map(|module| format!("{:#x}", frame.pc - module.start)),
         pc: frame.pc.to_string(),
         sp: frame.sp.to_string(),

@@ -216,12 +216,14 @@ impl<'a> Code<'a> {
         };
         let slot = match target {
             Ok(slot) => slot,
-            Err(function) => return (Some(function), self.symbols.function(function).map(|symbol| symbol.name)),
+            Err(function) => {
+                return (Some(function), self.symbols.function(function).map(|symbol| symbol.name.to_string()));
+            }
         };
         // Before its first call a slot leads back into the stub.
         let target = self.image.memory.pointer(slot).ok();
         match target.and_then(|at| self.symbols.function(at)) {
-            Some(symbol) => (target, Some(symbol.name)),
+            Some(symbol) => (target, Some(symbol.name.to_string())),
             None => (target, self.symbols.slot(slot)),
         }
     }

@@ -157,12 +157,18 @@ impl Places<'_> {
 
     fn native(&self, at: Addr) -> Vec<Line> {
         let call = Addr(at.0.wrapping_sub(1));
-        let function = self.symbols.function(call).map(|symbol| symbol.name);
+        let text = |text: Arc<str>| text.to_string();
+        let function = self.symbols.function(call).map(|symbol| text(symbol.name));
         let mut lines: Vec<Line> = self
             .symbols
             .source(call)
             .into_iter()
-            .map(|place| Line { file: place.file, line: place.line, function: place.function, is_python: false })
+            .map(|place| Line {
+                file: place.file.map(text),
+                line: place.line,
+                function: place.function.map(text),
+                is_python: false,
+            })
             .collect();
         match lines.last_mut() {
             Some(last) => last.function = function.or_else(|| last.function.take()),
@@ -175,7 +181,7 @@ impl Places<'_> {
     fn name(&self, address: Addr) -> Option<String> {
         let object = self.symbols.object(address)?;
         let offset = address - object.address;
-        Some(if offset == 0 { object.name } else { format!("{}+{offset}", object.name) })
+        Some(if offset == 0 { object.name.to_string() } else { format!("{}+{offset}", object.name) })
     }
 
     fn offset(&self, at: Addr) -> Option<String> {

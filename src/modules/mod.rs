@@ -18,6 +18,7 @@ pub(crate) mod frame_index;
 
 use std::cell::OnceCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use object::LittleEndian;
 use object::elf;
@@ -35,7 +36,7 @@ use frame_index::FrameIndex;
 #[derive(Debug)]
 pub(crate) struct Module {
     /// File name without folders: `libc.so.6`.
-    pub name: String,
+    pub name: Arc<str>,
     /// Path as the target sees it.
     pub path: String,
     /// What to add to an address in the file (a virtual address) to get the address in the process.
@@ -131,7 +132,7 @@ impl Modules {
             let mut module = file
                 .and_then(|bytes| parse(bytes, recorded.path.clone()))
                 .unwrap_or_else(|| Module::without_file(image.architecture));
-            module.name.clone_from(&recorded.name);
+            module.name = recorded.name.as_str().into();
             module.path.clone_from(&recorded.path);
             module.build_id.clone_from(&recorded.build_id);
             (module.bias, module.start, module.end) = (recorded.bias, recorded.start, recorded.end);
@@ -153,7 +154,7 @@ impl Modules {
     /// What to keep of these modules.
     pub(crate) fn record(&self) -> Vec<RecordedModule> {
         let record = |module: &Module| RecordedModule {
-            name: module.name.clone(),
+            name: module.name.to_string(),
             path: module.path.clone(),
             bias: module.bias,
             start: module.start,
@@ -181,7 +182,7 @@ impl Module {
     fn without_file(architecture: Architecture) -> Module {
         Module {
             architecture,
-            name: String::new(),
+            name: Arc::from(""),
             path: String::new(),
             bias: 0,
             start: Addr(0),
@@ -311,7 +312,7 @@ fn parse(bytes: FileBytes, path: String) -> Option<Module> {
     if frames.eh_frame.is_none() {
         frames.eh_frame = frames.eh_frame_hdr.as_ref().and_then(|hdr| behind_header(&bytes, hdr));
     }
-    let name = path.rsplit('/').next().unwrap_or(&path).to_string();
+    let name = path.rsplit('/').next().unwrap_or(&path).into();
     let build_id = build_id(&bytes);
     Some(Module { name, path, build_id, file: Some(bytes), frames, ..Module::without_file(architecture) })
 }

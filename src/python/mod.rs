@@ -33,6 +33,7 @@ mod walk;
 pub(crate) use kernel_threads::KernelThreads;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::image::{Addr, Gap, MemoryExt, ProcessImage};
 use crate::limits::python::MEMORY_OF_FRAMES;
@@ -172,9 +173,9 @@ pub(crate) struct PythonFrame {
     /// `PyCodeObject`.
     pub code: Addr,
     /// Qualified name (3.11+) or name.
-    pub function: String,
+    pub function: Arc<str>,
     /// `co_filename`.
-    pub file: String,
+    pub file: Arc<str>,
     /// Current line, if the line table could be read.
     pub line: Option<u32>,
     /// Local variables as (name, repr), on request only.

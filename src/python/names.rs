@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::layout::Layout;
 use super::lines;
@@ -14,8 +15,8 @@ use crate::limits::python::{LARGEST_LINE_TABLE, LONGEST_TEXT};
 /// What frames need of a code object.
 #[derive(Debug)]
 pub(crate) struct Code {
-    pub(crate) function: String,
-    pub(crate) file: String,
+    pub(crate) function: Arc<str>,
+    pub(crate) file: Arc<str>,
     first_line: i64,
     table: Vec<u8>,
 }
@@ -54,8 +55,8 @@ impl<'a> Codes<'a> {
         let text = |offset| text(memory, layout, memory.pointer(address + offset).ok()?);
         let name = layout.code_qualified_name.and_then(text).or_else(|| text(layout.code_name))?;
         Some(Code {
-            function: name,
-            file: text(layout.code_file)?,
+            function: name.into(),
+            file: text(layout.code_file)?.into(),
             first_line: i64::from(memory.i32(address + layout.code_first_line).ok()?),
             table: bytes(memory, layout, memory.pointer(address + layout.code_line_table).ok()?).unwrap_or_default(),
         })

@@ -220,7 +220,7 @@ fn python_frame(memory: &dyn Memory, layout: &Layout, raw: &Raw, codes: &mut Cod
     let offset = instruction_offset(memory, layout, raw.address, raw.code, raw.instruction);
     let (function, file, line) = match &code {
         Some(code) => (code.function.clone(), code.file.clone(), code.line(layout, offset)),
-        None => ("<unreadable code object>".into(), String::new(), None),
+        None => ("<unreadable code object>".into(), "".into(), None),
     };
     PythonFrame { address: raw.address, code: raw.code, function, file, line, locals: Vec::new() }
 }

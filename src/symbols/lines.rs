@@ -173,9 +173,9 @@ fn frames(tables: &Tables<'_>, address: u64) -> Vec<SourceFrame> {
             limits::met(DEEPEST_INLINING, "functions that are inlined into each other", "of one place");
             break;
         }
-        let name = frame.function.as_ref().and_then(|f| f.raw_name().ok().map(|n| demangle(&n)));
+        let name = frame.function.as_ref().and_then(|f| f.raw_name().ok().map(|n| demangle(&n).into()));
         let (file, line) = match &frame.location {
-            Some(location) => (location.file.map(str::to_string), location.line),
+            Some(location) => (location.file.map(Arc::from), location.line),
             None => (None, None),
         };
         found.push(SourceFrame { function: name, file, line, inlined: true });

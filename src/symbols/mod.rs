@@ -25,6 +25,7 @@ mod variables;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) use cache::SymbolCache;
 pub(crate) use demangle::{Mangling, demangle};
@@ -43,7 +44,7 @@ use crate::modules::{Module, Modules};
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Symbol {
     /// Demangled name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Address of its first byte in the process.
     pub address: Addr,
     /// Its size in bytes.
@@ -57,9 +58,9 @@ pub(crate) struct Symbol {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct SourceFrame {
     /// Demangled function name, from debug information.
-    pub function: Option<String>,
+    pub function: Option<Arc<str>>,
     /// Path as the compiler recorded it.
-    pub file: Option<String>,
+    pub file: Option<Arc<str>>,
     /// Line, from 1.
     pub line: Option<u32>,
     /// Whether this is an inlined call.

@@ -134,7 +134,7 @@ impl Table {
         let name = String::from_utf8_lossy(self.raw_name(entry));
         let plain = name.split('@').next().unwrap_or(&name);
         let mangling = Mangling::of(plain);
-        Symbol { name: demangle(plain), address: Addr(entry.address), size: entry.size, mangling }
+        Symbol { name: demangle(plain).into(), address: Addr(entry.address), size: entry.size, mangling }
     }
 }
 

@@ -8,6 +8,8 @@ mod merge;
 mod names;
 mod roles;
 
+use std::sync::Arc;
+
 use crate::unwind::{NativeStack, StackEnd};
 pub(crate) use alike::Alike;
 pub(crate) use merge::merge;
@@ -56,15 +58,15 @@ pub(crate) struct Frame {
     /// What it is.
     pub kind: FrameKind,
     /// Function name; `None` prints as module+offset.
-    pub function: Option<String>,
+    pub function: Option<Arc<str>>,
     /// How the symbol that names a native function is mangled; `Unknown` for other frames.
     pub mangling: crate::symbols::Mangling,
     /// Module's file name.
-    pub module: Option<String>,
+    pub module: Option<Arc<str>>,
     /// Offset of `pc` from the module's start, for frames without a name.
     pub module_offset: Option<u64>,
     /// Source file.
-    pub file: Option<String>,
+    pub file: Option<Arc<str>>,
     /// Source line.
     pub line: Option<u32>,
     /// Instruction pointer.

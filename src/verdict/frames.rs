@@ -51,9 +51,9 @@ impl Whose {
 fn frame(frame: &Frame, whose: &Whose) -> report::Frame {
     report::Frame {
         kind: frame.kind,
-        function: frame.function.clone(),
-        module: frame.module.clone(),
-        file: frame.file.clone(),
+        function: frame.function.as_deref().map(str::to_owned),
+        module: frame.module.as_deref().map(str::to_owned),
+        file: frame.file.as_deref().map(str::to_owned),
         line: frame.line,
         pc: frame.pc.map(|pc| pc.to_string()),
         trust: frame.trust.map(trust),

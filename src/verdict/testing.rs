@@ -7,11 +7,11 @@ use crate::threads::{Frame, FrameKind};
 pub(super) fn frame(kind: FrameKind, function: &str, file: Option<&str>, module: Option<&str>) -> Frame {
     Frame {
         kind,
-        function: (!function.is_empty()).then(|| function.to_owned()),
+        function: (!function.is_empty()).then(|| function.into()),
         mangling: Mangling::Unknown,
-        module: module.map(str::to_owned),
+        module: module.map(Into::into),
         module_offset: None,
-        file: file.map(str::to_owned),
+        file: file.map(Into::into),
         line: file.map(|_| 7),
         pc: None,
         trust: None,

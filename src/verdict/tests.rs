@@ -172,11 +172,11 @@ fn frame(text: &str) -> Frame {
     let module = text.strip_suffix('!').map(String::from);
     Frame {
         kind: if python.is_some() { FrameKind::Python } else { FrameKind::Native },
-        function: module.is_none().then(|| python.map_or(text, |(function, _)| function).to_string()),
+        function: module.is_none().then(|| python.map_or(text, |(function, _)| function).into()),
         mangling: crate::symbols::Mangling::Unknown,
-        module,
+        module: module.map(Into::into),
         module_offset: None,
-        file,
+        file: file.map(Into::into),
         line,
         pc: Some(Addr(0x40)),
         trust: None,

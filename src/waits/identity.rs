@@ -31,7 +31,7 @@ pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, 
     let symbols = process.context.symbols;
     let list = &symbols.modules().list;
     let module = symbols.modules().at(address).and_then(|at| list.get(at));
-    let in_module = module.map(|module| Place::Module(module.name.clone()));
+    let in_module = module.map(|module| Place::Module(module.name.to_string()));
     let label = Label::from(noun);
     if module.is_none()
         && let Some((name, function)) = variable(process, address)
@@ -39,7 +39,10 @@ pub(crate) fn label(process: &Process<'_>, thread: &ThreadView<'_>, noun: &str, 
         return Label { function, ..label.named(Some(name)) };
     }
     if let Some(symbol) = symbols.object(address) {
-        return Label { offset: address - symbol.address, ..label.named(Some(symbol.name)).placed(in_module) };
+        return Label {
+            offset: address - symbol.address,
+            ..label.named(Some(symbol.name.to_string())).placed(in_module)
+        };
     }
     label.at(address).placed(in_module.or_else(|| place(process, thread, address)))
 }

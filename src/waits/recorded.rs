@@ -187,11 +187,11 @@ impl Case<'_, '_> {
             return (None, "at a place that is not known".into());
         }
         let call = Addr(taker.at.0.wrapping_sub(1));
-        let function = symbols.function(call).map(|symbol| symbol.name);
+        let function = symbols.function(call).map(|symbol| symbol.name.to_string());
         let places = symbols.source(call);
         let taken = places.iter().find_map(|place| {
-            let function = place.function.clone().or_else(|| function.clone())?;
-            Some(TakenAt { file: place.file.clone()?, line: place.line?, function, guard: None })
+            let function = place.function.as_deref().map(str::to_owned).or_else(|| function.clone())?;
+            Some(TakenAt { file: place.file.as_deref()?.to_owned(), line: place.line?, function, guard: None })
         });
         let list = &symbols.modules().list;
         let module = symbols.modules().at(call).and_then(|module| list.get(module));

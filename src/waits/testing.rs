@@ -209,7 +209,7 @@ pub(super) fn observe_made(made: Vec<Made>) -> Observations {
         });
         rest.push((one.stacks, one.python));
         let named = |(at, name): (u64, String)| {
-            (Addr(at), Some(Symbol { name, address: Addr(at), size: 64, mangling: Mangling::Cpp }))
+            (Addr(at), Some(Symbol { name: name.into(), address: Addr(at), size: 64, mangling: Mangling::Cpp }))
         };
         let objects = one.objects.into_iter().map(named).collect();
         caches.push(SymbolCache { objects, ..SymbolCache::default() });

@@ -2,9 +2,12 @@
 //!
 //! In: a [`CapturedProcess`]. Out: [`Process`] with one [`ThreadView`] a captured thread. It decodes no lock.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use super::blocked_call::{self, Call};
 use super::c_library::{self, CLibrary};
@@ -12,7 +15,7 @@ use crate::arch::Architecture;
 use crate::code::Code;
 use crate::gpu::GpuCore;
 use crate::image::gpu::GpuUse;
-use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, ThreadImage};
+use crate::image::{Addr, Image, Memory, MemoryExt, ProcessImage, Register, Scatter, ThreadImage};
 use crate::limits::waits::{SEARCHED_FRAME, SEARCHED_FRAMES, SEARCHED_STACK, TOP_OF_STACK};
 use crate::python::Python;
 use crate::symbols::{Symbols, base_range, begins_with};
@@ -73,8 +76,77 @@ pub(crate) struct ThreadView<'a> {
     pub is_searched_in_part: bool,
     segments: Vec<(Addr, Addr)>,
     words: OnceCell<Vec<(Addr, u64)>>,
-    /// Where the names of its native frames and of what is inlined in them stand, which each family asks for.
-    names: OnceCell<Vec<Name>>,
+    /// The names of its frames, which each family asks for.
+    names: Rc<CallNames>,
+}
+
+/// The names of the frames of all threads of a process that have the same: most threads do what others do, and each name is compared
+/// with hundreds.
+#[derive(Debug)]
+struct CallNames {
+    /// Where those of native frames and of what is inlined in them stand.
+    list: Vec<Name>,
+    /// What was asked of them: how many native frames, which beginnings.
+    inside: RefCell<Vec<(usize, &'static [&'static str], bool)>>,
+}
+
+/// What was found by the names of a thread's frames, their kinds and places alone, kept for all threads with the same.
+#[derive(Debug)]
+pub(crate) struct ByNames<Found>(RefCell<HashMap<*const CallNames, Found>>);
+
+impl<Found> Default for ByNames<Found> {
+    fn default() -> Self {
+        ByNames(RefCell::default())
+    }
+}
+
+impl<Found: Copy> ByNames<Found> {
+    /// What `find` finds of this thread, or found of one before.
+    pub(crate) fn of(&self, thread: &ThreadView<'_>, find: impl FnOnce() -> Found) -> Found {
+        let names = Rc::as_ptr(&thread.names);
+        let known = self.0.borrow().get(&names).copied();
+        known.unwrap_or_else(|| {
+            let found = find();
+            self.0.borrow_mut().insert(names, found);
+            found
+        })
+    }
+}
+
+/// The threads before of a process, by what their frames are called.
+#[derive(Debug, Default)]
+struct KnownNames<'a> {
+    hashing: Scatter,
+    known: HashMap<u64, (&'a [Frame], Rc<CallNames>), Scatter>,
+}
+
+impl<'a> KnownNames<'a> {
+    /// Those of a thread with these frames.
+    fn of(&mut self, frames: &'a [Frame]) -> Rc<CallNames> {
+        let name = |frame: &Frame| frame.function.as_ref().map(|name| Arc::as_ptr(name).addr());
+        let mut hasher = self.hashing.build_hasher();
+        frames.iter().for_each(|frame| hasher.write_u64(name(frame).unwrap_or_default() as u64));
+        let is_same =
+            |one: &Frame, other: &Frame| (one.kind, one.native, name(one)) == (other.kind, other.native, name(other));
+        let is_like = |others: &[Frame]| {
+            others.len() == frames.len() && frames.iter().zip(others).all(|(one, other)| is_same(one, other))
+        };
+        let hash = hasher.finish();
+        if let Some((_, names)) = self.known.get(&hash).filter(|(others, _)| is_like(others)) {
+            return Rc::clone(names);
+        }
+        let names = Rc::new(CallNames { list: listed(frames), inside: RefCell::default() });
+        self.known.insert(hash, (frames, Rc::clone(&names)));
+        names
+    }
+}
+
+fn listed(frames: &[Frame]) -> Vec<Name> {
+    let name = |(merged, frame): (usize, &Frame)| {
+        let part = base_range(frame.function.as_deref()?);
+        Some(Name { native: frame.native?, merged, part })
+    };
+    frames.iter().enumerate().filter_map(name).collect()
 }
 
 /// The name of a frame without what its library put around it.
@@ -96,6 +168,7 @@ impl<'a> Process<'a> {
         let merged: HashMap<i32, &Thread> = context.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let mut threads = Vec::with_capacity(context.image.threads.len());
         let (mut by_libc_tid, mut by_pthread) = (HashMap::new(), HashMap::new());
+        let mut known = KnownNames::default();
         for image in &context.image.threads {
             let pthread = image
                 .registers
@@ -125,7 +198,7 @@ impl<'a> Process<'a> {
                 is_searched_in_part,
                 segments,
                 words: OnceCell::new(),
-                names: OnceCell::new(),
+                names: known.of(thread.map(|thread| thread.frames.as_slice()).unwrap_or_default()),
             });
         }
         let parts = |thread: &ThreadView<'a>| {
@@ -292,22 +365,22 @@ impl<'a> ThreadView<'a> {
     /// Names of the innermost `count` native frames and what is inlined in them, innermost first.
     pub(crate) fn names(&self, count: usize) -> impl Iterator<Item = (usize, &str)> {
         let frames = self.frames();
-        let names = self.names.get_or_init(|| {
-            let name = |(merged, frame): (usize, &Frame)| {
-                let part = base_range(frame.function.as_deref()?);
-                Some(Name { native: frame.native?, merged, part })
-            };
-            frames.iter().enumerate().filter_map(name).collect()
-        });
-        names.iter().filter(move |name| name.native < count).filter_map(move |name| {
+        self.names.list.iter().filter(move |name| name.native < count).filter_map(move |name| {
             let function = frames.get(name.merged)?.function.as_deref()?;
             Some((name.native, function.get(name.part.clone())?))
         })
     }
 
     /// Whether one of the innermost `count` native frames has a name that [begins with](begins_with) one of `prefixes`.
-    pub(crate) fn inside(&self, count: usize, prefixes: &[&str]) -> bool {
-        self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| begins_with(name, prefix)))
+    pub(crate) fn inside(&self, count: usize, prefixes: &'static [&'static str]) -> bool {
+        let mut asked = self.names.inside.borrow_mut();
+        let is_it = |(frames, known, _): &&(usize, &[&str], bool)| *frames == count && std::ptr::eq(*known, prefixes);
+        if let Some((.., answer)) = asked.iter().find(is_it) {
+            return *answer;
+        }
+        let answer = self.names(count).any(|(_, name)| prefixes.iter().any(|prefix| begins_with(name, prefix)));
+        asked.push((count, prefixes, answer));
+        answer
     }
 
     /// The first shared library, from the innermost frame, that is not the C library.
@@ -323,7 +396,7 @@ impl<'a> ThreadView<'a> {
                 },
             )?;
         // libffi makes a call that somebody asked for, as ctypes does for Python, and has no lock of its own.
-        (first.name.contains(".so") && !first.name.starts_with("libffi")).then(|| first.name.clone())
+        (first.name.contains(".so") && !first.name.starts_with("libffi")).then(|| first.name.to_string())
     }
 
     /// Calls into another library whose function has no name on the stack, since it ended by a jump into an inner one:
@@ -411,4 +484,50 @@ fn segments(image: &ThreadImage, thread: Option<&Thread>) -> (Vec<(Addr, Addr)>,
     // A wrapped end would make the loops over the words run for ever.
     parts.retain(|(start, end)| start < end);
     (parts, is_cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbols::Mangling;
+    use crate::threads::FrameKind;
+
+    fn frame(function: &Arc<str>, kind: FrameKind, native: usize) -> Frame {
+        Frame {
+            kind,
+            function: Some(Arc::clone(function)),
+            mangling: Mangling::Unknown,
+            module: None,
+            module_offset: None,
+            file: None,
+            line: None,
+            pc: None,
+            trust: None,
+            native: Some(native),
+            python: None,
+            locals: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn threads_with_the_same_names_at_the_same_places_share_them() {
+        let (wait, work): (Arc<str>, Arc<str>) = ("__futex_wait@@GLIBC_2.34".into(), "work".into());
+        let stack = |kind, native| vec![frame(&wait, FrameKind::Native, 0), frame(&work, kind, native)];
+        let (one, same) = (stack(FrameKind::Native, 1), stack(FrameKind::Native, 1));
+        let others = [
+            stack(FrameKind::Python, 1),
+            stack(FrameKind::Native, 2),
+            one[..1].to_vec(),
+            vec![frame(&work, FrameKind::Native, 0), frame(&wait, FrameKind::Native, 1)],
+            Vec::new(),
+        ];
+        let mut known = KnownNames::default();
+        let first = known.of(&one);
+        let parts: Vec<&str> = first.list.iter().map(|name| &wait[name.part.clone()]).take(1).collect();
+        assert_eq!((first.list.len(), parts), (2, vec!["futex_wait"]));
+        assert!(Rc::ptr_eq(&first, &known.of(&same)));
+        for other in &others {
+            assert!(!Rc::ptr_eq(&first, &known.of(other)), "{other:?}");
+        }
+    }
 }

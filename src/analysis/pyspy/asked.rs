@@ -82,7 +82,14 @@ fn thread_of_trace(known: &KernelThreads<'_>, trace: &StackTrace) -> PythonThrea
     let entry = |frame: &py_spy::Frame| {
         let line = u32::try_from(frame.line).ok().filter(|line| *line > 0);
         let (function, file) = (frame.name.clone(), frame.filename.clone());
-        let frame = PythonFrame { address: Addr(0), code: Addr(0), function, file, line, locals: Vec::new() };
+        let frame = PythonFrame {
+            address: Addr(0),
+            code: Addr(0),
+            function: function.into(),
+            file: file.into(),
+            line,
+            locals: Vec::new(),
+        };
         EvalEntry { anchor: None, frames: vec![frame] }
     };
     PythonThread {
@@ -138,7 +145,10 @@ fn adopt(thread: &mut PythonThread, trace: &StackTrace) {
     }
     let own: Vec<_> = thread.entries.iter_mut().flat_map(|e| e.frames.iter_mut()).collect();
     let same = own.len() == trace.frames.len()
-        && own.iter().zip(&trace.frames).all(|(own, other)| own.function == other.name && own.file == other.filename);
+        && own
+            .iter()
+            .zip(&trace.frames)
+            .all(|(own, other)| *own.function == *other.name && *own.file == *other.filename);
     if !same {
         return;
     }

@@ -251,7 +251,7 @@ fn called_by(frames: &[Frame], callers: &[&str]) -> Option<(usize, String)> {
     };
     let caller = frames.iter().position(calls)?;
     let called = frames[..caller].iter().rfind(|frame| frame.kind == FrameKind::Python)?;
-    Some((caller, called.function.clone()?))
+    Some((caller, called.function.as_deref()?.to_owned()))
 }
 
 /// Whether a frame is the C library's.
@@ -427,8 +427,8 @@ impl Context<'_> {
             None => "a callback".into(),
         };
         let outer = frames[driver..].iter().take_while(|frame| frame.kind != FrameKind::Python);
-        let api = outer.filter(|frame| is_driver_function(frame)).last().and_then(|frame| frame.function.clone());
-        Some(Callback { function, api: api.unwrap_or_else(|| "a call that is not named".into()) })
+        let api = outer.filter(|frame| is_driver_function(frame)).last().and_then(|frame| frame.function.as_deref());
+        Some(Callback { function, api: api.unwrap_or("a call that is not named").to_owned() })
     }
 
     /// The waiter's outermost code is the driver's: a thread that the driver made, running a host function.

@@ -29,7 +29,7 @@ use crate::waits::kinds::{self, Giver, Holding, Kind, Topic, World};
 use crate::waits::model::{Needs, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::progress::{Progress, progress};
-use crate::waits::thread::{Process, ThreadView};
+use crate::waits::thread::{ByNames, Process, ThreadView};
 use calls::{Entered, Role};
 use gloo::Operation;
 use recorder::{Entry, Recorder};
@@ -45,11 +45,16 @@ pub(crate) const FAMILY: Registered = Registered { kinds: &[STORE_KEY], open };
 #[derive(Debug)]
 struct C10d {
     recorders: Vec<OnceCell<Option<Recorder>>>,
+    /// Whether a thread is in a call of NCCL's that waits on the processor.
+    in_nccl: ByNames<bool>,
+    /// Whether it is in one of PyTorch's.
+    in_calls: ByNames<bool>,
 }
 
 /// Open the family.
 fn open<'s>(processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
-    Box::new(C10d { recorders: processes.iter().map(|_| OnceCell::new()).collect() })
+    let recorders = processes.iter().map(|_| OnceCell::new()).collect();
+    Box::new(C10d { recorders, in_nccl: ByNames::default(), in_calls: ByNames::default() })
 }
 
 /// What a wait of this family is about, for whoever puts the observations together.
@@ -58,11 +63,13 @@ struct Of(Collective);
 
 impl Family for C10d {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
-        if let Some(entered) = nccl::entered(thread) {
+        let in_nccl = self.in_nccl.of(thread, || nccl::entered(thread).is_some());
+        if let Some(entered) = in_nccl.then(|| nccl::entered(thread)).flatten() {
             return self.on_processor(process, thread, below, &entered);
         }
         let below = below.filter(|below| below.ownership.is_of_nobody() || is_peer(below))?;
-        let entered = calls::entered(thread)?;
+        let in_calls = self.in_calls.of(thread, || calls::entered(thread).is_some());
+        let entered = in_calls.then(|| calls::entered(thread)).flatten()?;
         match entered.role {
             Role::Store if entered.makes.is_none() => Some(key(process, thread, below, entered)),
             Role::Store | Role::Makes => {

@@ -121,7 +121,7 @@ pub(super) fn own_frame(facts: &Facts<'_>, task: &Task) -> Option<PythonFrame> {
 
 /// Where a frame is.
 fn taken_at(frame: &PythonFrame) -> Option<TakenAt> {
-    Some(TakenAt { file: frame.file.clone(), line: frame.line?, function: frame.function.clone(), guard: None })
+    Some(TakenAt { file: frame.file.to_string(), line: frame.line?, function: frame.function.to_string(), guard: None })
 }
 
 /// "at app.py:31 in fetch".

@@ -99,7 +99,7 @@ fn own_names(facts: &Facts<'_>, frames: &[&PythonFrame], objects: &[Addr]) -> Op
         let name = |object: &Addr| facts.inspector.name_and_reach(*object, std::iter::once(*frame));
         let names: Vec<(Reach, String)> = objects.iter().map(name).collect::<Option<_>>()?;
         let unique: BTreeSet<&String> = names.iter().map(|(_, name)| name).collect();
-        let of = |reach: Reach| (reach != Reach::Global).then(|| frame.function.clone());
+        let of = |reach: Reach| (reach != Reach::Global).then(|| frame.function.to_string());
         (unique.len() == names.len()).then(|| names.iter().map(|(reach, name)| (name.clone(), of(*reach))).collect())
     })
 }

@@ -83,9 +83,9 @@ impl Task {
             let place = frames.suspended(*coroutine);
             all.extend(entered.into_iter().map(|block| {
                 let taken = place.as_ref().zip(block.line).map(|(frame, line)| TakenAt {
-                    file: frame.file.clone(),
+                    file: frame.file.to_string(),
                     line,
-                    function: frame.function.clone(),
+                    function: frame.function.to_string(),
                     guard: None,
                 });
                 Inside { object: block.object, taken }

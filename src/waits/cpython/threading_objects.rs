@@ -71,7 +71,7 @@ pub(super) fn purpose(facts: &Facts<'_>, thread: &ThreadView<'_>, behind: Option
     if waits_in("/threading.py", "wait") {
         return condition(facts, &stack);
     }
-    if inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
+    if &*inner.file == "<frozen importlib._bootstrap>" && method(inner) == "acquire" {
         return import_lock(inspector, inner);
     }
     let behind = behind?;

@@ -21,7 +21,7 @@ pub(super) fn mapped(context: &CapturedProcess<'_>) -> Vec<CudaLibrary> {
             let is_driver = module.name.starts_with("libcuda.so");
             CudaLibrary {
                 process: context.process,
-                name: module.name.clone(),
+                name: module.name.to_string(),
                 path: module.path.clone(),
                 // The soft links have `libcuda.so.1`, which says nothing.
                 version: version.filter(|version| !is_driver || is_version(version)),

@@ -58,7 +58,7 @@ impl Libraries {
     /// Their names.
     pub(super) fn names<'a>(&'a self, context: &'a CapturedProcess<'_>) -> impl Iterator<Item = &'a str> {
         let list = &context.symbols.modules().list;
-        self.modules.iter().filter_map(|module| list.get(*module)).map(|module| module.name.as_str())
+        self.modules.iter().filter_map(|module| list.get(*module)).map(|module| &*module.name)
     }
 
     /// For each native frame of a thread, from the innermost: whether it lies in one.

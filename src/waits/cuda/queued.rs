@@ -59,7 +59,7 @@ fn work(process: &Process<'_>, call: &str, site: &CallSite) -> Option<Work> {
         // The runtime's launch has the function of the host that stands for the kernel; the driver's a handle.
         let function = site.arguments[0].filter(|_| call.starts_with("cuda")).map(Addr);
         let symbol = function.and_then(|at| process.context.symbols.function(at).filter(|symbol| symbol.address == at));
-        return Some(Work::Cooperative(symbol.map(|symbol| symbol.name)));
+        return Some(Work::Cooperative(symbol.map(|symbol| symbol.name.to_string())));
     }
     let size = calls::bytes_of_value(call)?;
     let [stream, address, value, flags] = site.arguments;

@@ -47,7 +47,7 @@ pub(super) fn read(process: &Process<'_>, libraries: &Libraries, thread: &Thread
     let modules = process.context.symbols.modules();
     let is_libc = |native: usize| {
         let module = merged.native.frames.get(native).and_then(|frame| modules.list.get(modules.at(frame.pc)?));
-        module.is_some_and(|module| module.name == "[vdso]" || is_c_library(&module.name))
+        module.is_some_and(|module| &*module.name == "[vdso]" || is_c_library(&module.name))
     };
     // Innermost: what CUDA called in the C library, then CUDA.
     let inner = (0..marks.len()).find(|native| !is_libc(*native)).filter(|native| marks[*native]);

@@ -46,7 +46,7 @@ pub(crate) fn add(blocked: &Blocked<'_>, out: &mut Observations) {
 /// Where it was taken, and the frame of that function, which may be inlined into the native one.
 fn took(hold: &mut Hold, thread: &ThreadView<'_>, native: usize, taken: TakenAt) {
     let frames = thread.frames();
-    let is_it = |frame: &Frame| frame.native == Some(native) && frame.function.as_ref() == Some(&taken.function);
+    let is_it = |frame: &Frame| frame.native == Some(native) && frame.function.as_deref() == Some(&taken.function);
     hold.frame = frames.iter().position(is_it).or_else(|| thread.merged(native)).or(hold.frame);
     hold.taken = Some(taken);
 }
@@ -90,12 +90,12 @@ fn merged<'t>(thread: &'t ThreadView<'_>, native: usize) -> impl Iterator<Item =
 
 /// The line that declares a guard: in the file of its function.
 fn declared(thread: &ThreadView<'_>, native: usize, guard: &Variable) -> Option<TakenAt> {
-    let of_it = |frame: &&Frame| guard.function.is_some() && frame.function == guard.function;
+    let of_it = |frame: &&Frame| guard.function.is_some() && frame.function.as_deref() == guard.function.as_deref();
     let frame = merged(thread, native).find(of_it).or_else(|| merged(thread, native).last())?;
     Some(TakenAt {
-        file: frame.file.clone()?,
+        file: frame.file.as_deref()?.to_owned(),
         line: guard.line,
-        function: frame.function.clone()?,
+        function: frame.function.as_deref()?.to_owned(),
         guard: Some(guard.name.clone()),
     })
 }
@@ -157,7 +157,12 @@ fn parting(call: &[SourceFrame], now: &[&Frame]) -> Option<TakenAt> {
         None if call.len() == 1 && now.len() == 1 => (call.first()?, *now.first()?),
         None => return None,
     };
-    Some(TakenAt { file: place.file.clone()?, line: place.line?, function: frame.function.clone()?, guard: None })
+    Some(TakenAt {
+        file: place.file.as_deref()?.to_owned(),
+        line: place.line?,
+        function: frame.function.as_deref()?.to_owned(),
+        guard: None,
+    })
 }
 
 /// `pthread_mutex_lock`, `std::mutex::lock()`, `omp_set_lock`.

@@ -15,11 +15,11 @@ use crate::waits::blocked_on::{BlockedOn, Ownership};
 use crate::waits::c_library::CLibrary;
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Role;
-use crate::waits::thread::ThreadView;
+use crate::waits::thread::{ByNames, ThreadView};
 
 /// A function that waits, and what for.
 #[derive(Debug)]
-struct Row {
+pub(super) struct Row {
     /// How its name begins; with `::` in front, what its path contains.
     names: &'static [&'static str],
     kind: &'static Kind,
@@ -252,12 +252,20 @@ pub(super) struct Found<'n> {
 }
 
 /// The innermost frame that has a name of its own; atomics are what C++ makes the others of.
-pub(super) fn by_frames<'t>(thread: &'t ThreadView<'_>) -> Option<Found<'t>> {
+pub(super) fn by_frames<'t>(known: &ByNames<Fits>, thread: &'t ThreadView<'_>) -> Option<Found<'t>> {
+    let (position, row) = known.of(thread, || fits(thread))?;
+    thread.names(WRAPPER_FRAMES).nth(position).map(|(_, name)| Found { row, name })
+}
+
+/// Which of the names of a thread fits which row.
+pub(super) type Fits = Option<(usize, &'static Row)>;
+
+fn fits(thread: &ThreadView<'_>) -> Fits {
     let names: Vec<Named<'_>> = thread.names(WRAPPER_FRAMES).map(|(_, name)| Named::new(name)).collect();
     let find = |weak: bool| {
-        names.iter().find_map(|named| {
+        names.iter().enumerate().find_map(|(position, named)| {
             let row = TABLE.iter().find(|row| (row.noun == ATOMIC) == weak && row.fits(named))?;
-            Some(Found { row, name: named.name })
+            Some((position, row))
         })
     };
     find(false).or_else(|| find(true))

@@ -88,7 +88,7 @@ pub(super) fn barrier(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let resource = Resource {
         key: key(case.process, kinds::PTHREAD_BARRIER, function.address),
         process: case.process.context.process,
-        label: Label::from("OpenMP barrier").named(is_of_program.then_some(&function.name)),
+        label: Label::from("OpenMP barrier").named(is_of_program.then(|| function.name.to_string())),
         state: Vec::new(),
         role: None,
     };

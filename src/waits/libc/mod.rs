@@ -32,7 +32,7 @@ use crate::waits::identity::{key, label};
 use crate::waits::kinds::{self, Kind};
 use crate::waits::model::Resource;
 use crate::waits::observations::Observations;
-use crate::waits::thread::{Process, ThreadView};
+use crate::waits::thread::{ByNames, Process, ThreadView};
 
 /// Who has what this family decoded, where no shared rule finds it.
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +53,10 @@ enum HolderRule {
 }
 
 /// The family.
-#[derive(Debug)]
-struct Libc;
+#[derive(Debug, Default)]
+struct Libc {
+    by_names: ByNames<by_function::Fits>,
+}
 
 /// Its row in the list of families.
 pub(crate) const FAMILY: Registered = Registered {
@@ -76,9 +78,9 @@ pub(crate) const FAMILY: Registered = Registered {
     open,
 };
 
-/// Open the family: it keeps nothing.
+/// Open the family.
 fn open<'s>(_: &'s [Process<'s>]) -> Box<dyn Family + 's> {
-    Box::new(Libc)
+    Box::new(Libc::default())
 }
 
 /// What a decoder works on.
@@ -124,7 +126,7 @@ impl Case<'_, '_> {
     }
 
     /// Whether the waiter is inside a function whose name starts with one of `prefixes`.
-    fn inside(&self, prefixes: &[&str]) -> bool {
+    fn inside(&self, prefixes: &'static [&'static str]) -> bool {
         self.thread.inside(CALL_FRAMES, prefixes)
     }
 }
@@ -155,7 +157,7 @@ impl Family for Libc {
         let Some(futex) = below.futex.filter(|_| below.resource.key.kind == kinds::FUTEX) else {
             return mutex::refused_and_paused(process, thread, below);
         };
-        let case = Case { process, thread, below, futex, by_name: by_function::by_frames(thread) };
+        let case = Case { process, thread, below, futex, by_name: by_function::by_frames(&self.by_names, thread) };
         if below.transient {
             return musl::left_asleep(&case);
         }

@@ -55,7 +55,7 @@ pub(super) fn decode(case: &Case<'_, '_>) -> Option<BlockedOn> {
     if value & WAITERS == 0 {
         return by_function::decode(case);
     }
-    let is = |names: &[&str]| case.inside(names);
+    let is = |names: &'static [&'static str]| case.inside(names);
     if is(semaphore::ENTRY_POINTS) {
         let waiters = case.word(futex.word, 4)?;
         let resource = case.resource(kinds::SEMAPHORE, "semaphore", futex.word, vec![("waiters", i64::from(waiters))]);
@@ -86,7 +86,7 @@ pub(super) fn left_asleep(case: &Case<'_, '_>) -> Option<BlockedOn> {
     let is_left = case.process.library == CLibrary::Musl
         && image.state == TaskState::Sleeping
         && image.cpu_used.is_some_and(|(used, _)| used == 0)
-        && case.inside(&[condition::ENTRY_POINTS[0], "pthread_barrier_wait"]);
+        && case.inside(&["pthread_cond_", "pthread_barrier_wait"]);
     let blocked_on = is_left.then(|| decode(case)).flatten()?;
     Some(BlockedOn { transient: false, ..blocked_on })
 }

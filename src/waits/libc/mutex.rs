@@ -233,7 +233,7 @@ fn by_libc(case: &Case<'_, '_>) -> bool {
 fn owned(case: &Case<'_, '_>, base: Addr, owner: u32) -> BlockedOn {
     let field = base + layout::OWNER;
     // dl_load_lock and dl_load_write_lock have no symbol of their own: they are members of `_rtld_global`.
-    let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| symbol.name == "_rtld_global");
+    let in_loader = case.process.context.symbols.object(base).is_some_and(|symbol| &*symbol.name == "_rtld_global");
     let (kind, noun) = match in_loader {
         true => (kinds::LOADER_LOCK, format!("dynamic loader's lock{}", loader_lock(case, base))),
         false => (kinds::PTHREAD_MUTEX, "mutex".to_owned()),

@@ -22,20 +22,23 @@ use crate::waits::kinds;
 use crate::waits::model::{Certainty, Needs, Resource, ResourceKey, Scope};
 use crate::waits::observations::Observations;
 use crate::waits::progress::{Progress, progress};
-use crate::waits::thread::{Process, ThreadView};
+use crate::waits::thread::{ByNames, Process, ThreadView};
 use calls::{Call, Role};
 use pending::Pending;
 
 /// The family.
-#[derive(Debug)]
-struct Mpi;
+#[derive(Debug, Default)]
+struct Mpi {
+    /// Whether a call of MPI is among the names of a thread's frames.
+    has_calls: ByNames<bool>,
+}
 
 /// Its row in the list of families.
 pub(crate) const FAMILY: Registered = Registered { kinds: &[kinds::COLLECTIVE], open };
 
 /// Open the family.
 fn open<'s>(_processes: &'s [Process<'s>]) -> Box<dyn Family + 's> {
-    Box::new(Mpi)
+    Box::new(Mpi::default())
 }
 
 /// What MPICH and those made from it are called.
@@ -49,7 +52,7 @@ struct Of(Collective);
 
 impl Family for Mpi {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
-        let (native, call) = entered(process, thread)?;
+        let (native, call) = self.entered(process, thread)?;
         let Progress { spinning, evidence } = progress(process, thread, below, &call.name)?;
         let mut evidence = vec![evidence];
         let mut objects = Vec::new();
@@ -90,19 +93,22 @@ impl Family for Mpi {
     }
 }
 
-/// The call of MPI that a thread is in, with its native frame: the innermost, if no code of Python runs inside of it.
-///
-/// Some of an implementation's calls are nothing but a jump into an inner function that has no name (MPI_Waitall of MPICH 5.0): these are
-/// known by what the program called.
-fn entered(process: &Process<'_>, thread: &ThreadView<'_>) -> Option<(usize, Call)> {
-    let named = thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)));
-    let nameless = || {
-        let mut entries = (backend(process) != UNKNOWN).then(|| thread.nameless_entries(process))?;
-        entries.find_map(|(native, name)| Some((native, calls::call(&name)?)))
-    };
-    let (native, call) = named.or_else(nameless)?;
-    let inner = thread.merged(native).and_then(|merged| thread.thread?.frames.get(..merged));
-    inner.is_none_or(|frames| frames.iter().all(|frame| frame.python.is_none())).then_some((native, call))
+impl Mpi {
+    /// The call of MPI that a thread is in, with its native frame: the innermost, if no code of Python runs inside of it.
+    ///
+    /// Some of an implementation's calls are nothing but a jump into an inner function that has no name (MPI_Waitall of MPICH 5.0): these
+    /// are known by what the program called.
+    fn entered(&self, process: &Process<'_>, thread: &ThreadView<'_>) -> Option<(usize, Call)> {
+        let first = || thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)));
+        let named = if self.has_calls.of(thread, || first().is_some()) { first() } else { None };
+        let nameless = || {
+            let mut entries = (backend(process) != UNKNOWN).then(|| thread.nameless_entries(process))?;
+            entries.find_map(|(native, name)| Some((native, calls::call(&name)?)))
+        };
+        let (native, call) = named.or_else(nameless)?;
+        let inner = thread.merged(native).and_then(|merged| thread.thread?.frames.get(..merged));
+        inner.is_none_or(|frames| frames.iter().all(|frame| frame.python.is_none())).then_some((native, call))
+    }
 }
 
 /// What the call and its requests say.

@@ -46,6 +46,6 @@ fn rule(context: &Context<'_>) -> Vec<Draft> {
 }
 
 fn is_nccl(frame: &Frame) -> bool {
-    let starts = |text: &Option<String>, with: &str| text.as_deref().is_some_and(|text| text.starts_with(with));
-    starts(&frame.function, "nccl") || starts(&frame.module, "libnccl")
+    let starts = |text: Option<&str>, with: &str| text.is_some_and(|text| text.starts_with(with));
+    starts(frame.function.as_deref(), "nccl") || starts(frame.module.as_deref(), "libnccl")
 }

@@ -45,7 +45,7 @@ fn handler_of_python(context: &Context<'_>, cycle: &Cycle) -> Option<(String, St
     let is_python = |frame: &&Frame| frame.kind == FrameKind::Python;
     let interrupted = context.names.frames(&cycle.edges.first()?.waiter);
     let outside = interrupted.iter().skip(context.frame_of(cycle.edges.first()?) + caller).find(is_python);
-    Some((handler, outside?.function.clone()?))
+    Some((handler, outside?.function.as_deref()?.to_owned()))
 }
 
 /// The kernel called the handler.
@@ -65,10 +65,10 @@ fn native_handler(context: &Context<'_>, cycle: &Cycle) -> Option<(String, Strin
     }
     let name = |wanted: &dyn Fn(usize) -> bool| {
         let mut named = thread.frames.iter().filter(|frame| frame.native.is_some_and(wanted));
-        named.find_map(|frame| frame.function.clone())
+        named.find_map(|frame| frame.function.as_deref()).map(str::to_owned)
     };
     // The outermost frame of the handler is the one that the kernel called.
     let handler = thread.frames.iter().rev().find(|frame| frame.native.is_some_and(|native| native < signal));
-    let handler = handler.and_then(|frame| frame.function.clone()).unwrap_or_else(|| "without a name".into());
+    let handler = handler.and_then(|frame| frame.function.as_deref()).unwrap_or("without a name").to_owned();
     Some((handler, name(&|native| native > signal).unwrap_or_else(|| "code without a name".into())))
 }

@@ -79,7 +79,7 @@ pub(super) fn find(facts: &Facts<'_>, tid: i32) -> Option<Request> {
     let wanted = wanted(&objects, function, &arguments, &argument, || {
         // The outermost of Dask's own methods: `Client.run`.
         let own = stack.get(at..)?.iter().take_while(|frame| is_own(inspector, frame));
-        own.last().map(|frame| frame.function.clone())
+        own.last().map(|frame| frame.function.to_string())
     });
     let own = stack.get(at..)?.iter().take_while(|frame| is_own(inspector, frame)).count();
     let program = stack.get(at + own);
