@@ -5,6 +5,8 @@
 //! wait, maybe for ever and beyond SIGKILL (seen with FUSE: 626 s), but neither the tracer, whose exit sets the target free, nor
 //! the end of lockscope. A thread would not do: a process has not ended before its last thread has.
 //!
+//! Of thousands of threads a second one copies half, and reads ahead (`ahead`) while lockscope is about something else.
+//!
 //! What the copier itself does stands in `copying`. Where it may not read by itself (Yama's scope 1 lets ancestors do so, which a
 //! child of ours is not) it is given the memory files that lockscope opened.
 
@@ -256,7 +258,7 @@ impl Copier {
         if !copies.is_begun {
             return;
         }
-        copies.is_complete = !self.is_dead && self.answer(deadline).is_some();
+        self.wait_for(copies, deadline);
         // Whatever it copies from now on is not of the same instant.
         self.board.cancel(true);
         copies.fared = (copies.first..self.used).map(|page| self.board.fared(page)).collect();

@@ -9,7 +9,7 @@
 //! (`asleep`), then comes the stop of the others (`rounds`, `stop`), the copies under it (`taking`, `plan`, `copier`), the proof
 //! that the sleepers slept on (`unstopped`), the release; then the image is put together (`thread_images`). Memory is never read by
 //! lockscope itself but by a process of its own (`copier`, `copying`), which may be left behind by a page that does not come; what is read after the release
-//! (`late`, `memory`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
+//! (`late`, `memory`, of thousands of threads `ahead`) has a limit of time for each page. Should lockscope itself be stopped in the midst of it, another process of
 //! its own lets it go on (`resumer`).
 
 mod ahead;
@@ -136,7 +136,7 @@ const REFUSALS: u32 = 5;
 const OTHER_LOOKS: u32 = 5;
 /// What an analysis takes at least for each thread that it looks at.
 const HEAP_OF_A_THREAD: usize = 16 << 10;
-/// For more threads two copiers take turns on two processors.
+/// Of more threads two copiers copy at a time, where there are two processors.
 const OF_ONE_COPIER: usize = 1000;
 /// Pages that the copier of the first look has room for beside those of the threads: for what is read later. Memory is taken only for what
 /// is copied.
