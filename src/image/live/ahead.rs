@@ -10,7 +10,9 @@ use super::memory::Begun;
 
 /// Who waits for a page looks so often whether it came.
 const TURN: Duration = Duration::from_millis(1);
-/// For all of it.
+/// A copier that waits for something is left after so long,
+const LIMIT: Duration = Duration::from_millis(250);
+/// and one that gets no processor after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is read ahead.
@@ -46,7 +48,9 @@ impl Copier {
             self.ahead = None;
             return Begun::All(ranges);
         }
-        if second.is_dead() || ahead.began.elapsed() > PATIENCE {
+        let time = ahead.began.elapsed();
+        let is_stuck = || ranges.is_empty() && time > LIMIT && second.is_blocked();
+        if second.is_dead() || time > PATIENCE || is_stuck() {
             self.leave_second();
             return Begun::Left;
         }
@@ -57,7 +61,7 @@ impl Copier {
     pub(super) fn stop_ahead(&mut self) {
         let Some((second, ahead)) = self.second_and_ahead() else { return };
         second.cancel();
-        second.wait_for(&mut ahead.copies, Instant::now() + PATIENCE);
+        second.wait_for(&mut ahead.copies, Instant::now() + LIMIT);
         match ahead.copies.is_complete {
             true => self.ahead = None,
             false => self.leave_second(),

@@ -521,6 +521,12 @@ fn a_second_copier_takes_half_of_much_and_reads_ahead() {
     assert!(copier.begin_ahead(0, &order));
     copier.stop_ahead();
     assert!(copier.copy(&order, soon()).is_complete);
+    // One that is gone is done without.
+    let second = copier.free_second().expect("the second one").id();
+    kill(Pid::from_raw(second), Signal::SIGKILL).expect("it was there");
+    assert!(copier.begin_ahead(0, &ahead));
+    while !matches!(copier.read_ahead(0), Begun::Left) {}
+    assert!(!copier.begin_ahead(0, &ahead) && copier.copy(&order, soon()).is_complete);
 }
 
 #[test]
