@@ -5,8 +5,16 @@
 
 use std::collections::HashMap;
 
-use super::inspect::Referrer;
 use crate::image::{Addr, AddrMap, AddrSet};
+
+/// A frame that refers to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Referrer {
+    /// Position in [`Python::threads`](super::Python::threads).
+    pub(crate) state: usize,
+    /// How many frames lie further in.
+    pub(crate) depth: usize,
+}
 
 /// Code with the dictionary of its globals.
 pub(super) type CodeOfModule = (Addr, Addr);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::at_hand::AtHand;
+pub(crate) use super::at_hand::Referrer;
 use super::objects::Objects;
 use super::values::{Frame, Frames};
 use super::{Python, PythonFrame, PythonThread};
@@ -52,15 +53,6 @@ pub(crate) struct Entered {
     pub(crate) object: Addr,
     /// The line of the `with`.
     pub(crate) line: Option<u32>,
-}
-
-/// A frame that refers to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Referrer {
-    /// Position in [`Python::threads`].
-    pub(crate) state: usize,
-    /// How many frames lie further in.
-    pub(crate) depth: usize,
 }
 
 /// The globals of a module, in the order of their table.

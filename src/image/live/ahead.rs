@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::copier::{Copier, Copies, Wanted};
+use super::copier::{Ahead, Copier, Wanted};
 use super::memory::Begun;
 
 /// Who waits for a page looks so often whether it came.
@@ -14,15 +14,6 @@ const TURN: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_millis(250);
 /// and one that gets no processor after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What is read ahead.
-#[derive(Debug)]
-pub(super) struct Ahead {
-    /// The number of the process.
-    process: usize,
-    copies: Copies,
-    began: Instant,
-}
 
 impl Copier {
     /// Have the second copier read memory of one process, if there is one and it has nothing else to do; whether it does.

@@ -24,7 +24,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Pid, read, write};
 
-use super::ahead::Ahead;
 use super::copying::{self, Board, Kept, Page, Piece};
 use super::memory::Ranges;
 use super::proc_fs::{self, ProcFs};
@@ -86,6 +85,15 @@ impl Copies {
     fn fared(&self, page: usize) -> Option<Page> {
         self.fared.get(page.checked_sub(self.first)?).copied()
     }
+}
+
+/// What a second copier reads ahead.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// The number of the process.
+    pub(super) process: usize,
+    pub(super) copies: Copies,
+    pub(super) began: Instant,
 }
 
 /// A copier that serves.
