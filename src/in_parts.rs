@@ -56,8 +56,17 @@ pub(crate) fn make_each<'t, Thing: Sync, Kept, Made: Send>(
     all.collect()
 }
 
+/// Whether two threads or processes can work at a time.
+pub(crate) fn has_processors() -> bool {
+    processors() > 1
+}
+
 fn most_workers() -> usize {
-    available_parallelism().map_or(1, NonZero::get).min(WORKERS)
+    processors().min(WORKERS)
+}
+
+fn processors() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
 }
 
 #[cfg(test)]

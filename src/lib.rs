@@ -100,7 +100,7 @@
 //! job                  -> launcher limits nccl_ras report waits
 //! render               -> limits waits report
 //! snapshot             -> memory arch limits image modules unwind symbols python threads
-//! analysis             -> arch limits image modules unwind symbols gpu python threads report verdict snapshot waits
+//! analysis             -> arch limits in_parts image modules unwind symbols gpu python threads report verdict snapshot waits
 //! forecast             -> limits image recorder modules symbols threads report waits
 //! run                  -> sys limits image gpu report render analysis
 //! cli                  -> sys manual limits launcher image recorder forecast job report verdict render snapshot analysis run

@@ -23,7 +23,7 @@ mod working;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::thread::{Builder, available_parallelism, scope};
+use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
 use crate::gpu::{GpuCore, GpuCores};
@@ -32,6 +32,7 @@ use crate::image::core::{CoreError, CoreFile, Places};
 use crate::image::gpu::GpuUse;
 use crate::image::live::{AttachError, Stopping};
 use crate::image::{Gap, Image, RegisterSource, SourceLines, budget, files_changed};
+use crate::in_parts;
 use crate::limits;
 use crate::limits::analysis::{MOST_FOLLOWINGS, MOST_RETAKEN};
 use crate::modules::Modules;
@@ -491,8 +492,7 @@ fn analyse(image: &Image, symbols: &[Symbols<'_>], subject: &dyn Subject, gpu_co
     }
     log::info!("finding out who waits for what");
     let observe = || observe(image, symbols, &all_threads, &all_python, None, &gpu_cores);
-    let is_worth = all_threads.iter().map(Vec::len).sum::<usize>() > WRITTEN_BESIDE
-        && available_parallelism().is_ok_and(|processors| processors.get() > 1);
+    let is_worth = all_threads.iter().map(Vec::len).sum::<usize>() > WRITTEN_BESIDE && in_parts::has_processors();
     let (observations, written) = scope(|scope| {
         let write = || frames::beside_others(&all_threads);
         let writer =

@@ -11,7 +11,7 @@ use super::{Frame, FrameKind, Thread, missing_names};
 use crate::image::{ProcessImage, TaskState};
 use crate::python::{EvalEntry, Python, PythonThread};
 use crate::recorder::is_recorder;
-use crate::symbols::{Mangling, Symbol, Symbols};
+use crate::symbols::{Symbol, Symbols};
 use crate::unwind::{NativeFrame, NativeStack};
 
 /// Merge the stacks of all threads.
@@ -98,18 +98,12 @@ fn places(native: &NativeStack, names: &[Option<Symbol>], entries: &[&EvalEntry]
 
 fn python_frames(entry: &EvalEntry, native: Option<usize>) -> impl Iterator<Item = Frame> + '_ {
     entry.frames.iter().map(move |frame| Frame {
-        kind: FrameKind::Python,
-        function: Some(frame.function.clone()),
-        mangling: Mangling::Unknown,
-        module: None,
-        module_offset: None,
         file: (!frame.file.is_empty()).then(|| frame.file.clone()),
         line: frame.line,
-        pc: None,
-        trust: None,
         native,
         python: Some(frame.address),
         locals: frame.locals.clone(),
+        ..Frame::of(FrameKind::Python, Some(frame.function.clone()))
     })
 }
 
@@ -121,18 +115,13 @@ fn native_frames(symbols: &Symbols<'_>, frame: &NativeFrame, symbol: Option<Symb
         return Vec::new();
     }
     let base = Frame {
-        kind: FrameKind::Native,
         mangling: symbol.as_ref().map(|symbol| symbol.mangling).unwrap_or_default(),
-        function: symbol.map(|symbol| symbol.name),
         module: module.map(|m| m.name.clone()),
         module_offset: module.map(|m| frame.pc - m.start),
-        file: None,
-        line: None,
         pc: Some(frame.pc),
         trust: Some(frame.trust),
         native: Some(position),
-        python: None,
-        locals: Vec::new(),
+        ..Frame::of(FrameKind::Native, symbol.map(|symbol| symbol.name))
     };
     if module.is_some_and(|m| is_interpreter_or_libc(&m.name)) {
         return vec![base];
@@ -161,18 +150,5 @@ fn is_interpreter_or_libc(name: &str) -> bool {
 }
 
 fn mark(text: &str) -> Frame {
-    Frame {
-        kind: FrameKind::Boundary,
-        function: Some(text.into()),
-        mangling: Mangling::Unknown,
-        module: None,
-        module_offset: None,
-        file: None,
-        line: None,
-        pc: None,
-        trust: None,
-        native: None,
-        python: None,
-        locals: Vec::new(),
-    }
+    Frame::of(FrameKind::Boundary, Some(text.into()))
 }

@@ -80,3 +80,23 @@ pub(crate) struct Frame {
     /// Local variables of a Python frame, on request.
     pub locals: Vec<(String, String)>,
 }
+
+impl Frame {
+    /// One of this kind in a function, of which nothing more is known.
+    pub(crate) fn of(kind: FrameKind, function: Option<Arc<str>>) -> Frame {
+        Frame {
+            kind,
+            function,
+            mangling: crate::symbols::Mangling::Unknown,
+            module: None,
+            module_offset: None,
+            file: None,
+            line: None,
+            pc: None,
+            trust: None,
+            native: None,
+            python: None,
+            locals: Vec::new(),
+        }
+    }
+}

@@ -166,24 +166,13 @@ fn refuted(judgement: &Judgement) -> Confirmed {
 fn frame(text: &str) -> Frame {
     let python = text.split_once('@');
     let (file, line) = match python.and_then(|(_, place)| place.rsplit_once(':')) {
-        Some((file, line)) => (Some(file.to_string()), line.parse().ok()),
+        Some((file, line)) => (Some(file.into()), line.parse().ok()),
         None => (None, None),
     };
-    let module = text.strip_suffix('!').map(String::from);
-    Frame {
-        kind: if python.is_some() { FrameKind::Python } else { FrameKind::Native },
-        function: module.is_none().then(|| python.map_or(text, |(function, _)| function).into()),
-        mangling: crate::symbols::Mangling::Unknown,
-        module: module.map(Into::into),
-        module_offset: None,
-        file: file.map(Into::into),
-        line,
-        pc: Some(Addr(0x40)),
-        trust: None,
-        native: None,
-        python: None,
-        locals: vec![],
-    }
+    let module = text.strip_suffix('!');
+    let kind = if python.is_some() { FrameKind::Python } else { FrameKind::Native };
+    let function = module.is_none().then(|| python.map_or(text, |(function, _)| function).into());
+    Frame { module: module.map(Into::into), file, line, pc: Some(Addr(0x40)), ..Frame::of(kind, function) }
 }
 
 const LAUNCH: &[&str] =

@@ -165,20 +165,7 @@ impl Made {
                 trust: Trust::Cfi,
                 signal: false,
             });
-            frames.push(Frame {
-                kind: FrameKind::Native,
-                function: Some((*name).into()),
-                mangling: crate::symbols::Mangling::Unknown,
-                module: None,
-                module_offset: None,
-                file: None,
-                line: None,
-                pc: None,
-                trust: None,
-                native: Some(n),
-                python: None,
-                locals: Vec::new(),
-            });
+            frames.push(Frame { native: Some(n), ..Frame::of(FrameKind::Native, Some((*name).into())) });
         }
         let tid = self.threads[index].tid;
         self.stacks.push(Thread {

@@ -100,6 +100,18 @@ impl<Found> Default for ByNames<Found> {
     }
 }
 
+impl ByNames<bool> {
+    /// What `find` finds of this thread; it is not asked where it found nothing of one before.
+    pub(crate) fn found<Found>(&self, thread: &ThreadView<'_>, find: impl Fn() -> Option<Found>) -> Option<Found> {
+        let mut first = None;
+        let is_there = self.of(thread, || {
+            first = find();
+            first.is_some()
+        });
+        if first.is_some() || !is_there { first } else { find() }
+    }
+}
+
 impl<Found: Copy> ByNames<Found> {
     /// What `find` finds of this thread, or found of one before.
     pub(crate) fn of(&self, thread: &ThreadView<'_>, find: impl FnOnce() -> Found) -> Found {
@@ -489,24 +501,10 @@ fn segments(image: &ThreadImage, thread: Option<&Thread>) -> (Vec<(Addr, Addr)>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbols::Mangling;
     use crate::threads::FrameKind;
 
     fn frame(function: &Arc<str>, kind: FrameKind, native: usize) -> Frame {
-        Frame {
-            kind,
-            function: Some(Arc::clone(function)),
-            mangling: Mangling::Unknown,
-            module: None,
-            module_offset: None,
-            file: None,
-            line: None,
-            pc: None,
-            trust: None,
-            native: Some(native),
-            python: None,
-            locals: Vec::new(),
-        }
+        Frame { native: Some(native), ..Frame::of(kind, Some(Arc::clone(function))) }
     }
 
     #[test]

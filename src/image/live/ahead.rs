@@ -6,14 +6,11 @@
 use std::time::{Duration, Instant};
 
 use super::copier::{Ahead, Copier, Wanted};
+use super::late::{LIMIT, TIMES_WHEN_BUSY};
 use super::memory::Begun;
 
 /// Who waits for a page looks so often whether it came.
 const TURN: Duration = Duration::from_millis(1);
-/// A copier that waits for something is left after so long,
-const LIMIT: Duration = Duration::from_millis(250);
-/// and one that gets no processor after so long.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Copier {
     /// Have the second copier read memory of one process, if there is one and it has nothing else to do; whether it does.
@@ -41,7 +38,7 @@ impl Copier {
         }
         let time = ahead.began.elapsed();
         let is_stuck = || ranges.is_empty() && time > LIMIT && second.is_blocked();
-        if second.is_dead() || time > PATIENCE || is_stuck() {
+        if second.is_dead() || time > LIMIT * TIMES_WHEN_BUSY || is_stuck() {
             self.leave_second();
             return Begun::Left;
         }

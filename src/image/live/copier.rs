@@ -289,7 +289,7 @@ impl Copier {
 
     /// Wait for the end of what was begun.
     pub(super) fn wait_for(&mut self, copies: &mut Copies, deadline: Instant) {
-        copies.is_complete = !self.is_dead && self.answer(deadline).is_some();
+        copies.is_complete = self.answer(deadline).is_some();
     }
 
     /// Say that what was begun is not wanted any more.
@@ -351,7 +351,7 @@ impl Copier {
             return None;
         }
         self.give(kind, number);
-        if self.is_dead { None } else { self.answer(deadline) }
+        self.answer(deadline)
     }
 
     fn give(&mut self, kind: u8, number: u64) {
@@ -361,6 +361,9 @@ impl Copier {
     }
 
     fn answer(&mut self, deadline: Instant) -> Option<u64> {
+        if self.is_dead {
+            return None;
+        }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut files = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];

@@ -21,9 +21,9 @@ use crate::limits::live::MOST_PLACES;
 use crate::sys::Span;
 
 /// A page that comes from somewhere has come by then, from a disk or over a network.
-const LIMIT: Duration = Duration::from_millis(250);
+pub(super) const LIMIT: Duration = Duration::from_millis(250);
 /// A copier that does not wait but gets no processor is given so many times more.
-const TIMES_WHEN_BUSY: u32 = 20;
+pub(super) const TIMES_WHEN_BUSY: u32 = 20;
 /// Room of a copier that is started for late reads alone: detailed maps have to fit.
 const PAGES: usize = 16 << 10;
 

@@ -64,7 +64,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -94,6 +93,7 @@ use thread_images::{broken_calls, missing_registers, parent_threads, remember_ca
 use super::gpu::uses_cuda;
 use super::{Addr, Gap, Image, Launch, ProcessImage, RegisterSource, Syscall, TaskState, ThreadImage};
 use crate::arch::Architecture;
+use crate::in_parts;
 use crate::limits;
 use crate::limits::image::MOST_FOLLOWED;
 use crate::sys;
@@ -220,8 +220,7 @@ impl LiveTarget {
         // written next, and all processors that run a thread of it are interrupted for that.
         let threads = targets.iter().map(|target| target.threads).sum();
         let copier = Copier::spawn(&proc_fs, USUAL_PAGES + plan::most_pages(threads), &[]).ok();
-        let has_processors = || available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        let copier = copier.map(|copier| match threads > OF_ONE_COPIER && has_processors() {
+        let copier = copier.map(|copier| match threads > OF_ONE_COPIER && in_parts::has_processors() {
             true => copier.with_second(),
             false => copier,
         });

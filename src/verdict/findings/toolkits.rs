@@ -115,20 +115,8 @@ mod tests {
     use super::*;
 
     fn frame(kind: FrameKind, function: &str, module: Option<&str>, file: Option<&str>, mangling: Mangling) -> Frame {
-        Frame {
-            kind,
-            function: Some(function.into()),
-            mangling,
-            module: module.map(Into::into),
-            module_offset: None,
-            file: file.map(Into::into),
-            line: None,
-            pc: None,
-            trust: None,
-            native: None,
-            python: None,
-            locals: Vec::new(),
-        }
+        let (module, file) = (module.map(Into::into), file.map(Into::into));
+        Frame { mangling, module, file, ..Frame::of(kind, Some(function.into())) }
     }
 
     fn native(function: &str, module: &str, mangling: Mangling) -> Frame {

@@ -63,13 +63,11 @@ struct Of(Collective);
 
 impl Family for C10d {
     fn decode(&self, process: &Process<'_>, thread: &ThreadView<'_>, below: Option<&BlockedOn>) -> Option<BlockedOn> {
-        let in_nccl = self.in_nccl.of(thread, || nccl::entered(thread).is_some());
-        if let Some(entered) = in_nccl.then(|| nccl::entered(thread)).flatten() {
+        if let Some(entered) = self.in_nccl.found(thread, || nccl::entered(thread)) {
             return self.on_processor(process, thread, below, &entered);
         }
         let below = below.filter(|below| below.ownership.is_of_nobody() || is_peer(below))?;
-        let in_calls = self.in_calls.of(thread, || calls::entered(thread).is_some());
-        let entered = in_calls.then(|| calls::entered(thread)).flatten()?;
+        let entered = self.in_calls.found(thread, || calls::entered(thread))?;
         match entered.role {
             Role::Store if entered.makes.is_none() => Some(key(process, thread, below, entered)),
             Role::Store | Role::Makes => {

@@ -209,11 +209,7 @@ mod tests {
 
     fn now(place: &SourceFrame) -> Frame {
         let SourceFrame { function, file, line, .. } = place.clone();
-        let kind = crate::threads::FrameKind::Native;
-        let mangling = crate::symbols::Mangling::Unknown;
-        let (module, module_offset, pc, trust, python) = (None, None, None, None, None);
-        let (native, locals) = (Some(0), Vec::new());
-        Frame { kind, function, mangling, module, module_offset, file, line, pc, trust, native, python, locals }
+        Frame { file, line, native: Some(0), ..Frame::of(crate::threads::FrameKind::Native, function) }
     }
 
     #[test]

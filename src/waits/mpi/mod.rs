@@ -100,7 +100,7 @@ impl Mpi {
     /// are known by what the program called.
     fn entered(&self, process: &Process<'_>, thread: &ThreadView<'_>) -> Option<(usize, Call)> {
         let first = || thread.names(usize::MAX).find_map(|(native, name)| Some((native, calls::call(name)?)));
-        let named = if self.has_calls.of(thread, || first().is_some()) { first() } else { None };
+        let named = self.has_calls.found(thread, first);
         let nameless = || {
             let mut entries = (backend(process) != UNKNOWN).then(|| thread.nameless_entries(process))?;
             entries.find_map(|(native, name)| Some((native, calls::call(&name)?)))
